@@ -40,7 +40,7 @@ from albertkit.model.files import (
     read_tensors,
 )
 from albertkit.model_paths import WEIGHTS_FILES, file_system, find_weights, is_remote, local_folder, reaching
-from albertkit.output.progress import ProgressBar
+from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.weights_file import unread_weights_hint
 
 _DOWNLOADED_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
@@ -54,6 +54,26 @@ _FOLDER_FILES = (*_WEIGHTS, "*.data-*", "saved_model.pb", "*.json", "*.model", "
 # Bytes asked for at a time, and the most that an interruption loses: fsspec's http files read 5 MiB ahead, and lose all of that
 # when the connection is cut.
 _STEP = 8 << 20
+
+
+OUR_TYPES = ("albert", "bert")  # by `model_type`: models that are opened as an ALBERT
+
+
+@contextmanager
+def transformers_reading(part: str, subject: str) -> Iterator[Any]:
+    """Yield transformers, to read a part of a model of any other type; what it raises becomes an error about the subject."""
+    try:
+        import transformers
+    except ImportError:
+        raise MissingExtraError.for_package("transformers", "embed", subject) from None
+    try:
+        with quiet_transformers():
+            yield transformers
+    except Exception as error:  # of transformers or torch: they share no base class
+        reason = (str(error).strip().splitlines() or [""])[0]
+        fact = f"transformers cannot read the {part} of {subject}: {type(error).__name__}: {reason}"
+        hint = "give the folder of a whole model, with config.json, weights and tokenizer"
+        raise CheckpointError("wrong-kind", fact, hint) from None
 
 
 @dataclass(frozen=True)

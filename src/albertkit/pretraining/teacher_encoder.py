@@ -18,22 +18,20 @@ from torch import Tensor, nn
 
 from albertkit.config import ACTIVATIONS, AlbertConfig
 from albertkit.conversion import bert
-from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
 from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
-from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
+from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
 from albertkit.model.padded import Trace
 from albertkit.model_paths import is_remote, local_folder
-from albertkit.output.progress import quiet_transformers
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.files import SPECIAL_ROLES
 from albertkit.tokenizer.sentencepiece_model import SPACE
 from albertkit.training.processes import choose_precision
 
-_OUR_TYPES = ("albert", "bert")
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _WORDS = f"{PREFIX}embeddings.word_embeddings.weight"
 # DistilBERT's modules of a layer, and what BERT calls them.
@@ -346,7 +344,7 @@ def _encoder_folder(source: Path) -> Path | None:
         return None  # an archive, or a checkpoint that is named by its prefix
     folder = source if source.is_dir() else local_folder(source)
     facts = FolderFacts.from_folder(folder)
-    if facts.model.get("model_type", "albert") in _OUR_TYPES:
+    if facts.model.get("model_type", "albert") in OUR_TYPES:
         return None
     facts.check_model()
     return folder
@@ -392,28 +390,20 @@ def _open_other(
     folder: Path, source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
 ) -> TeacherEncoder:
     """Open an encoder by transformers' `AutoModel`."""
-    try:
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
-        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    except ImportError:
-        raise MissingExtraError.for_package("transformers", "embed", f"the teacher `{source}`") from None
-    try:
-        their_config = AutoConfig.from_pretrained(folder)
-    except Exception as error:  # the library raises nothing more particular
-        raise _unread_error(source, "configuration", error) from None
+    subject = f"the teacher `{source}`"
+    with transformers_reading("configuration", subject) as transformers:
+        encoder_types = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        their_config = transformers.AutoConfig.from_pretrained(folder)
     kind = their_config.model_type
     is_decoder = their_config.is_encoder_decoder or getattr(their_config, "is_decoder", False)
-    if is_decoder or kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        fact = f"the teacher `{source}` is a {kind}, not an encoder whose states see the tokens on both sides"
+    if is_decoder or kind not in encoder_types:
+        fact = f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides"
         raise CheckpointError("wrong-model", fact, "name an encoder, such as a BERT, a RoBERTa or an ELECTRA")
-    try:
-        with quiet_transformers():
-            network, info = AutoModel.from_pretrained(
-                folder, config=their_config, dtype=torch.float32, output_loading_info=True
-            )
-            their_tokenizer = AutoTokenizer.from_pretrained(folder)
-    except Exception as error:
-        raise _unread_error(source, "weights or tokenizer", error) from None
+    with transformers_reading("weights or tokenizer", subject) as transformers:
+        network, info = transformers.AutoModel.from_pretrained(
+            folder, config=their_config, dtype=torch.float32, output_loading_info=True
+        )
+        their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     fresh = set(info["missing_keys"])
     missing = sorted(name for name in fresh if "pooler" not in name)
     if missing:
@@ -436,7 +426,7 @@ def _open_other(
     if settings.masked_lm_prob or settings.pair_task != "none" or not their_tokenizer.is_fast:
         raise CheckpointError(
             "wrong-tokenizer",
-            f"tokens of the data are no tokens of the teacher `{source}`",
+            f"tokens of the data are no tokens of {subject}",
             "learn its states alone, aligned by characters: --masked-lm-prob 0 --pair-task none; or build the store with a part "
             f"of its tokenizer: albertkit tokenizer trim {source} FILES --out TOKENIZER",
         )
@@ -462,14 +452,6 @@ def _open_other(
         reader=their_tokenizer,
         spellings=spellings,
         bytes_by_id=bytes_by_id,
-    )
-
-
-def _unread_error(source: Path, part: str, error: Exception) -> CheckpointError:
-    reason = (str(error).strip().splitlines() or [""])[0]
-    fact = f"transformers cannot read the {part} of the teacher `{source}`: {type(error).__name__}: {reason}"
-    return CheckpointError(
-        "wrong-kind", fact, "give the folder of a whole model, with config.json, weights and tokenizer"
     )
 
 

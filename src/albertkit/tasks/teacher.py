@@ -21,14 +21,13 @@ from scipy.optimize import linear_sum_assignment
 
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.batches.streams import cut_by_tokens
-from albertkit.conversion.checkpoints import open_checkpoint
+from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
 from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
-from albertkit.errors import CheckpointError, ConfigError, MissingExtraError, format_list
+from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import folder_digest, read_typed
 from albertkit.model import AlbertForBeamQuestionAnswering
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
-from albertkit.output.progress import quiet_transformers
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tasks.data import plain_text
@@ -170,7 +169,7 @@ def open_teacher(
 def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings, device: torch.device) -> Reader:
     """Open a folder of a fine-tuned model: an ALBERT or a BERT as ours, any other through transformers."""
     values = read_typed(path / "config.json", dict[str, Any], "model configuration")
-    if values.get("model_type", "albert") not in ("albert", "bert"):
+    if values.get("model_type", "albert") not in OUR_TYPES:
         return TransformersReader(source, path, task, settings.batch_tokens, device)
     class_name = task.model_class.__name__
     with open_checkpoint(path) as checkpoint:
@@ -234,10 +233,6 @@ class TransformersReader:
     """A model that transformers opens: DistilBERT, RoBERTa, ELECTRA, …; in fp32."""
 
     def __init__(self, source: Path, path: Path, task: Task, batch_tokens: int, device: torch.device) -> None:
-        try:
-            import transformers
-        except ImportError:
-            raise MissingExtraError.for_package("transformers", "embed", f"the teacher `{source}`") from None
         class_name = task.model_class.__name__.removeprefix("Albert")
         if class_name not in ("ForSequenceClassification", "ForTokenClassification"):
             fact = f"the teacher `{source}` is neither an ALBERT nor a BERT, and the task is one of {task.kind}"
@@ -247,13 +242,9 @@ class TransformersReader:
         # A RoBERTa refuses words without it, and examples of transformers train it so.
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
         options = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
-        try:
-            with quiet_transformers():
-                self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **prefix)
-                model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(path, **options)
-        except Exception as error:  # of transformers or torch: they share no base class
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise CheckpointError("wrong-model", f"transformers cannot load `{source}`: {reason}", _HINT) from None
+        with transformers_reading("weights or tokenizer", f"the teacher `{source}`") as transformers:
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **prefix)
+            model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(path, **options)
         architecture = next(iter(model.config.architectures or ()), "")
         if loading["missing_keys"] or not architecture.endswith(class_name):
             raise _wrong_class_error(source, f"model {class_name}")

@@ -4,16 +4,17 @@ A caption is right only if colour, shape, speed and direction are. Some combinat
 a captioner that has learned the four apart gets those right.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from albertkit.captioning.clips import Clip
+from albertkit.captioning.clips import FEATURE_ENDINGS, Clip
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
-from albertkit.files import atomic_folder, read_json, write_json
+from albertkit.files import atomic_folder, read_json, write_json, write_lines
 
 COLOURS = {
     "red": (220, 40, 40), "green": (40, 180, 60), "blue": (50, 80, 230), "yellow": (235, 215, 50), "purple": (150, 60, 200),
@@ -104,8 +105,6 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
     trained, held_out = motions(seed)
     counts = {"dev": num_clips // 10, "test": num_clips // 5}
     counts = {"train": num_clips - sum(counts.values()), **counts}
-    from albertkit.captioning.clips import write_clip_manifest
-
     with atomic_folder(folder) as temporary:
         (temporary / "videos").mkdir()
         for split, count in counts.items():
@@ -115,6 +114,26 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
         held_out_captions = [motion.caption for motion in held_out]
         write_json(temporary / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
     return counts
+
+
+def write_clip_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
+    """Write clips, each with a key of its own, as a manifest, whole or not at all."""
+    target = Path(path)
+    records = []
+    for clip in clips:
+        kind = "video" if clip.row is None else "frames"
+        if clip.source.suffix.lower() in FEATURE_ENDINGS:
+            kind = "features"
+        values = {
+            kind: Path(os.path.relpath(clip.source, target.parent)).as_posix(),
+            "row": clip.row,
+            "key": clip.key,
+            "start": clip.start,
+            "end": clip.end,
+            "captions": list(clip.captions),
+        }
+        records.append({name: value for name, value in values.items() if value is not None})
+    write_lines(target, records)
 
 
 def check_clips(folder: str | Path, num_clips: int, seed: int) -> None:

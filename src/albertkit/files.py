@@ -244,10 +244,15 @@ def _is_open(folder: Path, descriptor: int) -> bool:
     return os.name == "nt" or (folder.exists() and os.path.samestat(os.fstat(descriptor), os.stat(folder)))
 
 
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a file, whole or not at all."""
+    with atomic_file(path, "w" if isinstance(content, str) else "wb") as stream:
+        stream.write(content)
+
+
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
     """Write JSON atomically: UTF-8, indented, keys in the order given, newline at the end."""
-    with atomic_file(path) as stream:
-        stream.write(json_bytes(value))
+    write_file(path, json_bytes(value))
 
 
 def json_bytes(value: Any) -> bytes:

@@ -5,16 +5,16 @@ M sequences of T tokens in all, of E examples. A batch has N sequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from albertkit.batches import MovableBatch
 from albertkit.errors import ConfigError
 
 if TYPE_CHECKING:  # a command that scores a file of predictions needs no torch
-    import torch
     from torch import Tensor
 
     from albertkit.batches.packed import PackedBatch
@@ -138,7 +138,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelledBatch:
+class LabelledBatch(MovableBatch):
     """A packed batch with what belongs to its N sequences and T tokens.
 
     Attributes:
@@ -162,24 +162,6 @@ class LabelledBatch:
     def num_tokens(self) -> int:
         """Return the number of tokens in the batch."""
         return self.packed.num_tokens
-
-    def to(self, device: torch.device, non_blocking: bool = False) -> LabelledBatch:
-        """Return the batch on another device."""
-        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> LabelledBatch:
-        """Return the batch in page-locked memory, from which copies to a GPU do not block."""
-        return self._map(lambda values: values.pin_memory())
-
-    def _map(self, change: Callable[[Any], Any]) -> LabelledBatch:
-        return LabelledBatch(
-            change(self.packed),
-            self.sequences,
-            change(self.examples),
-            {name: change(values) for name, values in self.per_sequence.items()},
-            {name: change(values) for name, values in self.per_token.items()},
-            self.update_examples,
-        )
 
 
 def _offsets_and_positions(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,18 +4,19 @@ Shapes: N sequences of S tokens at most, T real tokens in all, P predictions; B 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
 
+from albertkit.batches import MovableBatch
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables import IGNORED
 
 
 @dataclass(frozen=True, eq=False)
-class PackedBatch:
+class PackedBatch(MovableBatch):
     """`T` real tokens of `N` sequences, one after the other.
 
     Attributes:
@@ -69,18 +70,6 @@ class PackedBatch:
     def device(self) -> torch.device:
         """Return the device of the tensors."""
         return self.input_ids.device
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "PackedBatch":
-        """Return the batch on another device."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "PackedBatch":
-        """Return the batch in page-locked memory, from which copies to a GPU do not block."""
-        return self._map(lambda tensor: tensor.pin_memory())
-
-    def _map(self, change) -> "PackedBatch":  # type: ignore[no-untyped-def]
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
-        return PackedBatch(**{k: change(v) if isinstance(v, Tensor) else v for k, v in values.items()})
 
     # --- from and to other shapes -------------------------------------------------------------------------------------
 

@@ -61,7 +61,22 @@ class EpochOrder:
         self.epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
 
 
-class ExampleStream:
+class OrderedStream:
+    """Base of the streams that draw their updates from an `EpochOrder`; its place is theirs."""
+
+    def __init__(self, order: EpochOrder) -> None:
+        self._order = order
+
+    def state(self) -> dict[str, Any]:
+        """Return where the next update starts, and what must be the same on resume."""
+        return self._order.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken."""
+        self._order.restore(state)
+
+
+class ExampleStream(OrderedStream):
     """Endless updates, each a list of micro-batches; `training.loop.Stream`.
 
     The examples of an epoch are put in a random order. An update takes the next `batch_size` of them with all their
@@ -95,7 +110,7 @@ class ExampleStream:
         self._features, self._bounds, self._grouped = features, bounds, grouped
         self._lengths = np.diff(features.offsets[bounds])
         self._batch_tokens, self._rank, self._world_size = batch_tokens, rank, world_size
-        self._order = EpochOrder("examples", len(self._lengths), batch_size, seed, world_size)
+        super().__init__(EpochOrder("examples", len(self._lengths), batch_size, seed, world_size))
 
     def __next__(self) -> list[LabelledBatch]:
         examples = next(self._order)
@@ -112,14 +127,6 @@ class ExampleStream:
             runs = cut_by_tokens(lengths[order], self._batch_tokens, sequences[order])
         batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
         return [replace(batch, update_examples=update) for batch in batches]
-
-    def state(self) -> dict[str, Any]:
-        """Return where the next update starts, and what must be the same on resume."""
-        return self._order.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken."""
-        self._order.restore(state)
 
     def _sequences(self, examples: np.ndarray) -> np.ndarray:
         sequences = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]

@@ -51,11 +51,15 @@ class _CaptionerFile:
     generation: GenerationSettings = field(default_factory=GenerationSettings)
 
 
+def _read_captioner_file(folder: Path) -> _CaptionerFile:
+    return read_typed(folder / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again")
+
+
 def load_saved_backbone(folder: Path) -> Backbone | None:
     """Return the backbone whose weights a captioner's folder holds; None for any other folder."""
     if not (folder / CAPTIONER_FILE).exists() or not (folder / BACKBONE_WEIGHTS).exists():
         return None
-    saved = read_typed(folder / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again").backbone
+    saved = _read_captioner_file(folder).backbone
     return None if saved is None or saved.fingerprint else _load_backbone(folder, saved, None)
 
 
@@ -164,7 +168,7 @@ class VideoCaptioner:
         if not (path / CAPTIONER_FILE).exists():
             hint = "name a folder that `albertkit caption train` wrote"
             raise CheckpointError("wrong-model", f"there is no {CAPTIONER_FILE} in `{path}`", hint)
-        saved = read_typed(path / CAPTIONER_FILE, _CaptionerFile, "captioner", "copy the folder again")
+        saved = _read_captioner_file(path)
         if backbone is not None and saved.backbone is None:
             fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
             raise ConfigError("bad-value", fact, "leave --backbone out")

@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import DataError, suggest_name
-from albertkit.files import check_regular_file, parse_json, write_lines
+from albertkit.errors import suggest_name
+from albertkit.files import check_regular_file, parse_json
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.text_lines import json_problem
 
@@ -175,32 +174,3 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
     key = record.get("key", clip_key(name if row is None else f"{name}:{row}", start, end))
     captions = parse_captions([record["caption"]] if "caption" in record else record.get("captions", []))
     return Clip(key=validate_key(key), source=source, start=start, end=end, row=row, captions=captions)
-
-
-def write_clip_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
-    """Write clips as a manifest, whole or not at all."""
-    target = Path(path)
-    keys = set[str]()
-    records = []
-    for clip in clips:
-        add_key(keys, clip)
-        kind = "video" if clip.row is None else "frames"
-        if clip.source.suffix.lower() in FEATURE_ENDINGS:
-            kind = "features"
-        values = {
-            kind: Path(os.path.relpath(clip.source, target.parent)).as_posix(),
-            "row": clip.row,
-            "key": clip.key,
-            "start": clip.start,
-            "end": clip.end,
-            "captions": list(clip.captions),
-        }
-        records.append({name: value for name, value in values.items() if value is not None})
-    write_lines(target, records)
-
-
-def add_key(keys: set[str], clip: Clip) -> None:
-    """Add the key of a clip to the keys of others; refuse one that is there already."""
-    if clip.key in keys:
-        raise DataError("bad-row", f"two clips have the key `{clip.key}`", "give each its own key")
-    keys.add(clip.key)

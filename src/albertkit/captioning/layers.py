@@ -5,7 +5,7 @@ A heads of width D, H = A * D.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -218,13 +218,16 @@ def encode_context(
     layers = encoder.layers(hidden.dtype)
     for number, (layer, weights) in enumerate(layers, start=1):
         last = number == len(layers)
-        if encoder.gradient_checkpointing and torch.is_grad_enabled():
-            out = checkpoint(_context_layer, layer, weights, hidden, bias, diagonal, last, use_reentrant=False)
-        else:
-            out = _context_layer(layer, weights, hidden, bias, diagonal, last)
-        hidden, key, value = out
+        hidden, key, value = _run_layer(encoder, _context_layer, layer, weights, hidden, bias, diagonal, last)
         states.append((key, value))
     return Context(states, padding)
+
+
+def _run_layer(encoder: AlbertEncoder, compute: Callable[..., Any], *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return hidden states, keys and values of a layer, computed again in the backward pass where memory is to be saved."""
+    if encoder.gradient_checkpointing and torch.is_grad_enabled():
+        return checkpoint(compute, *arguments, use_reentrant=False)
+    return compute(*arguments)
 
 
 def _context_layer(
@@ -256,19 +259,10 @@ def read_caption(
     states: list[KeyValue] = []
     causal = torch.full((hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device).triu(1)
     for number, (layer, weights) in enumerate(layers or encoder.layers(hidden.dtype)):
-        arguments = (
-            layer,
-            weights,
-            hidden,
-            context.states[number],
-            context.bias,
-            before.states[number] if before and before.states else None,
-            causal,
+        read_before = before.states[number] if before and before.states else None
+        hidden, key, value = _run_layer(
+            encoder, _caption_layer, layer, weights, hidden, context.states[number], context.bias, read_before, causal
         )
-        if encoder.gradient_checkpointing and torch.is_grad_enabled():
-            hidden, key, value = checkpoint(_caption_layer, *arguments, use_reentrant=False)
-        else:
-            hidden, key, value = _caption_layer(*arguments)
         states.append((key, value))
     return hidden, CaptionState(states)
 
@@ -331,6 +325,11 @@ def masked_layers(
     return hidden
 
 
+def interpolate_times(times: Tensor, frames: int) -> Tensor:
+    """Stretch an embedding of times, [T, H], to another number of frames."""
+    return F.interpolate(times.t()[None], size=frames, mode="linear", align_corners=False)[0].t()
+
+
 class VisualProjector(nn.Module):
     """Layer norm, linear D to H, plus an embedding of the frame and one of the place in it; then dropout.
 
@@ -390,5 +389,5 @@ class VisualProjector(nn.Module):
             )
         times: Tensor = self.time_embeddings
         if grid.frames != len(times):
-            times = F.interpolate(times.t()[None], size=grid.frames, mode="linear", align_corners=False)[0].t()
+            times = interpolate_times(times, grid.frames)
         return (times[:, None] + self.space_embeddings).flatten(0, 1)

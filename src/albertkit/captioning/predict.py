@@ -21,7 +21,7 @@ from albertkit.captioning.sources import read_splits
 from albertkit.captioning.video import Frames
 from albertkit.command import takes
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtraError, format_list
-from albertkit.files import atomic_file, check_new_file, write_lines
+from albertkit.files import check_new_file, write_file, write_lines
 from albertkit.output.plots import GRID, INK, MUTED
 from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.printable import join_lines
@@ -120,8 +120,7 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
         sheet = None
         if not options.no_sheets and captions:
             sheet = Path(options.sheets) / f"{unique_sheet_stem(clip.key, names)}.png"
-            with atomic_file(sheet) as stream:
-                stream.write(sheet_png(frames, captions[0]))
+            write_file(sheet, sheet_png(frames, captions[0]))
         predicted_clips.append(PredictedClip(clip.key, captions, sheet, tuple(frames.notes)))
     if not predicted_clips:
         raise skipped[0][1] if skipped else DataError("empty", "no clip is named", "name videos")

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -40,13 +40,13 @@ from albertkit.captioning.video import Frames, FrameSampling, Squares, sample_fr
 from albertkit.command import takes
 from albertkit.errors import ConfigError, DataError, MachineError, MissingExtraError, explain_os_error
 from albertkit.files import (
-    atomic_file,
     check_folder_name,
     check_regular_file,
     lock_folder,
     read_json,
     sha256_bytes,
     sha256_file,
+    write_file,
     write_json,
 )
 from albertkit.output.progress import ProgressBar
@@ -245,119 +245,6 @@ class ItemRecipe:
         return list(half.numpy())
 
 
-Group = list[tuple[str, Clip]]
-Read = tuple[np.ndarray, tuple[str, ...]]  # and notes
-
-
-def name_items(
-    recipe: ItemRecipe,
-    clips: Sequence[tuple[str, Clip]],
-    settings: dict[str, Any],
-    display: ProgressBar,
-    *,
-    workers: int,
-    stop: bool,
-) -> tuple[dict[tuple[str, str], str], dict[tuple[str, str], DataError]]:
-    """Read every file and name its item."""
-
-    def name_item(pair: tuple[str, Clip]) -> str | DataError:
-        try:
-            return recipe.item(pair[1], settings)
-        except (DataError, OSError) as error:
-            return _as_data_error(error, stop)
-
-    names: dict[tuple[str, str], str] = {}
-    errors: dict[tuple[str, str], DataError] = {}
-    with ThreadPoolExecutor(workers, thread_name_prefix="hash") as pool:
-        for (split, clip), result in zip(clips, pool.map(name_item, clips), strict=True):
-            if isinstance(result, str):
-                names[split, clip.key] = result
-            else:
-                errors[split, clip.key] = result
-            display.update(display.completed + 1, _num_skipped(errors))
-    return names, errors
-
-
-def make_items(
-    recipe: ItemRecipe,
-    items: Mapping[str, Clip],
-    folder: Path,
-    display: ProgressBar,
-    *,
-    batch_size: int,
-    workers: int,
-    stop: bool,
-) -> tuple[int, dict[str, DataError]]:
-    """Make every item that is not there."""
-    num_made = 0
-    errors: dict[str, DataError] = {}
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="read")
-
-    def readable_frames(pairs: Group, readings: Sequence[Future[Read]]) -> dict[str, Read]:
-        frames = {}
-        for (name, _), reading in zip(pairs, readings, strict=True):
-            try:
-                frames[name] = reading.result()
-            except (DataError, OSError) as error:
-                errors[name] = _as_data_error(error, stop)
-        return frames
-
-    pairs = iter(items.items())
-    size = 1 if recipe.is_read_only else batch_size
-    groups = iter(lambda: list(islice(pairs, size)), [])
-    try:
-        for group, missing, readings in _read_ahead(recipe, groups, folder, pool, workers + batch_size):
-            frames = readable_frames(missing, readings)
-            new_names = set(frames)
-            if new_names and len(missing) < len(group):
-                existing = [pair for pair in group if pair not in missing]
-                frames |= readable_frames(existing, [pool.submit(recipe.read_visual, clip) for _, clip in existing])
-            names = [name for name, _ in group if name in frames]
-            arrays = [frames[name][0] for name in names]
-            if names and not recipe.is_read_only:
-                arrays = recipe.computed(arrays)
-            for name, array in zip(names, arrays, strict=True):
-                if name in new_names:
-                    write_notes(folder, name, frames[name][1])
-                    write_item(folder, name, array)
-            num_made += len(new_names)
-            display.update(display.completed + len(group), _num_skipped(errors))
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return num_made, errors
-
-
-def _read_ahead(
-    recipe: ItemRecipe, groups: Iterator[Group], folder: Path, pool: ThreadPoolExecutor, max_clips: int
-) -> Iterator[tuple[Group, Group, list[Future[Read]]]]:
-    """Yield groups, what each lacks, and the reading of it; of `max_clips` clips and one group at a time."""
-    queue: deque[tuple[Group, Group, list[Future[Read]]]] = deque()
-    for group in groups:
-        missing = [
-            (name, clip)
-            for name, clip in group
-            if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype))
-        ]
-        queue.append((group, missing, [pool.submit(recipe.read_visual, clip) for _, clip in missing]))
-        while sum(len(readings) for _, _, readings in queue) >= max_clips or not queue[0][1]:
-            yield queue.popleft()
-            if not queue:
-                break
-    yield from queue
-
-
-def _num_skipped(errors: Mapping[Any, Any]) -> str:
-    return f"{len(errors):,} skipped" if errors else ""
-
-
-def _as_data_error(error: DataError | OSError, stop: bool) -> DataError:
-    """Return what is wrong with a file; a fault of the machine, and with `stop` any, is raised."""
-    explained = explain_os_error(error)
-    if stop or not isinstance(explained, DataError):
-        raise explained or error
-    return explained
-
-
 SKIPPED = "skipped.jsonl"
 _SHORT = ("format", "kind", "backbone", "sampling", "grid")  # settings that a message can hold
 
@@ -470,63 +357,153 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
         for clip in clips:
             recipe.check(clip)
     # No `Job`: items are a store by content that several calls share, and a job's folder ends with `publish`.
+    workers = options.workers or min(8, os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="clips")
     with lock_folder(folder):
-        report = _prepare_splits(options, splits, folder, recipe)
+        try:
+            report = PreparationRun(options, folder, recipe, workers, pool).prepare(splits)
+        finally:
+            pool.shutdown(cancel_futures=True)
     return replace(report, seconds=round(time.perf_counter() - start_time, 3))
 
 
-def _prepare_splits(
-    options: ClipsToPrepare, splits: Mapping[str, Sequence[Clip]], folder: Path, recipe: ItemRecipe
-) -> PrepareReport:
-    settings = recipe.settings()
-    stop = options.on_error == "stop"
-    workers = options.workers or min(8, os.cpu_count() or 1)
-    existing_splits = _read_existing_splits(folder, settings)
-    remove_unfinished(folder)
+ClipId = tuple[str, str]  # split and key
+Read = tuple[np.ndarray, tuple[str, ...]]  # what a model sees of a clip, and notes
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
-    pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
-    with ProgressBar("looking at files", len(pairs), "clips", options.progress) as display:
-        names, errors = name_items(recipe, pairs, settings, display, workers=workers, stop=stop)
-    items = {names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names}
-    with ProgressBar("preparing", len(items), "clips", options.progress) as display:
-        num_made, item_errors = make_items(
-            recipe, items, folder, display, batch_size=options.batch_size, workers=workers, stop=stop
+
+@dataclass(frozen=True)
+class PreparationRun:
+    """One call of `prepare_clips`; the threads of `pool` read files."""
+
+    options: ClipsToPrepare
+    folder: Path
+    recipe: ItemRecipe
+    workers: int
+    pool: ThreadPoolExecutor
+
+    def prepare(self, splits: Mapping[str, Sequence[Clip]]) -> PrepareReport:
+        """Name and make all items, then write the lists of clips."""
+        folder, recipe = self.folder, self.recipe
+        settings = recipe.settings()
+        existing_splits = _read_existing_splits(folder, settings)
+        remove_unfinished(folder)
+
+        pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
+        names, errors = self.name_items(pairs, settings)
+        items = {names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names}
+        num_made, item_errors = self.make_items(items)
+        num_reused = len(items) - num_made - len(item_errors)
+        if recipe.backbone is None:
+            readable_items = {name: clip for name, clip in items.items() if name not in item_errors}
+            item_errors |= _other_widths(readable_items, folder, recipe.dtype)
+        if item_errors and self.options.on_error == "stop":
+            raise next(iter(item_errors.values()))
+        errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
+
+        skipped = tuple(
+            Skipped(split, clip.key, error.slug, error.message)
+            for split, clip in pairs
+            if (error := errors.get((split, clip.key)))
         )
-    num_reused = len(items) - num_made - len(item_errors)
-    if recipe.backbone is None:
-        readable_items = {name: clip for name, clip in items.items() if name not in item_errors}
-        item_errors |= _other_widths(readable_items, folder, recipe.dtype)
-    if item_errors and stop:
-        raise next(iter(item_errors.values()))
-    errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
+        _write_skipped(folder, list(splits), skipped, self.options.left_out)
+        counts = dict(existing_splits)
+        for split, clips in splits.items():
+            usable = [clip for clip in clips if (split, clip.key) not in errors]
+            if not usable:
+                raise _none_usable_error(folder, split, len(clips), [clip for clip in skipped if clip.split == split])
+            lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
+            _write_lines(folder / clips_file(split), lines)
+            num_captions = sum(len(clip.captions) for clip in usable)
+            counts[split] = {"clips": len(usable), "captions": num_captions, "skipped": len(clips) - len(usable)}
+        if counts != existing_splits:
+            write_json(folder / PREPARED, settings | {"splits": counts})
+        return PrepareReport(
+            clips={split: counts[split]["clips"] for split in splits},
+            captions=sum(counts[split]["captions"] for split in splits),
+            out=folder,
+            kind=recipe.kind,
+            tokens=recipe.grid and recipe.grid.num_tokens,
+            computed=num_made,
+            reused=num_reused,
+            skipped=skipped,
+        )
 
-    skipped = tuple(
-        Skipped(split, clip.key, error.slug, error.message)
-        for split, clip in pairs
-        if (error := errors.get((split, clip.key)))
-    )
-    _write_skipped(folder, list(splits), skipped, options.left_out)
-    counts = dict(existing_splits)
-    for split, clips in splits.items():
-        usable = [clip for clip in clips if (split, clip.key) not in errors]
-        if not usable:
-            raise _none_usable_error(folder, split, len(clips), [clip for clip in skipped if clip.split == split])
-        lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
-        _write_lines(folder / clips_file(split), lines)
-        num_captions = sum(len(clip.captions) for clip in usable)
-        counts[split] = {"clips": len(usable), "captions": num_captions, "skipped": len(clips) - len(usable)}
-    if counts != existing_splits:
-        write_json(folder / PREPARED, settings | {"splits": counts})
-    return PrepareReport(
-        clips={split: counts[split]["clips"] for split in splits},
-        captions=sum(counts[split]["captions"] for split in splits),
-        out=folder,
-        kind=recipe.kind,
-        tokens=recipe.grid and recipe.grid.num_tokens,
-        computed=num_made,
-        reused=num_reused,
-        skipped=skipped,
-    )
+    def name_items(
+        self, pairs: Sequence[tuple[str, Clip]], settings: dict[str, Any]
+    ) -> tuple[dict[ClipId, str], dict[ClipId, DataError]]:
+        """Read every file and name its item."""
+        names: dict[ClipId, str] = {}
+        errors: dict[ClipId, DataError] = {}
+        futures = {(split, clip.key): self.pool.submit(self.recipe.item, clip, settings) for split, clip in pairs}
+        with ProgressBar("looking at files", len(pairs), "clips", self.options.progress) as display:
+            for clip_id, future in futures.items():
+                names |= self.results({clip_id: future}, errors)
+                display.update(display.completed + 1, _num_skipped(errors))
+        return names, errors
+
+    def make_items(self, items: Mapping[str, Clip]) -> tuple[int, dict[str, DataError]]:
+        """Make every item that is not there."""
+        num_made = 0
+        errors: dict[str, DataError] = {}
+        with ProgressBar("preparing", len(items), "clips", self.options.progress) as display:
+            for group, readings in self._read_ahead(items):
+                frames = self.results(readings, errors)
+                new_names = set(frames)
+                if new_names and len(readings) < len(group):
+                    existing = {name: clip for name, clip in group.items() if name not in readings}
+                    frames |= self.results(self.start_reading(existing), errors)
+                names = [name for name in group if name in frames]
+                arrays = [frames[name][0] for name in names]
+                if names and not self.recipe.is_read_only:
+                    arrays = self.recipe.computed(arrays)
+                for name, array in zip(names, arrays, strict=True):
+                    if name in new_names:
+                        write_notes(self.folder, name, frames[name][1])
+                        write_item(self.folder, name, array)
+                num_made += len(new_names)
+                display.update(display.completed + len(group), _num_skipped(errors))
+        return num_made, errors
+
+    def _read_ahead(self, items: Mapping[str, Clip]) -> Iterator[tuple[dict[str, Clip], dict[str, Future[Read]]]]:
+        """Yield items that are computed together, and the reading of those that are missing, a few clips ahead."""
+        recipe, folder = self.recipe, self.folder
+        size = 1 if recipe.is_read_only else self.options.batch_size
+        pairs = iter(items.items())
+        queue: deque[tuple[dict[str, Clip], dict[str, Future[Read]]]] = deque()
+        for group in iter(lambda: dict(islice(pairs, size)), {}):
+            missing = {}
+            for name, clip in group.items():
+                if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype)):
+                    missing[name] = clip
+            queue.append((group, self.start_reading(missing)))
+            num_ahead = sum(len(readings) for _, readings in queue)
+            while queue and (num_ahead >= self.workers + self.options.batch_size or not queue[0][1]):
+                num_ahead -= len(queue[0][1])
+                yield queue.popleft()
+        yield from queue
+
+    def start_reading(self, items: Mapping[str, Clip]) -> dict[str, Future[Read]]:
+        """Return what the recipe reads of clips, by item."""
+        return {name: self.pool.submit(self.recipe.read_visual, clip) for name, clip in items.items()}
+
+    def results(self, futures: Mapping[Key, Future[Value]], errors: dict[Key, DataError]) -> dict[Key, Value]:
+        """Return what was read of files; a fault of the machine, and with `on_error` stop any, is raised."""
+        results = {}
+        for key, future in futures.items():
+            try:
+                results[key] = future.result()
+            except (DataError, OSError) as error:
+                explained = explain_os_error(error)
+                if self.options.on_error == "stop" or not isinstance(explained, DataError):
+                    raise explained or error from None
+                errors[key] = explained
+        return results
+
+
+def _num_skipped(errors: Mapping[Any, Any]) -> str:
+    return f"{len(errors):,} skipped" if errors else ""
 
 
 def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
@@ -593,5 +570,4 @@ def _clip_line(clip: Clip, item: str, folder: Path) -> str:
 def _write_lines(file: Path, lines: Sequence[str]) -> None:
     text = "".join(line + "\n" for line in lines)
     if not file.exists() or file.read_text(encoding="utf-8") != text:
-        with atomic_file(file, "w") as stream:
-            stream.write(text)
+        write_file(file, text)

@@ -1,6 +1,6 @@
 """`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and run together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from albertkit.batches.streams import EpochOrder
+from albertkit.batches import MovableBatch
+from albertkit.batches.streams import EpochOrder, OrderedStream
 from albertkit.captioning.backbone import Backbone, Grid
 from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
-from albertkit.captioning.layers import CaptionConfig
+from albertkit.captioning.layers import CaptionConfig, interpolate_times
 from albertkit.captioning.model import AlbertForImageCaptioning, num_kept
 from albertkit.captioning.prepared import PreparedClips, stack_visual
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
@@ -33,7 +34,6 @@ from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
-from albertkit.training.launch import exit_status
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
 from albertkit.training.processes import World, describe
 from albertkit.training.results import score_table
@@ -41,7 +41,7 @@ from albertkit.training.run import Best, Run, RunResult, open_run
 
 
 @dataclass(frozen=True, eq=False)
-class CaptionBatch:
+class CaptionBatch(MovableBatch):
     """B rows, each a clip and a caption of S places, of which P are predicted."""
 
     visual: (
@@ -60,20 +60,6 @@ class CaptionBatch:
         """Return a batch without rows."""
         none = torch.zeros(0, dtype=torch.int64)
         return cls(torch.zeros(0, 0, 0), None, None, none.view(0, 0), none, none, 0, update)
-
-    def to(self, device: torch.device, non_blocking: bool = False) -> "CaptionBatch":
-        """Return the same on a device."""
-        if device.type == "cpu":
-            return self
-        return self._map(lambda values: values.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> "CaptionBatch":
-        """Return the same in page-locked memory, from which copies to a GPU do not block."""
-        return self._map(lambda values: values.pin_memory())
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "CaptionBatch":
-        tensors: dict[str, Any] = {name: change(v) for name, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, **tensors)
 
 
 class CaptionObjective(nn.Module):
@@ -255,7 +241,7 @@ def shift_frames(frames: np.ndarray, max_shift: int, generator: np.random.Genera
     return padded[:, down : down + size, right : right + size]
 
 
-class CaptionStream:
+class CaptionStream(OrderedStream):
     """Endless updates of `batch_size` rows, dealt to the processes in micro-batches; a process may get an empty one."""
 
     def __init__(
@@ -266,21 +252,13 @@ class CaptionStream:
         self._rank = rank
         self._world_size = world_size
         # No `ExampleStream`, which sorts an update by length: the bits would not be SwinBERT's.
-        self._order = EpochOrder("captions", len(rows), batch_size, seed, world_size)
+        super().__init__(EpochOrder("captions", len(rows), batch_size, seed, world_size))
 
     def __next__(self) -> list[CaptionBatch]:
         update = self._order.update
         rows = next(self._order)[self._rank :: self._world_size]
         chunks = [rows[start : start + self._micro_batch] for start in range(0, len(rows), self._micro_batch)]
         return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [rows]]
-
-    def state(self) -> dict[str, Any]:
-        """Return where the next update starts, and what must be the same on resume."""
-        return self._order.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken."""
-        self._order.restore(state)
 
 
 _PROJECTION, _GATE = "albert.img_embedding.", "albert.video_gate"
@@ -359,22 +337,15 @@ def _interpolate_frames(
     times = tensors.get(_TIMES)
     if times is not None and _TIMES in shapes and times.shape != shapes[_TIMES] and times.shape[1] == shapes[_TIMES][1]:
         frames = shapes[_TIMES][0]
-        fitted[_TIMES] = F.interpolate(times.t()[None], size=frames, mode="linear", align_corners=False)[0].t()
+        fitted[_TIMES] = interpolate_times(times, frames)
         notes.append(f"places in time: {len(times)} interpolated to {frames}")
     gate, tokens_per_frame = tensors.get(_GATE), grid.height * grid.width
     if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
         before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
         if not remainder and before:
-            pairs = (
-                gate.view(before, tokens_per_frame, before, tokens_per_frame)
-                .permute(1, 3, 0, 2)
-                .reshape(tokens_per_frame * tokens_per_frame, 1, before, before)
-            )
+            pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame).permute(1, 3, 0, 2)
             interpolated = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
-            interpolated = interpolated.view(tokens_per_frame, tokens_per_frame, grid.frames, grid.frames).permute(
-                2, 0, 3, 1
-            )
-            fitted[_GATE] = interpolated.reshape(-1, 1).contiguous()
+            fitted[_GATE] = interpolated.permute(2, 0, 3, 1).reshape(-1, 1).contiguous()
             notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
     return fitted, notes
 
@@ -423,11 +394,6 @@ class CaptionResult(RunResult):
     def title(self) -> str:
         """Title of the pictures of the results."""
         return "captions of dev"
-
-    @property
-    def exit_status(self) -> int:
-        """Return how a command ends whose training a signal stopped."""
-        return 0 if self.model else exit_status()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""

@@ -17,11 +17,12 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion import names, tensorflow_weights
 from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import HEADS, SourceModel, choose_head, fit, with_labels
+from albertkit.conversion.initial import special_ids
 from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
 from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_json
+from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_file, write_json
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.model.files import PREFIX, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert
@@ -150,8 +151,7 @@ def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
     source.notes.append(f"tokenizer: {tokenizer.vocab_size:,} tokens{doubt}")
     if source.kind == "transformers folder":
         return source.config
-    ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-    return source.config.replace(**ids)
+    return source.config.replace(**special_ids(tokenizer))
 
 
 def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
@@ -365,8 +365,7 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
             sections.append(Paragraph(f"{heading}\n\n{lines}", form="markdown"))
     if report.notes:
         sections.append(Paragraph(join_lines(f"- {note}" for note in report.notes), form="markdown"))
-    with atomic_file(folder / "README.md", "w") as stream:
-        stream.write(f"{text}\n\n{to_markdown(sections)}")
+    write_file(folder / "README.md", f"{text}\n\n{to_markdown(sections)}")
 
 
 def _check_target(source: Path, target: Path, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion.options import InitOptions
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_file, atomic_folder, check_new_folder, read_typed
+from albertkit.files import atomic_folder, check_new_folder, read_typed, write_file
 from albertkit.model import AlbertForPreTraining
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
@@ -120,8 +120,7 @@ def init_model(
         model = AlbertForPreTraining(albert_config)
         with atomic_folder(out) as folder:
             model.save_pretrained(folder, loaded)
-            with atomic_file(folder / "README.md", "w") as card:
-                card.write(_CARD.format(name=out.resolve().name, seed=seed))
+            write_file(folder / "README.md", _CARD.format(name=out.resolve().name, seed=seed))
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
     parts, _ = count_parts(shapes, albert_config)
     order = parts["sentence-order head"]

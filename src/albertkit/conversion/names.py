@@ -50,93 +50,72 @@ _RANKS = {
 }  # fmt: skip
 _HEAD_DIMENSION = {TensorLayout.TO_HEADS: 1, TensorLayout.HEADS_BIAS: 0, TensorLayout.FROM_HEADS: 0}
 
-_AS_IS, _TRANSPOSED = TensorLayout.AS_IS, TensorLayout.TRANSPOSED
-_TO_HEADS = TensorLayout.TO_HEADS
-_HEADS_BIAS = TensorLayout.HEADS_BIAS
-_FROM_HEADS = TensorLayout.FROM_HEADS
-
+_AS_IS = TensorLayout.AS_IS
 MAPPING_IN = "albert.encoder.embedding_hidden_mapping_in."  # absent from TensorFlow's files when E = H
 
-# What all names of a part begin with, then its rows: transformers, TensorFlow 1, TensorFlow 2.
-_PARTS: tuple[tuple[tuple[str, str, str], tuple[tuple[Any, ...], ...]], ...] = (
+# What the parameters of a module are called in transformers, TensorFlow 1 and TensorFlow 2, behind the module's own name.
+_BIAS = (("bias", "bias", "bias", _AS_IS),)
+_KERNEL = (("weight", "kernel", "kernel", TensorLayout.TRANSPOSED),)
+_DENSE = _KERNEL + _BIAS
+_TO_HEADS = (
+    ("weight", "kernel", "kernel", TensorLayout.TO_HEADS),
+    ("bias", "bias", "bias", TensorLayout.HEADS_BIAS),
+)
+_FROM_HEADS = (("weight", "kernel", "kernel", TensorLayout.FROM_HEADS), *_BIAS)
+_NORM = (("weight", "gamma", "gamma", _AS_IS), ("bias", "beta", "beta", _AS_IS))
+_TABLE = (("weight", "", "embeddings", _AS_IS),)
+_OUTPUT = (("weight", "output_weights", "", _AS_IS), ("bias", "output_bias", "", _AS_IS))
+
+# Of a part of the model what all names begin with, then its modules; two names of TensorFlow 2 have a blank between them.
+_PARTS: tuple[tuple[tuple[str, str, str | None], tuple[tuple[Any, ...], ...]], ...] = (
     (("albert.embeddings.", "bert/embeddings/", ""), (
-        ("word_embeddings.weight", "word_embeddings", "word_embeddings/embeddings", _AS_IS),
-        ("position_embeddings.weight", "position_embeddings", "position_embedding/embeddings", _AS_IS),
-        ("token_type_embeddings.weight", "token_type_embeddings", "type_embeddings/embeddings", _AS_IS),
-        ("LayerNorm.weight", "LayerNorm/gamma", "embeddings/layer_norm/gamma", _AS_IS),
-        ("LayerNorm.bias", "LayerNorm/beta", "embeddings/layer_norm/beta", _AS_IS),
+        ("word_embeddings.", "word_embeddings", "word_embeddings/", _TABLE),
+        ("position_embeddings.", "position_embeddings", "position_embedding/", _TABLE),
+        ("token_type_embeddings.", "token_type_embeddings", "type_embeddings/", _TABLE),
+        ("LayerNorm.", "LayerNorm/", "embeddings/layer_norm/", _NORM),
     )),
-    ((MAPPING_IN, "bert/encoder/embedding_hidden_mapping_in/", "embedding_projection/"), (
-        ("weight", "kernel", "kernel", _TRANSPOSED),
-        ("bias", "bias", "bias", _AS_IS),
-    )),
+    ((MAPPING_IN, "bert/encoder/embedding_hidden_mapping_in/", "embedding_projection/"), (("", "", "", _DENSE),)),
     (("albert.encoder.albert_layer_groups.{g}.albert_layers.{i}.",
       "bert/encoder/transformer/group_{g}/inner_group_{i}/", "transformer/"), (
-        ("attention.query.weight", "attention_1/self/query/kernel", "self_attention/query/kernel", _TO_HEADS),
-        ("attention.query.bias", "attention_1/self/query/bias", "self_attention/query/bias", _HEADS_BIAS),
-        ("attention.key.weight", "attention_1/self/key/kernel", "self_attention/key/kernel", _TO_HEADS),
-        ("attention.key.bias", "attention_1/self/key/bias", "self_attention/key/bias", _HEADS_BIAS),
-        ("attention.value.weight", "attention_1/self/value/kernel", "self_attention/value/kernel", _TO_HEADS),
-        ("attention.value.bias", "attention_1/self/value/bias", "self_attention/value/bias", _HEADS_BIAS),
-        ("attention.dense.weight", "attention_1/output/dense/kernel",
-         "self_attention/attention_output/kernel self_attention_output/kernel", _FROM_HEADS),
-        ("attention.dense.bias", "attention_1/output/dense/bias",
-         "self_attention/attention_output/bias self_attention_output/bias", _AS_IS),
-        ("attention.LayerNorm.weight", "LayerNorm/gamma", "self_attention_layer_norm/gamma", _AS_IS),
-        ("attention.LayerNorm.bias", "LayerNorm/beta", "self_attention_layer_norm/beta", _AS_IS),
-        ("ffn.weight", "ffn_1/intermediate/dense/kernel", "intermediate/kernel", _TRANSPOSED),
-        ("ffn.bias", "ffn_1/intermediate/dense/bias", "intermediate/bias", _AS_IS),
-        ("ffn_output.weight", "ffn_1/intermediate/output/dense/kernel", "output/kernel", _TRANSPOSED),
-        ("ffn_output.bias", "ffn_1/intermediate/output/dense/bias", "output/bias", _AS_IS),
-        ("full_layer_layer_norm.weight", "LayerNorm_1/gamma", "output_layer_norm/gamma", _AS_IS),
-        ("full_layer_layer_norm.bias", "LayerNorm_1/beta", "output_layer_norm/beta", _AS_IS),
+        ("attention.query.", "attention_1/self/query/", "self_attention/query/", _TO_HEADS),
+        ("attention.key.", "attention_1/self/key/", "self_attention/key/", _TO_HEADS),
+        ("attention.value.", "attention_1/self/value/", "self_attention/value/", _TO_HEADS),
+        ("attention.dense.", "attention_1/output/dense/",
+         "self_attention/attention_output/ self_attention_output/", _FROM_HEADS),
+        ("attention.LayerNorm.", "LayerNorm/", "self_attention_layer_norm/", _NORM),
+        ("ffn.", "ffn_1/intermediate/dense/", "intermediate/", _DENSE),
+        ("ffn_output.", "ffn_1/intermediate/output/dense/", "output/", _DENSE),
+        ("full_layer_layer_norm.", "LayerNorm_1/", "output_layer_norm/", _NORM),
     )),
-    (("albert.pooler.", "bert/pooler/dense/", "pooler_transform/"), (
-        ("weight", "kernel", "kernel", _TRANSPOSED),
-        ("bias", "bias", "bias", _AS_IS),
-    )),
+    (("albert.pooler.", "bert/pooler/dense/", "pooler_transform/"), (("", "", "", _DENSE),)),
     (("predictions.", "cls/predictions/", "bert/cls/predictions/"), (
-        ("dense.weight", "transform/dense/kernel", "transform/dense/kernel", _TRANSPOSED),
-        ("dense.bias", "transform/dense/bias", "transform/dense/bias", _AS_IS),
-        ("LayerNorm.weight", "transform/LayerNorm/gamma", "transform/LayerNorm/gamma", _AS_IS),
-        ("LayerNorm.bias", "transform/LayerNorm/beta", "transform/LayerNorm/beta", _AS_IS),
-        ("bias", "output_bias", "output_bias/bias", _AS_IS),
+        ("dense.", "transform/dense/", "transform/dense/", _DENSE),
+        ("LayerNorm.", "transform/LayerNorm/", "transform/LayerNorm/", _NORM),
+        ("", "output_", "output_bias/", _BIAS),
     )),
-    (("sop_classifier.classifier.", "cls/seq_relationship/", ""), (
-        ("weight", "output_weights", "", _AS_IS),
-        ("bias", "output_bias", "", _AS_IS),
-    )),
-    (("classifier.", "", ""), (  # GLUE, [labels, H], and RACE, [1, H]
-        ("weight", "output_weights", "", _AS_IS),
-        ("bias", "output_bias", "", _AS_IS),
-    )),
-    (("qa_outputs.", "cls/squad/", ""), (
-        ("weight", "output_weights", "", _AS_IS),
-        ("bias", "output_bias", "", _AS_IS),
-    )),
-    (("start_logits.dense.", "start_logits/dense/", ""), (
-        ("weight", "kernel", "", _TRANSPOSED),
-        ("bias", "bias", "", _AS_IS),
-    )),
-    (("end_logits.", "end_logits/", ""), (
-        ("dense_0.weight", "dense_0/kernel", "", _TRANSPOSED),
-        ("dense_0.bias", "dense_0/bias", "", _AS_IS),
-        ("LayerNorm.weight", "LayerNorm/gamma", "", _AS_IS),
-        ("LayerNorm.bias", "LayerNorm/beta", "", _AS_IS),
-        ("dense_1.weight", "dense_1/kernel", "", _TRANSPOSED),
-        ("dense_1.bias", "dense_1/bias", "", _AS_IS),
-    )),
-    (("answer_class.", "answer_class/", ""), (
-        ("dense_0.weight", "dense_0/kernel", "", _TRANSPOSED),
-        ("dense_0.bias", "dense_0/bias", "", _AS_IS),
-        ("dense_1.weight", "dense_1/kernel", "", _TRANSPOSED),
+    (("", "", None), (  # heads that the Model Garden's converters do not keep
+        ("sop_classifier.classifier.", "cls/seq_relationship/", "", _OUTPUT),
+        ("classifier.", "", "", _OUTPUT),  # GLUE, [labels, H], and RACE, [1, H]
+        ("qa_outputs.", "cls/squad/", "", _OUTPUT),
+        ("start_logits.dense.", "start_logits/dense/", "", _DENSE),
+        ("end_logits.dense_0.", "end_logits/dense_0/", "", _DENSE),
+        ("end_logits.LayerNorm.", "end_logits/LayerNorm/", "", _NORM),
+        ("end_logits.dense_1.", "end_logits/dense_1/", "", _DENSE),
+        ("answer_class.dense_0.", "answer_class/dense_0/", "", _DENSE),
+        ("answer_class.dense_1.", "answer_class/dense_1/", "", _KERNEL),
     )),
 )  # fmt: skip
 
 ROWS = tuple(
-    ParameterRow(ours + name, theirs + tf1, tuple(garden + variable for variable in tf2.split()), layout)
-    for (ours, theirs, garden), rows in _PARTS
-    for name, tf1, tf2, layout in rows
+    ParameterRow(
+        ours + module + name,
+        theirs + tf1_module + tf1,
+        () if garden is None else tuple(garden + tf2_module + tf2 for tf2_module in tf2_modules.split(" ")),
+        layout,
+    )
+    for (ours, theirs, garden), modules in _PARTS
+    for module, tf1_module, tf2_modules, parameters in modules
+    for name, tf1, tf2, layout in parameters
 )
 
 _BY_NAME = {row.name: row for row in ROWS}

@@ -23,29 +23,29 @@ PREFIX = "bert_model.ckpt"  # as in Google's archives
 _BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 _WORDS = "albert.embeddings.word_embeddings.weight"
 # Keras counts the layers with weights: `layer_with_weights-0` and so on. Of each, parameters and their paths in the layer.
+_DENSE, _NORM = {"weight": "kernel", "bias": "bias"}, {"weight": "gamma", "bias": "beta"}
 _LAYERS: tuple[dict[str, str], ...] = (
     {_WORDS: "embeddings"},
     {"albert.embeddings.position_embeddings.weight": "embeddings"},
     {"albert.embeddings.token_type_embeddings.weight": "embeddings"},
-    {"albert.embeddings.LayerNorm.weight": "gamma", "albert.embeddings.LayerNorm.bias": "beta"},
-    {f"{names.MAPPING_IN}weight": "kernel", f"{names.MAPPING_IN}bias": "bias"},  # absent where E = H
+    {f"albert.embeddings.LayerNorm.{part}": variable for part, variable in _NORM.items()},
+    {f"{names.MAPPING_IN}{part}": variable for part, variable in _DENSE.items()},  # absent where E = H
     {
-        f"{_BLOCK}{ours}.{part}": f"{theirs}/{kinds[part]}"
-        for kinds, pairs in (
-            ({"weight": "kernel", "bias": "bias"}, {
-                "attention.query": "_attention_layer/_query_dense", "attention.key": "_attention_layer/_key_dense",
-                "attention.value": "_attention_layer/_value_dense", "attention.dense": "_attention_layer/_output_dense",
-                "ffn": "_intermediate_dense", "ffn_output": "_output_dense",
-            }),
-            ({"weight": "gamma", "bias": "beta"}, {
-                "attention.LayerNorm": "_attention_layer_norm", "full_layer_layer_norm": "_output_layer_norm",
-            }),
+        f"{_BLOCK}{ours}.{part}": f"{theirs}/{variable}"
+        for ours, theirs, variables in (
+            ("attention.query", "_attention_layer/_query_dense", _DENSE),
+            ("attention.key", "_attention_layer/_key_dense", _DENSE),
+            ("attention.value", "_attention_layer/_value_dense", _DENSE),
+            ("attention.dense", "_attention_layer/_output_dense", _DENSE),
+            ("ffn", "_intermediate_dense", _DENSE),
+            ("ffn_output", "_output_dense", _DENSE),
+            ("attention.LayerNorm", "_attention_layer_norm", _NORM),
+            ("full_layer_layer_norm", "_output_layer_norm", _NORM),
         )
-        for ours, theirs in pairs.items()
-        for part in ("weight", "bias")
+        for part, variable in variables.items()
     },
-    {"albert.pooler.weight": "kernel", "albert.pooler.bias": "bias"},
-)  # fmt: skip
+    {f"albert.pooler.{part}": variable for part, variable in _DENSE.items()},
+)
 _MASKED_LM = {
     "predictions.dense.weight": ("dense", "kernel"), "predictions.dense.bias": ("dense", "bias"),
     "predictions.LayerNorm.weight": ("layer_norm", "gamma"), "predictions.LayerNorm.bias": ("layer_norm", "beta"),

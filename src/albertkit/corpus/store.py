@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from albertkit.errors import CheckpointError, DataError, suggest_path
 from albertkit.files import (
-    atomic_file,
     cache_folder,
     json_bytes,
     read_json,
     remove_leftovers,
     sha256_bytes,
     sha256_file,
+    write_file,
 )
 from albertkit.job import Job
 from albertkit.model_paths import file_system, model_kind, reaching
@@ -161,8 +161,7 @@ def fetch_store(url: str) -> Path:
                 remove_leftovers(folder / "tokenizer")
                 for name, entry in files.items():
                     _fetch_file(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
-                with atomic_file(folder / MANIFEST) as stream:
-                    stream.write(data)
+                write_file(folder / MANIFEST, data)
     return folder
 
 

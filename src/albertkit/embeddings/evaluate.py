@@ -32,7 +32,7 @@ from albertkit.embeddings.metrics import (
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions, EvaluateEmbeddingsOptions, MeasureOptions
 from albertkit.errors import ConfigError, DataError, suggest_name
-from albertkit.files import atomic_file, check_new_folder, write_json
+from albertkit.files import atomic_file, check_new_folder, write_file, write_json
 from albertkit.output.render import to_markdown, to_page
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
@@ -240,8 +240,7 @@ def write_embedding_table(table: TableSection, file: str | os.PathLike[str]) -> 
     path = check_table_file(file)
     plain = replace(table, title="")
     text = to_page(table.title, [plain]) if path.suffix == ".html" else to_markdown([plain])
-    with atomic_file(path, "w") as stream:
-        stream.write(text)
+    write_file(path, text)
     return path
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from albertkit.files import atomic_file
+from albertkit.files import write_file
 from albertkit.output.render import escape_markdown, to_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
 
@@ -35,8 +35,7 @@ class Card:
     def write(self, folder: str | os.PathLike[str]) -> Path:
         """Write `README.md` into a model's folder and return the file."""
         text, file = self.text(), Path(folder) / "README.md"
-        with atomic_file(file, "w") as stream:
-            stream.write(text)
+        write_file(file, text)
         return file
 
 

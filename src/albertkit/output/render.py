@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from albertkit.files import atomic_file, check_page_file
+from albertkit.files import check_page_file, write_file
 from albertkit.output.sections import (
     Bars,
     Commands,
@@ -207,8 +207,7 @@ def write_page(
     """Write such a page and return its file."""
     page = check_page_file(file)
     text = to_page(title, sections, subtitle, warnings, footer)
-    with atomic_file(page, "w") as stream:
-        stream.write(text)
+    write_file(page, text)
     return page
 
 

@@ -265,32 +265,26 @@ class SwinBertTokenizer:
 
     Unlike in BERT's, the name of a special token within a caption is plain text.
 
+    What is not here, such as `encode`, `vocab_size`, `mask_token_id` or `save_pretrained`, is the tokenizer's own.
+
     Attributes:
         tokenizer: The tokenizer.
-        vocab_size: Number of tokens.
-        tokens: All of them, by id.
-        pad_token, unk_token, cls_token, sep_token, mask_token: Names of special tokens.
-        pad_token_id, unk_token_id, cls_token_id, sep_token_id, mask_token_id: Their ids.
+        tokens: All tokens, by id.
+        vocab: Ids of all tokens.
+        all_special_ids, all_special_tokens: Padding, unknown, start, separation and mask.
     """
 
     def __init__(self, tokenizer: AlbertTokenizer) -> None:
         self.tokenizer = tokenizer
-        self.vocab_size = tokenizer.vocab_size
         self.tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
         self.vocab = {token: number for number, token in enumerate(self.tokens)}
-        self.pad_token_id, self.unk_token_id = tokenizer.pad_id, tokenizer.unk_id
-        self.cls_token_id = tokenizer.cls_id
-        self.sep_token_id = tokenizer.sep_id
-        self.mask_token_id = tokenizer.mask_id
-        self.all_special_ids = [
-            self.pad_token_id,
-            self.unk_token_id,
-            self.cls_token_id,
-            self.sep_token_id,
-            self.mask_token_id,
-        ]
+        self.all_special_ids = [getattr(tokenizer, f"{role}_id") for role in tokenizer_files.SPECIAL_ROLES]
         self.all_special_tokens = [self.tokens[number] for number in self.all_special_ids]
-        self.pad_token, self.unk_token, self.cls_token, self.sep_token, self.mask_token = self.all_special_tokens
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "tokenizer":  # asked while a worker unpickles it
+            raise AttributeError(name)
+        return getattr(self.tokenizer, name)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool | None = None) -> "SwinBertTokenizer":
@@ -305,20 +299,12 @@ class SwinBertTokenizer:
         is_bare = (folder / tokenizer_files.VOCAB_NAME).exists() and not has_rules
         return cls.from_pretrained(folder, do_lower_case if is_bare else None)
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write what `from_pretrained` reads."""
-        self.tokenizer.save_pretrained(folder)
-
     def __len__(self) -> int:
         return self.vocab_size
 
     def tokenize(self, text: str) -> list[str]:
         """Return tokens of a text; unknown ones under the name of the unknown token."""
         return [self.tokens[number] for number in self.tokenizer.encode(text)]
-
-    def encode(self, text: str) -> list[int]:
-        """Return ids of a text, without [CLS] and [SEP], as BERT's."""
-        return self.tokenizer.encode(text)
 
     def convert_ids_to_tokens(self, ids: int | Sequence[int], skip_special_tokens: bool = False) -> str | list[str]:
         """Return token of an id, or tokens of ids."""

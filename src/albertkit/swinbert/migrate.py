@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 
 from albertkit.command import takes
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
-from albertkit.files import atomic_file, remove_leftovers
+from albertkit.files import atomic_file, remove_leftovers, write_file
 from albertkit.output.render import to_terminal
 from albertkit.output.sections import FactList, Result
 from albertkit.printable import escape_control_characters, print_note
@@ -459,8 +459,7 @@ class StoredPatch:
     def store(self, diff: bytes, portable: bool) -> None:
         """Write the patch; git passes over its first line."""
         command = b"albertkit migrate swinbert --apply" + (b" --portable" if portable else b"")
-        with atomic_file(self._file) as stream:
-            stream.write(command + b"\n" + diff)
+        write_file(self._file, command + b"\n" + diff)
 
     def remove(self) -> None:
         """Delete the patch."""

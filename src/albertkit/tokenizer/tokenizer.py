@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError, format_list
-from albertkit.files import atomic_file, write_json
+from albertkit.files import write_file, write_json
 from albertkit.folder_facts import AddedToken, FolderFacts
 from albertkit.model_paths import local_folder
 from albertkit.tokenizer.files import (
@@ -225,8 +225,7 @@ class AlbertTokenizer(ABC):
         if JSON_NAME not in files:
             (path / JSON_NAME).unlink(missing_ok=True)  # of another tokenizer
         for name, content in files.items():
-            with atomic_file(path / name) as stream:
-                stream.write(content)
+            write_file(path / name, content)
         names = {role: self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
         write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length) | settings)
 

@@ -12,7 +12,7 @@ import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.files import atomic_file, check_other_files, check_regular_file, parse_json
+from albertkit.files import check_other_files, check_regular_file, parse_json, write_file
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
@@ -58,8 +58,7 @@ class Settings:
 
     def save(self, path: Path) -> None:
         """Write `run.toml`."""
-        with atomic_file(path, "w") as stream:
-            stream.write(tomli_w.dumps(self.to_dict()))
+        write_file(path, tomli_w.dumps(self.to_dict()))
 
     def continues(self, run: Path, resume: bool) -> bool:
         """Return whether a folder holds a run of these very settings, which is to be resumed; refuse any other folder."""

@@ -17,9 +17,10 @@ from albertkit.command import takes
 from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import HEADS, SourceModel, check_vocabulary, choose_head, fit, with_labels
 from albertkit.conversion.convert import reread, write_transformers
+from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import atomic_file, new_folder, read_json, write_json
+from albertkit.files import new_folder, read_json, write_file, write_json
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
@@ -58,6 +59,10 @@ class VocabularyModel:
         """Return the biases of the masked-LM head, if it has one."""
         return self.checkpoint.tensors.get(_BIAS)
 
+    def select_rows(self, ids: Tensor) -> None:
+        """Give the model the rows of these tokens, int64 [new V], in their order."""
+        self.replace(self.words_VE[ids], None if self.bias_V is None else self.bias_V[ids])
+
     def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
         """Give the model other tables, with as many rows as it shall have tokens."""
         self.checkpoint.tensors[_WORDS] = words_VE.contiguous()
@@ -67,14 +72,12 @@ class VocabularyModel:
 
     def write(self, folder: Path, name: str, tokenizer: AlbertTokenizer, change: str) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
-        ids = {"pad_token_id": tokenizer.pad_id, "bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
-        self.checkpoint.config = self.checkpoint.config.replace(**ids)
+        self.checkpoint.config = self.checkpoint.config.replace(**special_ids(tokenizer))
         write_transformers(folder, self.checkpoint.tensors, self.checkpoint.config, self.model_class)
         tokenizer.save_pretrained(folder)
         card = self.checkpoint.folder / "README.md"
         text = card.read_text(encoding="utf-8", errors="replace").rstrip() if card.is_file() else f"# {name}"
-        with atomic_file(folder / "README.md", "w") as stream:
-            stream.write(f"{text}\n\n## Vocabulary\n\n{change}\n")
+        write_file(folder / "README.md", f"{text}\n\n## Vocabulary\n\n{change}\n")
         reread(folder, self.checkpoint.tensors, self.model_class)
 
 

@@ -184,10 +184,9 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         pad_id = model.checkpoint.config.pad_token_id
         if change.old_ids == sorted(change.old_ids) and pad_id == change.tokenizer.pad_id:
             raise _not_needed_error(folder)
-        words_VE, bias_V = model.words_VE, model.bias_V
-        check_vocabulary(len(change.old_ids), len(words_VE), folder)
-        order = torch.tensor([*change.old_ids, *range(len(change.old_ids), len(words_VE))])
-        model.replace(words_VE[order], None if bias_V is None else bias_V[order])
+        num_rows = len(model.words_VE)
+        check_vocabulary(len(change.old_ids), num_rows, folder)
+        model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
         moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
         model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
         return _report(out, change, model.model_class.__name__)

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from albertkit.command import takes
 from albertkit.conversion.classes import check_vocabulary
@@ -122,9 +123,8 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
             notes.append(f"the tokenizer alone: a model of the type {model_type} is not cut")
         else:
             with open_vocabulary_model(folder) as model:
-                words_VE, bias_V = model.words_VE, model.bias_V
-                check_vocabulary(tokenizer.vocab_size, len(words_VE), folder)
-                model.replace(words_VE[old_ids], None if bias_V is None else bias_V[old_ids])
+                check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
+                model.select_rows(torch.from_numpy(old_ids))
                 card_note = (
                     f"Reduced by `albertkit tokenizer trim` from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}."
                 )

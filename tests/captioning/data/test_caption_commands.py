@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepared import PreparedClips
+from benchmarks.moving_shapes import write_clip_manifest
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from safetensors.numpy import save_file
 from swinbert_writer import write_swinbert
 
 from albertkit.captioning.backbone import Grid
-from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepare import prepare_clips, prepare_data
 from albertkit.captioning.prepared import PreparedClips, item_file
 from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.errors import DataError
+from benchmarks.moving_shapes import write_clip_manifest
 
 SAMPLING = FrameSampling(num_frames=4, size=16)
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.captioning.clips import Clip, write_clip_manifest
+from albertkit.captioning.clips import Clip
 from albertkit.captioning.sources import read_clips, read_splits
 from albertkit.errors import DataError
 from albertkit.tables.bad_rows import BadRows
+from benchmarks.moving_shapes import write_clip_manifest
 
 
 def lines(*records: object) -> str:

@@ -17,8 +17,7 @@ from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tasks.answers import AnswerTask
-from albertkit.tasks.heads import outside_text
+from albertkit.tasks.answers import AnswerTask, outside_text
 from albertkit.tasks.metrics import squad_scores
 from albertkit.tasks.models import run_model
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions

@@ -20,8 +20,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
-from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_task
-from albertkit.tasks.heads import choice_loss
+from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_loss, choice_task
 from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer

@@ -18,11 +18,11 @@ from albertkit.model.padded import SummedLoss
 from albertkit.tables import IGNORED
 
 
-def class_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
-    """Return the cross-entropy of logits [M, C] where labels [M] are not -100."""
+def class_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> SummedLoss:
+    """Return the cross-entropy of logits [M, C] where labels [M] are not -100, times the weight [C] of each label's class."""
     logits = _exact(logits)
     has_label = labels != IGNORED
-    loss_sum = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
+    loss_sum = F.cross_entropy(logits, labels, class_weights, ignore_index=IGNORED, reduction="sum")
     return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & has_label).sum(), has_label.sum())
 
 

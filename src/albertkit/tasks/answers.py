@@ -1,34 +1,40 @@
 """Answers to questions as spans of a text: windows, scores of anybody's predictions, the task."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import write_json
+from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, SummedLoss
+from albertkit.model.heads import span_loss
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import Version, are_korean, bootstrap_intervals, question_scores, squad_scores
-from albertkit.tasks.nbest import answer_record, judge_beams, judge_spans, official_nbest, text_window
+from albertkit.tasks.nbest import (
+    TopPositions,
+    answer_record,
+    judge_beams,
+    judge_spans,
+    official_nbest,
+    text_window,
+    top_beams,
+    top_spans,
+)
 from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
 from albertkit.tasks.task import Prediction, Task
+from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, list_wrong_fields
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import SummedLoss
-    from albertkit.model.pretrained import PretrainedAlbert
-    from albertkit.tokenizer import AlbertTokenizer
 
 SPECIAL_TOKENS = 3
 UNHELD = "no window holds the answer"
@@ -43,7 +49,7 @@ class Paragraph(NamedTuple):
     ends: np.ndarray  # int32 [P], one past the last
 
     @classmethod
-    def of(cls, text: str, tokenizer: AlbertTokenizer) -> Paragraph:
+    def of(cls, text: str, tokenizer: AlbertTokenizer) -> "Paragraph":
         """Tokenize a text."""
         ids, spans = tokenizer.encode_with_offsets(text)
         bounds = np.array(spans, np.int32).reshape(-1, 2)
@@ -386,10 +392,7 @@ class AnswerTask(Task[QuestionExample]):
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        from albertkit.tasks import heads
-
-        beam = self.head_kind == "beam"
-        return heads.AlbertForBeamQuestionAnswering if beam else heads.AlbertForQuestionAnswering
+        return AlbertForBeamQuestionAnswering if self.head_kind == "beam" else AlbertForQuestionAnswering
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
@@ -415,24 +418,31 @@ class AnswerTask(Task[QuestionExample]):
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
-        """Return `span`, half the start's and half the end's loss; of the beam head also `answerable`. Google adds them.
+        """Return `span`, half the start's and half the end's loss; of the beam head also `answerable`, halved. Google adds them.
 
         A window without the whole answer is taught to start and end at its first token.
         """
-        from albertkit.tasks import heads
-
-        return heads.answer_losses(model, batch)
+        starts, ends = batch.per_sequence["start_positions"], batch.per_sequence["end_positions"]
+        if isinstance(model, AlbertForBeamQuestionAnswering):
+            impossible = batch.per_sequence["impossible"]
+            parts = model.packed_losses(batch.packed, starts, ends, impossible, outside_text(batch.packed))
+            answerable = parts.answerable._replace(loss_sum=parts.answerable.loss_sum / 2)
+            return {"span": _mean_loss(parts.start, parts.end), "answerable": answerable}
+        assert isinstance(model, AlbertForQuestionAnswering)
+        start_logits, end_logits = model.packed_logits(batch.packed)
+        return {"span": _mean_loss(span_loss(start_logits, starts), span_loss(end_logits, ends))}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """See `Task.counts`: every window has a target."""
         count = len(batch.per_sequence["start_positions"])
         return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
 
-    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Any]:
+    def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[TopPositions]:
         """Return the best starts and ends of each window, `TopPositions`: a few hundred bytes each."""
-        from albertkit.tasks import heads
-
-        return heads.answer_outputs(model, batch, self.n_best_size)
+        if isinstance(model, AlbertForBeamQuestionAnswering):
+            return top_beams(model.packed_beams(batch.packed, outside_text(batch.packed)))
+        assert isinstance(model, AlbertForQuestionAnswering)
+        return top_spans(*model.packed_logits(batch.packed), self.n_best_size)
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
@@ -571,3 +581,15 @@ class AnswerTask(Task[QuestionExample]):
         f1 = [scores[example.id][1] for example in examples]
         chosen = best_threshold(f1, [odds[e.id] for e in examples], [bool(e.answers) for e in examples])
         return self.with_changes(threshold=chosen.threshold, threshold_from=source)
+
+
+def outside_text(batch: PackedBatch) -> Tensor:
+    """Return Google's `p_mask`, bool [T]: where no answer may lie; False in the text and at the first token ("no answer")."""
+    outside = batch.token_type_ids != 1
+    outside = outside.index_fill(0, batch.offsets[1:] - 1, True)
+    return outside.index_fill(0, batch.starts, False)
+
+
+def _mean_loss(start: SummedLoss, end: SummedLoss) -> SummedLoss:
+    """Average two losses with as many targets."""
+    return SummedLoss((start.loss_sum + end.loss_sum) / 2, (start.correct + end.correct) / 2, start.label_count)

@@ -1,7 +1,5 @@
 """The task of multiple choice: a score for each choice, and a softmax over as many as an example has."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -10,13 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
+from albertkit.model import AlbertForMultipleChoice, SummedLoss
+from albertkit.model.heads import ragged_log_softmax
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
@@ -35,13 +38,7 @@ from albertkit.tasks.predictions import (
 )
 from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
 from albertkit.tasks.texts import is_whole_float, note_unread_texts
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import SummedLoss
-    from albertkit.model.pretrained import PretrainedAlbert
-    from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer import AlbertTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,7 @@ FORMS = (
 
 
 def read_choices(
-    file: DataFile, task: ChoiceTask, *, split: str, labelled: bool, bad_rows: BadRows
+    file: DataFile, task: "ChoiceTask", *, split: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     """Read the questions of a table.
 
@@ -228,7 +225,7 @@ def read_choices(
                 yield example
 
 
-def _find_question_form(table: Table, task: ChoiceTask) -> QuestionForm:
+def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
     """Return the form of a table, with the columns that the task names in place of its own."""
     table.check([name for name in (task.text_column, task.pair_column, task.label_column, task.id_column) if name])
     for form in (*FORMS, *_numbered_forms(table.columns)):
@@ -456,6 +453,7 @@ class ChoiceTask(Task[ChoiceExample]):
     """
 
     kind: ClassVar[str] = "choice"
+    model_class = AlbertForMultipleChoice
     grouped: ClassVar[bool] = True
     max_qa_length: int = 128
     cloze: bool = False
@@ -466,12 +464,6 @@ class ChoiceTask(Task[ChoiceExample]):
     id_column: str = ""
     columns: tuple[str, ...] = ()
     quoted: bool | None = None
-
-    @property
-    def model_class(self) -> type[PretrainedAlbert]:
-        from albertkit.tasks import heads
-
-        return heads.AlbertForMultipleChoice
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
@@ -506,10 +498,9 @@ class ChoiceTask(Task[ChoiceExample]):
         """Return cross-entropy over the choices of each example."""
         if class_weights is not None:
             raise ConfigError("bad-value", "class weights cannot be used for choices", "leave class weights out")
-        from albertkit.tasks import heads
-
-        logits = heads.choice_outputs(model, batch)
-        return {"choice": heads.choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
+        assert isinstance(model, AlbertForMultipleChoice)
+        logits = model.packed_logits(batch.packed).squeeze(1)
+        return {"choice": choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Return the number of examples."""
@@ -517,9 +508,8 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[float]:
         """Return the logit of each sequence."""
-        from albertkit.tasks import heads
-
-        return heads.choice_outputs(model, batch).float().tolist()
+        assert isinstance(model, AlbertForMultipleChoice)
+        return model.packed_logits(batch.packed).squeeze(1).float().tolist()
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
@@ -652,6 +642,25 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
 
 def _is_right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
     return np.array(labels_of(examples)) == np.array([record["index"] for record in predictions])
+
+
+def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
+    """Return the cross-entropy of logits [N] by a softmax within groups of any size.
+
+    `groups` int64 [N] has equal numbers for a group, together; `right` bool [N] has one True in each group with a label.
+    Nothing waits for the device: there are at most N groups.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    positions = torch.arange(len(logits), device=logits.device)
+    group = torch.cat([positions[:1], (groups[1:] != groups[:-1]).cumsum(0)])
+    log_probs = ragged_log_softmax(logits, group)
+    top = torch.full_like(logits, -torch.inf).scatter_reduce(0, group, logits.detach(), "amax")
+    best = torch.where(
+        logits == top[group], positions, len(positions)
+    )  # of equal logits the first, as in `predictions`
+    first = torch.full_like(positions, len(positions)).scatter_reduce(0, group, best, "amin")
+    loss_sum = torch.where(right, -log_probs, 0).sum()
+    return SummedLoss(loss_sum, (right & (first[group] == positions)).sum(), right.sum())
 
 
 def choice_features(

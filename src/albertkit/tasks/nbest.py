@@ -5,20 +5,15 @@ google-research/albert `squad_utils.py`; for "no answer" of the span head transf
 (`postprocess_qa_predictions`), which is BERT's `run_squad.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from albertkit.batches.features import Features
+from albertkit.model.padded import BeamQuestionAnsweringOutput
 from albertkit.tasks.task import Prediction
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import BeamQuestionAnsweringOutput
 
 NO_CANDIDATE = 1e6  # null odds of a question without any candidate; Google's value
 

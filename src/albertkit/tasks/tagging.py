@@ -1,7 +1,5 @@
 """Tagging: a tag for each word of a sentence, for example named entities in IOB2; or for each character, as in KLUE-NER."""
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from collections import Counter
@@ -10,13 +8,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
+from albertkit.model import AlbertForTokenClassification, SummedLoss
+from albertkit.model.heads import class_loss
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns, format_options
@@ -32,13 +35,7 @@ from albertkit.tasks.tagging_files import (
     read_tagged,
 )
 from albertkit.tasks.task import Prediction, Task, column_fields, label_indices, labels_of, named_outputs
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import SummedLoss
-    from albertkit.model.pretrained import PretrainedAlbert
-    from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer import AlbertTokenizer
 
 
 def tagging_features(
@@ -181,6 +178,7 @@ class TaggingTask(Task[TaggedExample]):
     """
 
     kind: ClassVar[str] = "tagging"
+    model_class = AlbertForTokenClassification
     metric: str = "f1"
     labels: tuple[str, ...] = ()
     layout: str = "words"
@@ -190,12 +188,6 @@ class TaggingTask(Task[TaggedExample]):
     label_column: str = ""
 
     # --- the model ----------------------------------------------------------------------------------------------------
-
-    @property
-    def model_class(self) -> type[PretrainedAlbert]:
-        from albertkit.tasks import heads
-
-        return heads.AlbertForTokenClassification
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each tag."""
@@ -246,9 +238,8 @@ class TaggingTask(Task[TaggedExample]):
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
         """Return the cross-entropy of the tags of the words that have a token of their own."""
-        from albertkit.tasks import heads
-
-        return {"tagging": heads.tag_loss(model, batch, class_weights)}
+        assert isinstance(model, AlbertForTokenClassification)
+        return {"tagging": class_loss(model.packed_logits(batch.packed), batch.per_token["labels"], class_weights)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Return the number of words with a token of their own."""
@@ -256,9 +247,12 @@ class TaggingTask(Task[TaggedExample]):
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[Outputs]:
         """Return the likeliest tags of the words of each sequence, and their probabilities."""
-        from albertkit.tasks import heads
-
-        return heads.tag_outputs(model, batch)
+        assert isinstance(model, AlbertForTokenClassification)
+        tagged = batch.per_token["words"] >= 0
+        probabilities, labels = model.packed_logits(batch.packed)[tagged].float().softmax(-1).max(-1)
+        before = F.pad(tagged.cumsum(0), (1, 0))[batch.packed.offsets[1:-1]].cpu().numpy()
+        columns = (np.split(values.cpu().numpy(), before) for values in (labels, probabilities))
+        return list(zip(*columns, strict=True))
 
     # --- the result ---------------------------------------------------------------------------------------------------
 

@@ -1,31 +1,26 @@
 """Base class of tasks: reading of examples, features, predictions, scores."""
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
+from albertkit.model.padded import SummedLoss
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import DataFile, DataFiles
+from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import field_types, list_wrong_values
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import SummedLoss
-    from albertkit.model.pretrained import PretrainedAlbert
-    from albertkit.tokenizer import AlbertTokenizer
 
 NO_NUMBER = "if the labels are names of classes, the task is `classify`; else correct the row, or --on-error skip"
 _MAX_LABELS_NAMED = 5  # labels in a message

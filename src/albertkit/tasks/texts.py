@@ -1,7 +1,5 @@
 """Tasks on texts and pairs of texts: one of several classes, a number, or several labels for each."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re
@@ -11,13 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.files import atomic_file
+from albertkit.model import AlbertForSequenceClassification, SummedLoss
+from albertkit.model.heads import class_loss
+from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.layouts import TableForm, choose_form, find_split_files, is_number
@@ -54,14 +57,8 @@ from albertkit.tasks.task import (
     rarer_of_two_classes,
     sorted_labels,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from albertkit.model.padded import SummedLoss
-    from albertkit.model.pretrained import PretrainedAlbert
-    from albertkit.tokenizer import AlbertTokenizer
-    from albertkit.tokenizer.named_specials import NamedSpecials
+from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.named_specials import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
 _TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
@@ -148,8 +145,6 @@ def text_features(
 
     Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
     """
-    from albertkit.tokenizer.named_specials import NamedSpecials
-
     if pairs is not None and not any(pairs) and (set(pairs) == {None} or not isinstance(tokenizer, NamedSpecials)):
         pairs = None
     room = tokens_for_text(length, 2 if pairs is None else 3)
@@ -275,6 +270,7 @@ class TextTask(Task[TextExample]):
         stride: Pieces from the start of a window to that of the next; 0: half a window.
     """
 
+    model_class = AlbertForSequenceClassification
     # further columns that may hold predictions; of classes they hold their probabilities
     prediction_columns: ClassVar[tuple[str, ...]] = ()
     layout: str = ""
@@ -316,12 +312,6 @@ class TextTask(Task[TextExample]):
             raise ConfigError(
                 "bad-value", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
             )
-
-    @property
-    def model_class(self) -> type[PretrainedAlbert]:
-        from albertkit.tasks import heads
-
-        return heads.AlbertForSequenceClassification
 
     # --- the data -----------------------------------------------------------------------------------------------------
 
@@ -491,9 +481,13 @@ class TextTask(Task[TextExample]):
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
         """Return the loss of the head, under the name of the task's kind; class weights are for single classes."""
-        from albertkit.tasks import heads
-
-        return {self.kind: heads.text_loss(model, batch, class_weights, self.kind)}
+        assert isinstance(model, AlbertForSequenceClassification)
+        if class_weights is not None and self.kind != "classification":
+            raise ConfigError("bad-value", f"a {self.kind} has no class weights", "leave them out")
+        logits, labels = model.packed_logits(batch.packed), batch.per_sequence["labels"]
+        if class_weights is not None:
+            return {self.kind: class_loss(logits, labels, class_weights)}
+        return {self.kind: model.task_loss(logits, labels)}
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Return labels of the batch."""
@@ -501,9 +495,8 @@ class TextTask(Task[TextExample]):
 
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[np.ndarray]:
         """Return the logits of each sequence, float32 [C]."""
-        from albertkit.tasks import heads
-
-        return heads.text_outputs(model, batch)
+        assert isinstance(model, AlbertForSequenceClassification)
+        return list(model.packed_logits(batch.packed).to(torch.float32).cpu().numpy())
 
     # --- the result ---------------------------------------------------------------------------------------------------
 

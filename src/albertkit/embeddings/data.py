@@ -18,11 +18,10 @@ from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
-from albertkit.tables.files import ByteStream, InputFile, find_input_file
-from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords, as_source, file_name, quoted_name
-from albertkit.tables.table import EXTENSIONS, Table
-from albertkit.tables.text_lines import NOT_UTF8, lines, text_problem, utf8_hint
-from albertkit.tasks.data import draw_held_out, left_out_line, measure_overlap, read_split
+from albertkit.tables.files import InputFile, find_input_file
+from albertkit.tables.records import DataFile, DataFiles, SplitRecords, as_source, file_name, quoted_name
+from albertkit.tables.table import EXTENSIONS, Table, text_lines
+from albertkit.tasks.data import dev_split, draw_held_out, measure_overlap, read_split, training_file
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample, TextTask, table_task
@@ -357,14 +356,7 @@ def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextEx
 
 def split_rows(rows: Sequence[tuple[str, ...]], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
     """Return the indices of rows to train on and of those to keep as dev; see `draw_held_out`."""
-    count = round(share * len(rows))
-    dev_rows = draw_held_out("texts", rows, [()] * len(rows), count)
-    if not dev_rows:
-        raise DataError(
-            "too-little-data",
-            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(rows):,} training examples are {count}",
-            "name a dev file with --dev, or " + ("add examples" if count else "a larger share with --held-out"),
-        )
+    dev_rows = draw_held_out("texts", rows, [()] * len(rows), share, data)
     return [row for row in range(len(rows)) if row not in dev_rows], sorted(dev_rows)
 
 
@@ -419,13 +411,8 @@ class TextInput:
                 for row in table.rows([text] if self.id is None else [text, self.id]):
                     yield FileText(row.number, None if self.id is None else row.values[self.id], row.values[text])
             return
-        file = self.find_file()
-        with ByteStream(file) as stream:
-            for number, line in lines(stream):
-                if problem := text_problem(line):
-                    bad_rows.add(file.path, number, problem, utf8_hint(file.path) if problem == NOT_UTF8 else "")
-                else:
-                    yield FileText(number - 1, None, line)
+        for number, line in text_lines(self.find_file(), bad_rows):
+            yield FileText(number - 1, None, line)
 
 
 Kind = Literal["scores", "nli", "pairs", "texts"]
@@ -478,11 +465,12 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     if options.dev_kind not in (None, options.kind):
         dev_reader = _ExampleReader(options.dev_kind, find_kind(options.dev_kind), Columns(), bad_rows)
     files = reader.files(data)
-    train = reader.read_examples(files["train"], "train")
-    if options.dev is None:
-        dev_file = next((file for split, file in files.items() if split.startswith("dev")), None)
-    else:
+    train = reader.read_examples(training_file(files, data), "train")
+    dev_file = None
+    if options.dev is not None:
         dev_file = dev_reader.dev_file(as_source(options.dev))
+    elif split := dev_split(files):
+        dev_file = files[split]
     if dev_file is not None:
         dev = dev_reader.read_examples(dev_file, "dev")
         dev_source = f"`{file_name(dev_file)}`"
@@ -502,7 +490,9 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         silver = None
         if options.silver is not None:
             silver_reader = _ExampleReader("scores", "scores", _SILVER_COLUMNS, bad_rows)
-            silver = silver_reader.read_examples(silver_reader.files(as_source(options.silver))["train"], "train")
+            silver_data = as_source(options.silver)
+            silver_file = training_file(silver_reader.files(silver_data), silver_data)
+            silver = silver_reader.read_examples(silver_file, "train")
         train, notes = _scale_scores(train, silver, options.kind not in TABLES)
     if dev_reader.kind == "nli":
         dev = select_entailed(dev)
@@ -517,9 +507,7 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     noun = {"scores": "scored pair", "texts": "text"}.get(kind, group)
     notes.insert(0, f"data: {pluralize(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
     notes += measure_overlap("texts", [texts[:2] for texts in train.texts], dev.texts).lines("dev", len(dev))
-    if bad_rows.rows:
-        notes.append(left_out_line(bad_rows.rows))
-    return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.notes])
+    return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.report_lines()])
 
 
 @dataclass(frozen=True)
@@ -536,25 +524,18 @@ class _ExampleReader:
         return pair_task(self.name, self.columns)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
-        if self.kind not in ("scores", "nli") and not isinstance(data, SplitRecords):
-            return {"train": data}
-        files = data if isinstance(data, SplitRecords) else self.task.files(data)
-        if "train" not in files:
-            raise DataError(
-                "missing-file",
-                f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(files))})",
-                "name the training file itself as DATA, and another with --dev",
-            )
-        return files
+        """Return the files of a folder by split, or rows by split; one file is "train"."""
+        if isinstance(data, SplitRecords):
+            return data
+        return self.task.files(data) if self.kind in ("scores", "nli") else {"train": data}
 
     def dev_file(self, data: DataFiles) -> DataFile:
         """Return a dev file, or that of a folder or of rows by split."""
-        if isinstance(data, Path) and (not data.is_dir() or self.kind not in ("scores", "nli")):
+        is_folder = isinstance(data, Path) and data.is_dir() and self.kind in ("scores", "nli")
+        if not is_folder and not isinstance(data, SplitRecords):
             return data
-        if isinstance(data, Records):
-            return data
-        files = data if isinstance(data, SplitRecords) else self.task.files(data)
-        split = next((split for split in files if split.startswith("dev")), None)
+        files = self.files(data)
+        split = dev_split(files)
         if split is None:
             raise DataError(
                 "too-little-data",

@@ -40,7 +40,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha256_file
 from albertkit.model_paths import local_folder
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tasks.data import left_out_line, measure_overlap
+from albertkit.tasks.data import measure_overlap
 from albertkit.training.computed_rows import PART_ITEMS, compute_rows
 from albertkit.training.processes import World
 from albertkit.training.run import Run, open_run
@@ -285,10 +285,8 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         *teacher.notes,
         known_words_note,
         *measure_overlap("texts", [rows[n] for n in train], dev_rows).lines("dev", len(dev_rows)),
+        *bad_rows.report_lines(),
     ]
-    if bad_rows.rows:
-        notes.append(left_out_line(bad_rows.rows))
-    notes += bad_rows.notes
     return DistillationData(
         student=str(student),
         teacher=teacher,

@@ -41,7 +41,7 @@ from albertkit.tables.files import as_file
 from albertkit.tables.layouts import choose_form
 from albertkit.tables.records import Data, DataFile, DataFiles, as_files, is_in_memory
 from albertkit.tables.table import Table
-from albertkit.tasks.data import left_out_line, read_split
+from albertkit.tasks.data import read_split
 from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.registry import find_task
 
@@ -346,9 +346,7 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    notes = [*model.notes, *model.reading_notes(texts), *file.bad_rows.notes, *constants(a, b, file.scores)]
-    if file.bad_rows.rows:
-        notes.append(left_out_line(file.bad_rows.rows))
+    notes = [*model.notes, *model.reading_notes(texts), *file.bad_rows.report_lines(), *constants(a, b, file.scores)]
     if model.token_ids is None:
         notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
     figures["notes"] = notes

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -37,7 +38,7 @@ from albertkit.pretraining.run import evaluate
 from albertkit.pretraining.sources import is_pretraining_data
 from albertkit.printable import escape_json, print_note
 from albertkit.tables.bad_rows import BadRow, BadRows
-from albertkit.tables.files import ByteStream, InputFile, find_input_file
+from albertkit.tables.files import InputFile, find_input_file
 from albertkit.tables.records import (
     SPLIT_NAMES,
     STANDARD_INPUT,
@@ -51,8 +52,7 @@ from albertkit.tables.records import (
     quoted_name,
     with_added_columns,
 )
-from albertkit.tables.table import EXTENSIONS, JSON_DECODER
-from albertkit.tables.text_lines import NOT_UTF8, json_problem, lines, text_problem, utf8_hint
+from albertkit.tables.table import EXTENSIONS, json_lines, text_lines
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluate import evaluate_task, predict_examples, ready_model, truncation_line
 from albertkit.tasks.models import check_not_swapped, is_task_model
@@ -351,24 +351,15 @@ def _add_bad_row(bad_rows: BadRows, file: DataFile | str, line: int, error: Data
 
 
 def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[InputRow]:
-    """Yield the values of the lines of a file; lines that hold none are bad rows."""
+    """Return the values of the lines of a file; lines that hold none are bad rows."""
     extension = next((part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt")
     if extension in _TABLES:
         fact = f"`{file.path}` is a table, and there is no task that says what its columns mean"
         raise CheckpointError("wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)")
-    with ByteStream(file) as stream:
-        for number, line in lines(stream):
-            if problem := text_problem(line):
-                bad_rows.add(file.source, number, problem, utf8_hint(file.source) if problem == NOT_UTF8 else "")
-            elif extension not in _JSON:
-                yield InputRow(number, line, {})
-            elif line and not line.isspace():
-                try:
-                    value = JSON_DECODER.decode(line)
-                except (ValueError, RecursionError) as error:
-                    bad_rows.add(file.source, number, json_problem(error))
-                else:
-                    yield InputRow(number, value, {})
+    values: Iterator[tuple[int, Any]] = text_lines(file, bad_rows)
+    if extension in _JSON:
+        values = json_lines(values, partial(bad_rows.add, file.source))
+    return (InputRow(number, value, {}) for number, value in values)
 
 
 # --- outputs ----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
 """Rows of input that cannot be used: reported at once, or counted and left out."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from albertkit.errors import ConfigError, DataError
+from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.tables.columns import OnError
-from albertkit.tables.records import DataFiles, quoted_name, row_name
+from albertkit.tables.records import DataFile, quoted_name, row_name
+from albertkit.tables.text_lines import NOT_UTF8, utf8_hint
 
 _MAX_ROWS_SHOWN = 5  # bad rows that a command prints
+_MAX_REASONS = 3
 
 
 class UnusableRowError(ValueError):
@@ -58,9 +61,11 @@ class BadRows:
         if self.on_error not in get_args(OnError):
             raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
 
-    def add(self, file: DataFiles | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
+    def add(self, file: DataFile | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
         """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
         where = where or row_name(file, line)
+        if reason == NOT_UTF8:
+            hint = utf8_hint(file)
         if self.on_error == "stop":
             raise DataError(
                 "bad-row",
@@ -77,6 +82,20 @@ class BadRows:
         """Note what was done to a file."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def left_out_line(self) -> str:
+        """Return how many rows are left out, the first, and the most frequent reasons if there are several; "" for none."""
+        if not self.rows:
+            return ""
+        counts = Counter(row.reason for row in self.rows).most_common(_MAX_REASONS)
+        reasons = ""
+        if len(counts) > 1:
+            reasons = f"; {format_list([f'{count:,} x {reason}' for reason, count in counts], _MAX_REASONS)}"
+        return f"rows left out: {len(self.rows):,} (the first: {self.rows[0].where}, {self.rows[0].reason}{reasons})"
+
+    def report_lines(self) -> list[str]:
+        """Return the line about rows left out, if there are any, and the notes."""
+        return [line for line in (self.left_out_line(), *self.notes) if line]
 
 
 def shorten_list(lines: Sequence[str], location: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from albertkit.tables.text_lines import (
     has_half_characters,
     json_problem,
     lines,
-    utf8_hint,
+    text_problem,
 )
 
 _ROWS = 256  # at a time; a row may be a whole document
@@ -116,7 +116,7 @@ def _canonical_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 JSON_DECODER = json.JSONDecoder(object_pairs_hook=_canonical_record)
-_Report = Callable[[int, str, str], None]  # takes line, reason and hint of a record that cannot be read
+_Report = Callable[..., None]  # takes line, reason and perhaps a hint of a record that cannot be read
 
 
 class ListText(str):
@@ -299,7 +299,7 @@ class Table:
         with self._stream:
             for line, values in reading:
                 if any(map(has_half_characters, values.values())):
-                    self._bad(line, NOT_UTF8, utf8_hint(self.file))
+                    self._bad(line, NOT_UTF8)
                     continue
                 if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
                     hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
@@ -326,7 +326,7 @@ class Table:
         """Yield line numbers and values; `requested` has each column's name in NFC, and as it is asked for."""
         for line, record in self._records(list(requested)):
             if missing := [name for name in requested if name in needed and name not in record]:
-                self._bad(line, f"no `{missing[0]}`", "")
+                self._bad(line, f"no `{missing[0]}`")
             else:
                 yield line, {spelled: record.get(name, "") for name, spelled in requested.items()}
 
@@ -339,11 +339,11 @@ class Table:
                 empty_line = empty_line or line
                 continue
             if empty_line:  # one at the end of a file is none
-                self._bad(empty_line, "an empty line", "")
+                self._bad(empty_line, "an empty line")
                 empty_line = 0
             is_header = fields[0] == self.columns[0] and tuple(map(str.strip, fields)) == self.columns
             if is_header and width > 1 and not self._first_row:
-                self._bad(line, "the names of the columns again, as in the first line", "")
+                self._bad(line, "the names of the columns again, as in the first line")
             elif len(fields) == width or (self._more_fields and len(fields) >= min_width):
                 yield line, {name: fields[index] if index < len(fields) else "" for name, index in indices.items()}
             elif self._skip_short and len(fields) < width:
@@ -354,7 +354,7 @@ class Table:
                 reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"
                 self._bad(line, reason, "if fields are in quotes, say --quoted" * in_quotes)
 
-    def _bad(self, line: int, reason: str, hint: str) -> None:
+    def _bad(self, line: int, reason: str, hint: str = "") -> None:
         self._number += 1
         self.add_bad_row(line, reason, hint)
 
@@ -556,13 +556,15 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
     has_lines = is_json_lines(stream)
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
-        items = _item_lines(stream, report) if has_lines else json_items(lines(stream), stream.file.path)
-        return _objects(items, stream.file.source, report)
+        numbered_lines = lines(stream)
+        return _objects(
+            json_lines(numbered_lines, report) if has_lines else json_items(numbered_lines, stream.file.path), report
+        )
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
     reasons: deque[str] = deque(maxlen=1)
-    for _, record in records(lambda line, reason, _: reasons.append(reason)):
+    for _, record in records(lambda line, reason: reasons.append(reason)):
         columns.update(dict.fromkeys(record))
     stream.rewind()
     rows = records(bad)
@@ -589,25 +591,36 @@ def is_json_lines(stream: ByteStream) -> bool:
     return True
 
 
-def _objects(
-    items: Iterator[tuple[int, Any]], file: Records | str, bad: _Report
-) -> Iterator[tuple[int, dict[str, str]]]:
+def _objects(items: Iterator[tuple[int, Any]], report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
     for number, item in items:
         if not isinstance(item, dict):
-            bad(number, f"a {type(item).__name__}, not an object", "")
-        elif any(map(has_half_characters, record := _flatten_texts(item))):
-            bad(number, NOT_UTF8, utf8_hint(file))
+            report(number, f"a {type(item).__name__}, not an object")
+            continue
+        record = _flatten_texts(item)
+        if any(map(has_half_characters, record)):
+            report(number, NOT_UTF8)
         else:
             yield number, record
 
 
-def _item_lines(stream: ByteStream, bad: _Report) -> Iterator[tuple[int, Any]]:
-    for number, line in lines(stream):
+def text_lines(file: InputFile, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
+    """Yield the numbered lines of a file; those that are no text are bad rows."""
+    with ByteStream(file) as stream:
+        for number, line in lines(stream):
+            if problem := text_problem(line):
+                bad_rows.add(file.source, number, problem)
+            else:
+                yield number, line
+
+
+def json_lines(numbered_lines: Iterator[tuple[int, str]], report: _Report) -> Iterator[tuple[int, Any]]:
+    """Yield the values of lines of JSON; empty lines are passed over."""
+    for number, line in numbered_lines:
         if line and not line.isspace():
             try:
                 item = JSON_DECODER.decode(line)
             except (ValueError, RecursionError) as error:
-                bad(number, json_problem(error), "")
+                report(number, json_problem(error))
             else:
                 yield number, item
 

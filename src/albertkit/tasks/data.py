@@ -16,13 +16,14 @@ import numpy as np
 from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.normalization import normalize
-from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import Data, DataFile, DataFiles, Records, as_files, file_name, quoted_name
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 
 Key = tuple[str, ...]
 
+_FEW = 10  # examples, each of which may well have a label of its own
 _SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
 
 
@@ -113,14 +114,17 @@ def _unordered(texts: Iterable[str]) -> Key:
     return tuple(sorted(texts))
 
 
-def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
-    """Return numbers of about `count` examples, at random, that have nothing in common with the others.
+def draw_held_out(
+    kind: str, examples: Sequence[Any], labels: Sequence[tuple[str, ...]], share: float, data: DataFiles
+) -> set[int]:
+    """Return numbers of about a share of the examples, at random, that have nothing in common with the others.
 
     Of questions whole articles are drawn, of pairs all that share a text: a model could else find the label of a pair as the one
     that its premise was not seen with (counting tokens was right 12.7 % of the time on a third of KLUE-NLI drawn pair by
     pair). Where the examples hang together too much for that, those with the same first text are drawn together, or those that
     are equal; the last resort is to draw them one by one.
     """
+    count = round(share * len(examples))
     held_out: set[int] = set()
     for keys in _key_levels(kind, examples):
         held_out = _draw_groups(_connected_groups(keys), labels, count)
@@ -128,7 +132,21 @@ def draw_held_out(kind: str, examples: Sequence[Any], labels: Sequence[tuple[str
         # all 30 of dev were in train.
         if count <= 2 * len(held_out) <= 4 * count:
             break
-    return held_out
+    is_possible = 0 < count < len(examples)
+    if is_possible and held_out:
+        return held_out
+    if len(set(labels)) == len(examples) > _FEW and all(len(example_labels) == 1 for example_labels in labels):
+        raise DataError(
+            "too-little-data",
+            f"every one of the {len(examples):,} training examples in {quoted_name(data)} has a label of its own",
+            "is it the right column? Name that of the label with --label-column",
+        )
+    reason = "; every label, or every question's text, would be missing from training" if is_possible else ""
+    raise DataError(
+        "too-little-data",
+        f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(examples):,} training examples are {count}{reason}",
+        "name a dev file with --dev, or " + ("add examples" if count else "a larger share with --held-out"),
+    )
 
 
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
@@ -198,10 +216,6 @@ def _draw_groups(groups: Sequence[Sequence[int]], labels: Sequence[tuple[str, ..
     return held_out
 
 
-_MAX_REASONS = 3
-_FEW = 10  # examples, each of which may well have a label of its own
-
-
 @dataclass(frozen=True)
 class TaskData:
     """Examples of a fine-tuning: train, dev and calibration."""
@@ -252,6 +266,22 @@ def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labell
     )
 
 
+def training_file(files: Mapping[str, DataFile], data: DataFiles) -> DataFile:
+    """Return the file to train on of the data, by split."""
+    if "train" in files:
+        return files["train"]
+    raise DataError(
+        "missing-file",
+        f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(files)) or 'nothing'})",
+        "name the training file itself as DATA, and another with --dev",
+    )
+
+
+def dev_split(files: Mapping[str, DataFile]) -> str | None:
+    """Return the first split that training is stopped by: "dev", or such as "dev_matched"."""
+    return next((split for split in files if split.startswith("dev")), None)
+
+
 def read_data(
     task: Task,
     data: DataFiles,
@@ -263,15 +293,10 @@ def read_data(
 ) -> TaskData:
     """Read the examples of a training."""
     files = task.files(data)
-    if "train" not in files:
-        raise DataError(
-            "missing-file",
-            f"there is no training file in {quoted_name(data)} (found: {', '.join(sorted(files)) or 'nothing'})",
-            "name the training file itself as DATA, and another with --dev",
-        )
-    train = read_split(task, files["train"], "train", bad_rows)
+    train_file = training_file(files, data)
+    train = read_split(task, train_file, "train", bad_rows)
     notes = []
-    split = next((name for name in files if name.startswith("dev")), None)
+    split = dev_split(files)
     if dev is not None:
         dev_file, _ = file_of(task, dev, "dev")
         dev_examples, dev_name = read_split(task, dev_file, "dev", bad_rows), file_name(dev_file)
@@ -283,7 +308,7 @@ def read_data(
         with _naming_left_out_rows(bad_rows):
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
-        dev_name = f"{file_name(files['train'])}, held out"
+        dev_name = f"{file_name(train_file)}, held out"
     notes.append(f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
     calibration: list[Any] = []
@@ -297,9 +322,7 @@ def read_data(
     if unlabelled is not None:
         other_files = {name: file for name, file in files.items() if not name.startswith("train")}
         unlabelled_examples = _read_unlabelled(task, unlabelled, other_files, [*dev_examples, *calibration], bad_rows)
-    if bad_rows.rows:
-        notes.append(left_out_line(bad_rows.rows))
-    notes += bad_rows.notes
+    notes += bad_rows.report_lines()
     if task.kind in ("classification", "multilabel"):
         labels = (example.label if isinstance(example.label, tuple) else (example.label,) for example in train)
         notes += placeholder_lines(task.kind, Counter(chain.from_iterable(labels)))
@@ -329,7 +352,7 @@ def _read_unlabelled(
         line += f"; {num_left_out:,} left out, whose text stands in dev or test"
     bad_rows.note(line)
     if unreadable.rows:
-        bad_rows.note(f"not compared with the unlabelled examples, {left_out_line(unreadable.rows)}")
+        bad_rows.note(f"not compared with the unlabelled examples, {unreadable.left_out_line()}")
     if _has_labels(task, file):
         bad_rows.note(f"`{file_name(file)}` has labels: they are not read")
     if not remaining:
@@ -358,7 +381,7 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
         if not bad_rows.rows:
             raise
         hint = bad_rows.rows[0].hint or "correct these rows first"
-        raise DataError(error.slug, f"{error.message}; {left_out_line(bad_rows.rows)}", hint) from None
+        raise DataError(error.slug, f"{error.message}; {bad_rows.left_out_line()}", hint) from None
 
 
 def read_given(
@@ -398,17 +421,6 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
     return task.with_changes(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
-def left_out_line(rows: Sequence[BadRow]) -> str:
-    """Return the line about rows that cannot be used: how many, the first, and the most frequent reasons if there are several."""
-    counts = Counter(row.reason for row in rows).most_common(_MAX_REASONS)
-    reasons = (
-        ""
-        if len(counts) < 2
-        else f"; {format_list([f'{count:,} x {reason}' for reason, count in counts], _MAX_REASONS)}"
-    )
-    return f"rows left out: {len(rows):,} (the first: {rows[0].where}, {rows[0].reason}{reasons})"
-
-
 def fingerprint(features: Features) -> str:
     """Return the SHA-256 of what the model is trained on: a run is only resumed on the same."""
     digest = hashlib.sha256()
@@ -420,10 +432,7 @@ def fingerprint(features: Features) -> str:
 
 def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
-    count = round(share * len(train))
-    labels: list[
-        tuple[str, ...]
-    ] = []  # those that must stay in training: no numbers, no choices, of tagged sentences types
+    labels: list[tuple[str, ...]] = []  # that must stay in training: no numbers, no choices, of tagged sentences types
     for example in train:
         label = getattr(example, "label", None)
         if tags := getattr(example, "tags", ()):
@@ -432,21 +441,6 @@ def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) ->
             labels.append((label,))
         else:
             labels.append(label if isinstance(label, tuple) else ())
-    held_out = draw_held_out(kind, train, labels, count)
-    if not 0 < count < len(train) or not held_out:
-        reason = ""
-        if 0 < count < len(train):
-            reason = "; every label, or every question's text, would be missing from training"
-        if len(set(labels)) == len(train) > _FEW and all(len(example_labels) == 1 for example_labels in labels):
-            raise DataError(
-                "too-little-data",
-                f"every one of the {len(train):,} training examples in {quoted_name(data)} has a label of its own",
-                "is it the right column? Name that of the label with --label-column",
-            )
-        raise DataError(
-            "too-little-data",
-            f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(train):,} training examples are {count}{reason}",
-            "name a dev file with --dev, or " + ("a larger share with --held-out" if not count else "add examples"),
-        )
+    held_out = draw_held_out(kind, train, labels, share, data)
     training = [example for number, example in enumerate(train) if number not in held_out]
     return training, [example for number, example in enumerate(train) if number in held_out]

@@ -21,7 +21,7 @@ from albertkit.tables.layouts import TableForm
 from albertkit.tables.records import Data, as_files, file_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
-from albertkit.tasks.data import file_of, left_out_line, read_split
+from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, ScoreOptions
@@ -62,11 +62,9 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
         bad_rows.note(truncation_line(truncated, len(examples), task))
-    if bad_rows.rows:
-        bad_rows.note(left_out_line(bad_rows.rows))
     scores, details = task.score(examples, predictions), task.details(examples, predictions)
-    if bad_rows.notes:
-        details = {**details, "notes": [*details.get("notes", ()), *bad_rows.notes]}
+    if notes := bad_rows.report_lines():
+        details = {**details, "notes": [*details.get("notes", ()), *notes]}
     result = FinetuneResult(
         model=Path(options.model),
         task=task.name,

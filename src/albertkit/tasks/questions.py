@@ -15,7 +15,7 @@ from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
 from albertkit.tables.table import parquet_records
-from albertkit.tables.text_lines import NOT_UTF8, json_problem, utf8_hint
+from albertkit.tables.text_lines import json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 from albertkit.tokenizer.rules import encodable
@@ -116,7 +116,6 @@ def read_questions(
                 raise UnusableRowError(f"a second question with the id `{example.id}`")
         except UnusableRowError as error:
             reason, hint = error.args
-            hint = utf8_hint(file) if reason == NOT_UTF8 else hint
             bad_rows.add(file, record.number, reason, hint, record.location)
             continue
         ids.add(example.id)

@@ -20,7 +20,7 @@ from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, find_shards, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
-from albertkit.tables.text_lines import HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem, utf8_hint
+from albertkit.tables.text_lines import HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.predictions import File, join_predictions, parse_predicted_labels, read_predictions, record_id
@@ -184,8 +184,7 @@ def read_tagged(
         # Scored tags stay: conlleval and seqeval agree on what they mean, and changed ones would not reach 1 against themselves.
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
-            number, reason, hint = bad_row
-            bad_rows.add(file, number, reason, utf8_hint(file) if reason == NOT_UTF8 else hint)
+            bad_rows.add(file, *bad_row)
             continue
         num_ill_formed += ill_formed is not None
         tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))

@@ -16,7 +16,7 @@ import torch
 from torch import distributed as dist
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-STEPS = {"pretrain": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "distill": 8, "caption": 10}
+STEPS = {"pretrain": 12, "teacher": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "distill": 8, "caption": 10}
 
 
 def make_data(folder: Path) -> None:
@@ -68,22 +68,24 @@ def make_data(folder: Path) -> None:
     prepare_clips({split: read_clips(folder, split) for split in clips}, folder / "clips", None)
 
 
-def pretraining(data: Path) -> dict[str, object]:
+def pretraining(data: Path, **changes: object) -> dict[str, object]:
     """Settings of the pretraining, with dropout: it is drawn by micro-batch, of which an update has two in any case."""
-    return dict(
+    settings = dict(
         config=data / "config.json", length=32, batch_tokens=64, processes=2, steps=STEPS["pretrain"], lr=3e-3,
         optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=6, save_every=6, log_every=3, precision="fp32",
         device="cpu", seed=1, initial_weights="text",
     )  # fmt: skip
+    return settings | changes
 
 
 def training(name: str, data: Path, out: Path) -> Callable[[], object]:
     """A training by name; without dropout, whose draws depend on the number of processes, but for pretraining."""
-    if name == "pretrain":
+    if name in ("pretrain", "teacher"):
         from albertkit.pretraining.run import pretrain
         from albertkit.pretraining.settings import PretrainSettings
 
-        return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data)))
+        taught = dict(teacher=data / "model", initial_weights="teacher") if name == "teacher" else {}
+        return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data, **taught)))
 
     from albertkit.tables.columns import Columns
 

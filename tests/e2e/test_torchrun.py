@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 
-QUICK, SLOW = ("pretrain", "finetune"), ("embed-cosent", "embed-mnrl", "distill", "caption")
+QUICK, SLOW = ("pretrain", "teacher", "finetune"), ("embed-cosent", "embed-mnrl", "distill", "caption")
 NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 # most_guessed: each process looks at the first pieces of its own.
 NOT_COMPARED = {"event", "seconds", "tokens_per_second", "most_guessed"}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from small_store import ALONE, differing, weights
+from small_store import differing, weights
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import (
@@ -81,7 +82,7 @@ def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, se
     batch, sample = draw_batch(store.vocab_size), draw_batch(store.vocab_size, 1)
     torch.manual_seed(0)
     student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
-    module = TaughtStudent(student, teacher, [sample], ALONE)
+    module = TaughtStudent(student, teacher, [sample])
     loss = TeacherObjective(module).losses(batch)["teacher_states"]
     expected_states, known = (transformers_states(bert, one) for one in (batch, sample))
     outputs = [student.albert(ids[None], output_hidden_states=True) for ids in batch.input_ids.split(batch.lengths)]
@@ -145,12 +146,24 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     assert not differing(weights(tmp_path / "resumed" / "final"), weights(result.model))
 
 
+def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):
+    """Four bytes a weight of the teacher, sixteen of the student and of five maps: gradients and two moments, too."""
+    measured = estimate(store, settings=replace(taught, teacher=bert))
+    original = transformers.BertModel.from_pretrained(bert).num_parameters() + 64 * 64 + 64  # an ALBERT's projection
+    student = transformers.AlbertConfig(
+        vocab_size=store.vocab_size, embedding_size=64, hidden_size=64, num_attention_heads=2, intermediate_size=128,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    trained = transformers.AlbertForPreTraining(student).num_parameters() + 5 * (64 * 64 + 64)
+    assert measured.training_state_mb == pytest.approx((16 * trained + 4 * original) / 1e6)
+
+
 @pytest.mark.parametrize("shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)])
 def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape):
     student = AlbertForPreTraining(student_config(teacher.config, 64).replace(**shape)).eval()
     notes = start_from_teacher(student, teacher, torch.ones(store.vocab_size), draw_batch(store.vocab_size))
     assert "keep 100.0%" in notes[0]
-    assert TaughtStudent(student, teacher, [draw_batch(store.vocab_size)], ALONE).maps[0].out_features == 64
+    assert TaughtStudent(student, teacher, [draw_batch(store.vocab_size)]).maps[0].out_features == 64
 
 
 def test_a_teacher_in_shards_with_spare_rows_and_one_segment(tmp_path, store, taught, slug_of):

@@ -335,11 +335,11 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     if teacher is not None:
         teacher.check_counts(unigram.counts)
         notes += describe_teacher(teacher)
+        sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
         if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
-            sample = world.first(next(iter(held_out)) if world.is_main else None)
-            assert sample is not None
-            notes += start_from_teacher(model, teacher, torch.from_numpy(unigram.counts), sample.to(world.device))
-        trained = TaughtStudent(model, teacher, held_out, world)
+            first_batch = next(iter(sample)).to(world.device)
+            notes += start_from_teacher(model, teacher, torch.from_numpy(unigram.counts), first_batch)
+        trained = TaughtStudent(model, teacher, sample)
         objective = TeacherObjective(trained)
     prepared = PreparedRun(
         settings,

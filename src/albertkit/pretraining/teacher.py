@@ -154,13 +154,10 @@ class TaughtStudent(nn.Module):
     Args:
         student: On its device.
         teacher: On the same.
-        sample: Batches that the teacher's states are standardised with.
-        world: The processes; each has its own batches.
+        sample: Batches that the teacher's states are standardised with, the same in every process.
     """
 
-    def __init__(
-        self, student: AlbertForPreTraining, teacher: TeacherEncoder, sample: Iterable[PackedBatch], world: World
-    ) -> None:
+    def __init__(self, student: AlbertForPreTraining, teacher: TeacherEncoder, sample: Iterable[PackedBatch]) -> None:
         super().__init__()
         self.student = student
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
@@ -169,7 +166,7 @@ class TaughtStudent(nn.Module):
         width, teacher_width = student.config.hidden_size, teacher.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)
-        self._means, self._deviations = self._measure(sample, world)
+        self._means, self._deviations = self._measure(sample)
         if width == teacher_width:  # a student that starts as the mean of the teacher's layers is near its states
             for number, layer in enumerate(self._layers):
                 maps[number].weight.data = self._deviations[layer].reciprocal().diag()
@@ -190,23 +187,23 @@ class TaughtStudent(nn.Module):
             distances.append((mapped - target).square().mean(1).sum())
         return torch.stack(distances)
 
-    def _measure(self, sample: Iterable[PackedBatch], world: World) -> tuple[Tensor, Tensor]:
+    def _measure(self, sample: Iterable[PackedBatch]) -> tuple[Tensor, Tensor]:
         """Return the mean and standard deviation of each dimension of each of the teacher's states, [L + 1, K] each."""
         teacher = self._teacher[0]
+        device = self.student.device
         shape = teacher.num_layers + 1, teacher.config.hidden_size
-        sums = torch.zeros(shape, dtype=torch.float64, device=world.device)
+        sums = torch.zeros(shape, dtype=torch.float64, device=device)
         squares = torch.zeros_like(sums)
-        count = torch.zeros((), dtype=torch.float64, device=world.device)
+        count = 0
         for batch in sample:
-            for layer, states in enumerate(teacher.states(batch.to(world.device))):
+            for layer, states in enumerate(teacher.states(batch.to(device))):
                 sums[layer] += states.double().sum(0)
                 squares[layer] += states.double().square().sum(0)
             count += batch.num_tokens
             if count >= _SAMPLE:
                 break
-        count = world.sum(count)
-        means = world.sum(sums) / count
-        variances = world.sum(squares) / count - means.square()
+        means = sums / count
+        variances = squares / count - means.square()
         # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
         variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
         return means.float(), variances.sqrt().float()

@@ -8,15 +8,18 @@ import http.server
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.export.options import ExportWebOptions
-from albertkit.export.site import PACKAGES, export_site
+from albertkit.export.site import PACKAGES, export_site, site_name
 from albertkit.model import (
+    AlbertForBeamQuestionAnswering,
     AlbertForMultipleChoice,
     AlbertForPreTraining,
     AlbertForQuestionAnswering,
@@ -24,6 +27,7 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
+from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.pipelines.load import load_pipelines
 from albertkit.tables.columns import Columns
 from albertkit.tasks.models import save_task_model
@@ -162,10 +166,42 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
     assert page.evaluate("crossOriginIsolated")  # threads
 
 
+@pytest.mark.peer
+@needs_packages
+def test_a_search_ranks_as_our_vectors_do(folders, tmp_path, opened):
+    model, pasted = folders["embed"](), ["a fox", "Wizards!"]
+    texts = [f"{text} {ending}" for ending in ("jumps", "over", "a", "dog", "quickly") for text in TEXTS]
+    (tmp_path / "texts.txt").write_text("\n".join([*texts[:7], " ", *texts[7:]]), encoding="utf-8")
+    sources = {"texts": tmp_path / "texts.txt", "packages": NODE_MODULES}
+    report = export_site(ExportWebOptions(model, tmp_path / "site", precision="fp32", **sources))
+    assert report.texts == len(texts)
+    page, server = opened(tmp_path / "site")
+    server.shutdown()
+    server.server_close()
+    encoder = SentenceEncoder.from_pretrained(model)
+    vectors = encoder.encode(texts)
+    steps = np.abs(vectors).max(axis=1, keepdims=True) / 127
+    stored = np.concatenate([np.rint(vectors / steps), encoder.encode(pasted)])
+    for query in ("the lazy dog", texts[3]):
+        expected = dict(zip(texts + pasted, encoder.similarity(encoder.encode(query), stored)[0].tolist(), strict=True))
+        answers = in_browser(page, "search", {"query": query, "texts": pasted, "top": 99})
+        assert [answer["score"] for answer in answers] == nearly(sorted(expected.values(), reverse=True))
+        assert {answer["text"]: answer["score"] for answer in answers} == nearly(expected)
+        exact = encoder.similarity(encoder.encode(query), encoder.encode([answer["text"] for answer in answers]))[0]
+        assert [answer["score"] for answer in answers] == pytest.approx(exact.tolist(), abs=0.01)  # what int8 costs
+    assert answers[0]["text"] == query
+
+
+def test_a_page_has_the_name_of_the_run():
+    for model in ("a/run", "a/run/final", "a", "a/seed-3/best", "org/a"):
+        assert site_name(model) == "a"
+
+
 def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
-    choices = save(find_task("choice").with_changes(length=32), AlbertForMultipleChoice)
-    with pytest.raises(AlbertKitError, match="answers in a way that the page has not got"):
-        export_site(ExportWebOptions(choices, tmp_path / "site"))
+    beams = find_task("squad2").with_changes(length=32, head_kind="beam"), AlbertForBeamQuestionAnswering
+    for head in (beams, (find_task("choice").with_changes(length=32), AlbertForMultipleChoice)):
+        with pytest.raises(AlbertKitError, match="answers in a way that the page has not got"):
+            export_site(ExportWebOptions(save(*head), tmp_path / "site"))
     classifier = save(
         find_task("classify", TABLE).with_changes(labels=("a", "b"), length=32), AlbertForSequenceClassification
     )
@@ -174,6 +210,8 @@ def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
     with pytest.raises(AlbertKitError, match="cuts texts at their beginning"):
         export_site(ExportWebOptions(classifier, tmp_path / "site"))
     model = folder(AlbertForPreTraining)
+    with pytest.raises(AlbertKitError, match="its page searches no texts"):
+        export_site(ExportWebOptions(model, tmp_path / "site", texts=tmp_path / "texts.txt"))
     with pytest.raises(AlbertKitError, match=r"has no package\.json") as caught:
         export_site(ExportWebOptions(model, tmp_path / "site", precision="fp32", packages=tmp_path))
     assert "npm install --ignore-scripts onnxruntime-web@" in caught.value.hint
@@ -183,6 +221,29 @@ def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
     with pytest.raises(AlbertKitError) as caught:
         export_site(ExportWebOptions(model, tmp_path / "site"))
     assert caught.value.slug == "exists"
+    (model / CAPTIONER_FILE).write_text("{}")
+    with pytest.raises(AlbertKitError, match="is a captioner"):
+        export_site(ExportWebOptions(model, tmp_path / "captions"))
+
+
+def test_a_site_of_packages_by_path_says_what_is_heavy(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # no npm
+    for package, files in PACKAGES.items():
+        name, version = package.rsplit("@", 1)
+        for file in files:
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).write_bytes(b"0")
+        (tmp_path / name / "package.json").write_text(json.dumps({"version": version, "license": "MIT"}))
+        (tmp_path / name / "LICENSE").write_text(f"the words of {name}")
+    options = ExportWebOptions(folder(AlbertForPreTraining), tmp_path / "site", precision="fp32", packages=tmp_path)
+    report = export_site(options)
+    assert "slow to load" not in dict(report.sections()[0].rows())
+    assert "more than 200 MB" in dict(replace(report, megabytes=200.1).sections()[0].rows()).values()
+    assert "the words of onnxruntime-web" in (tmp_path / "site" / "runtime" / "LICENSES.txt").read_text()
+    monkeypatch.setattr("albertkit.export.onnx._MAX_FILE_BYTES", 1)
+    with pytest.raises(AlbertKitError, match="more than 2 GB"):
+        export_site(replace(options, out=tmp_path / "large"))
+    assert not (tmp_path / "large").exists()
 
 
 def test_npm_is_asked_for_and_its_words_are_passed_on(folder, tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ class ExportOnnxOptions:
 class ExportWebOptions:
     """Export a model as a web site: static files, run by the visitor's browser, offline after the first visit.
 
-    The page fills in masks, classifies, scores, tags, answers questions or compares texts, whatever the model was trained for.
+    The page fills in masks, classifies, scores, tags, answers questions or searches texts, whatever the model was trained for.
 
     Attributes:
         model: Checkpoint folder of any class, sentence encoder folder, run, or org/name of the Hugging Face hub.
@@ -45,6 +45,8 @@ class ExportWebOptions:
         precision: int8, or fp32: four times the size.
         data: Labelled examples of the model's task (file, or folder in the task's layout) to check int8, which may lose half a
             point of the metric. Default: a built-in text sample.
+        texts: Texts that a sentence encoder's page searches: one a line, or a table with a column `text`. They are sent to each
+            visitor, with their vectors in int8. Default: those that a visitor pastes.
         packages: A folder `node_modules` with the runtime's two packages. Default: fetched by npm.
         force: Save an int8 model even if its outputs differ from the original's.
     """
@@ -54,5 +56,6 @@ class ExportWebOptions:
     _: KW_ONLY
     precision: Literal["int8", "fp32"] = "int8"
     data: str | Path | None = None
+    texts: str | Path | None = None
     packages: Path | None = None
     force: bool = False

@@ -5,6 +5,7 @@ tokenizers. Chosen by size: 14.4 MB for both, where transformers.js with its def
 """
 
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -13,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from albertkit.command import takes
+from albertkit.embeddings.data import TextInput
+from albertkit.embeddings.encode import encode_file
+from albertkit.embeddings.options import EncodeOptions
 from albertkit.engines.onnx import ONNX_FILE
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
 from albertkit.export.onnx import OnnxReport, export_onnx
@@ -24,7 +30,9 @@ from albertkit.output import PAGE_FOLDER
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline
+from albertkit.tables.bad_rows import BadRows
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.tokenizer.texts import example_texts
 
 # Of npm, with the files that the page loads. `ort-wasm-simd-threaded.wasm` has threads, and does without them, too.
 PACKAGES = {
@@ -37,6 +45,7 @@ _SITE_FILES = Path(__file__).with_name("site")
 _HEAVY = 200  # megabytes of a model from which few visitors will wait
 _KINDS = ("fill-mask", "classify", "score", "tag", "answer", "embed")
 _SERVE = "serve it: albertkit serve"
+_ROLE = re.compile(r"best|final|run|seed-\d+")  # folders of a run
 _WORDS = ("a man plays the guitar", "the 1,234 people (of Paris) said: no!", "나는 서울에서 왔다.")
 
 
@@ -49,12 +58,16 @@ class SiteReport(Result):
         kind: What its page does, of the kinds of pipelines.
         megabytes: What a first visit fetches, 1,000,000 bytes each. Servers that compress send 3.7 of ONNX Runtime's 14.2.
         model: Report of the model's export.
+        texts: How many texts the page of a sentence encoder brings to search in.
+        notes: What was cut of them, and what else cannot do with the files.
     """
 
     out: str
     kind: str
     megabytes: float
     model: OnnxReport
+    texts: int = 0
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -66,10 +79,12 @@ class SiteReport(Result):
             "written": self.out,
             "page": self.kind,
             "a first visit fetches": f"{self.megabytes:.1f} MB, of them {self.model.megabytes:.1f} MB for the model",
-            "slow to load": f"more than {_HEAVY} MB" if self.model.megabytes > _HEAVY else None,
+            "slow to load": f"more than {_HEAVY} MB" if self.megabytes > _HEAVY else None,
+            "texts to search": f"{self.texts:,}, their vectors in int8" if self.texts else None,
             "see it": f"python -m http.server --directory {self.out}",
             "model": f"{self.model.model_class}, {self.model.precision}",
             **self.model.agreement.facts(),
+            "notes": list(self.notes),
         }
         return [FactList(facts)]
 
@@ -91,8 +106,20 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         raise captioner_error(folder)
     pipeline = next(iter(load_pipelines(folder, precision="fp32", device="meta").values()))
     facts = page_facts(folder, pipeline)
+    examples: dict[str, Any] = {pipeline.kind: pipeline.example}
+    if pipeline.kind == "embed":
+        sample = example_texts(pipeline.tokenizer)
+        query, *texts = [*sample.alike, *sample.ordered, sample.opinion, sample.with_names]
+        examples = {"search": {"query": query, "texts": texts, "library": 0}, **examples}
+    elif options.texts is not None:
+        fact = f"`{options.model}` is no sentence encoder: its page searches no texts"
+        raise ConfigError("conflicting-options", fact, "leave --texts out")
+    notes: tuple[str, ...] = ()
     with tempfile.TemporaryDirectory() as temporary_folder, atomic_folder(out) as site:
         scratch = Path(temporary_folder)
+        if options.texts is not None:
+            facts["library"], notes = _write_library(folder, options.texts, scratch / "vectors.npy", site / "search")
+            examples["search"] |= {"texts": [], "library": facts["library"]}
         report = export_onnx(
             ExportOnnxOptions(
                 folder,
@@ -113,15 +140,20 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         policy = "script-src 'self' 'wasm-unsafe-eval'"
         index.write_text(index.read_text(encoding="utf-8").replace("script-src 'self'", policy), encoding="utf-8")
         model = {
-            "name": folder.resolve().name, "kinds": [pipeline.kind], "precision": options.precision,
-            "notes": ["Computed in this browser: what you write is not sent anywhere."],
-            "examples": {pipeline.kind: pipeline.example},
+            "name": site_name(options.model), "kinds": list(examples), "precision": options.precision,
+            "notes": ["Computed in this browser: what you write is not sent anywhere."], "examples": examples,
         }  # fmt: skip
-        size = (site / weights).stat().st_size
+        size = sum(file.stat().st_size for file in (site / weights, *site.glob("search/vectors.int8")))
         write_json(site / "site.json", {"model": model, "weights": weights, "bytes": size, **facts})
         _write_offline(site)
         megabytes = sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) / 1e6
-        return SiteReport(str(out), pipeline.kind, round(megabytes, 1), report)
+        return SiteReport(str(out), pipeline.kind, round(megabytes, 1), report, facts.get("library", 0), notes)
+
+
+def site_name(model: str | Path) -> str:
+    """Return what a page calls a model: the last part of its path that says something."""
+    parts = Path(model).resolve().parts
+    return next((part for part in reversed(parts) if not _ROLE.fullmatch(part)), parts[-1])
 
 
 def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
@@ -153,10 +185,12 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
         return facts | {"length": pipeline.model.config.max_position_embeddings}
     if pipeline.kind == "embed":
         encoder = pipeline.encoder  # type: ignore[attr-defined]
-        changed = encoder.prompt or encoder.lower_case or encoder.settings.get("special_names") == "tokens"
+        changed = (
+            any(encoder.prompts.values()) or encoder.lower_case or encoder.settings.get("special_names") == "tokens"
+        )
         if changed or encoder.settings.get("similarity_fn_name") not in (None, "cosine"):
             raise _unsupported_error(
-                folder, "puts a prompt before texts, changes their case, or compares vectors otherwise than by their cosine",
+                folder, "has prompts, changes the case of texts, or compares vectors otherwise than by their cosine",
                 _SERVE,
             )  # fmt: skip
         return facts | {"length": encoder.max_length, "dimension": encoder.output_dimension(None)}
@@ -179,6 +213,22 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
 
 def _unsupported_error(folder: Path, reason: str, hint: str) -> AlbertKitError:
     return CheckpointError("unsupported", f"no page can be made of `{folder}`: it {reason}", hint)
+
+
+def _write_library(folder: Path, source: str | Path, vectors: Path, out: Path) -> tuple[int, tuple[str, ...]]:
+    """Write the texts of a file and their vectors in int8; return how many there are, and what happened to them.
+
+    The vectors have no scales: each has its own, and a cosine none.
+    """
+    from albertkit.export.graph import to_int8  # with an extra
+
+    report = encode_file(EncodeOptions(folder, source, vectors, precision="fp32"))
+    texts = [row.text for row in TextInput(str(source)).texts(BadRows())]
+    rows = [row for row, text in enumerate(texts) if text.strip()]
+    out.mkdir()
+    write_json(out / "texts.json", [texts[row] for row in rows])
+    (out / "vectors.int8").write_bytes(to_int8(np.load(vectors)[rows]).tobytes())
+    return len(rows), report.notes
 
 
 def _write_model(onnx_folder: Path, tokenizer: AlbertTokenizer, out: Path, weights: Path) -> None:

@@ -12,7 +12,7 @@ const WORD = new RegExp(
   `${CLITIC}|(?:\\p{L}\\.){2,}|[@#]?${LETTER}+(?:(?!${CLITIC})[-.,'’&]${LETTER}+)*|([^\\p{L}\\p{N}\\p{M}\\p{Cf}_\\s])\\1*`, "giu");
 
 /** Answers to the requests of the page: `(path, body) => {results}`, or `{results: cosines}` for similarity. */
-export function answers(site, tokenizer, run) {
+export function answers(site, tokenizer, run, library = []) {
   const encoded = (text) => tokenizer.encode(text, { add_special_tokens: false }).ids;
   const { cls, sep } = site;
 
@@ -150,23 +150,54 @@ export function answers(site, tokenizer, run) {
     return { answer: chosen.text, start: chosen.start, end: chosen.end, score: chosen.probability, nbest: nbest.slice(0, top) };
   }
 
+  const vectors = new Map(); // of the texts of the last request: what is asked for again is not computed again
+
+  /** The vectors of texts, `{text, vector, length, cut}` each. */
+  async function vectorsOf(texts, truncate) {
+    for (const text of texts) {
+      if (vectors.has(text) && (truncate || !vectors.get(text).cut)) continue;
+      const { outputs, cut } = await read(encoded(text), null, truncate);
+      vectors.set(text, measured(text, outputs.sentence_embedding.data.slice(0, site.dimension), cut));
+    }
+    const found = new Map(texts.map((text) => [text, vectors.get(text)]));
+    for (const text of vectors.keys()) if (!found.has(text)) vectors.delete(text);
+    return texts.map((text) => found.get(text));
+  }
+
   /** The cosine of every text with every other. */
   async function similarity({ texts, truncate }) {
-    const vectors = [];
-    for (const text of texts) {
-      const { data } = (await read(encoded(text), null, truncate)).outputs.sentence_embedding;
-      const vector = Array.from(data.slice(0, site.dimension)), length = Math.hypot(...vector) || 1;
-      vectors.push(vector.map((value) => value / length));
-    }
-    return vectors.map((a) => vectors.map((b) => a.reduce((sum, value, place) => sum + value * b[place], 0)));
+    const compared = await vectorsOf(texts, truncate);
+    return compared.map((a) => compared.map((b) => cosine(a, b)));
+  }
+
+  /** Of the site's texts and those of the request, the ones with the largest cosine with the query. */
+  async function search({ query, texts, top = 10, truncate }) {
+    const [asked, ...others] = await vectorsOf([query, ...texts], truncate);
+    const scored = [...library, ...others].map((entry) => ({ text: entry.text, score: cosine(asked, entry), ...truncated(entry.cut) }));
+    return scored.sort((a, b) => b.score - a.score).slice(0, top);
   }
 
   return async (path, body) => {
     if (path === "similarity") return { results: await similarity(body) };
+    if (path === "search") return { results: await search(body) };
     const results = [];
     for (const value of body.texts ?? body.questions) results.push(await byPath[path](value, body));
     return { results };
   };
+}
+
+/** The texts of a site with their vectors, int8 [N, D]: a cosine asks for no scale. */
+export const libraryOf = (texts, vectors, dimension) =>
+  texts.map((text, row) => measured(text, vectors.subarray(row * dimension, (row + 1) * dimension)));
+
+const measured = (text, vector, cut = 0) => ({ text, vector, length: Math.sqrt(dot(vector, vector)) || 1, cut });
+
+const cosine = (a, b) => dot(a.vector, b.vector) / (a.length * b.length);
+
+function dot(a, b) {
+  let sum = 0;
+  for (let place = 0; place < a.length; place++) sum += a[place] * b[place];
+  return sum;
 }
 
 /** Row `place` of an output [1, S, C], or the one row of [1, C]. */

@@ -1,6 +1,6 @@
 /** Fetches the model, and answers the page's requests with it, apart from the page so that typing is not held up. */
 
-import { answers } from "./answers.js";
+import { answers, libraryOf } from "./answers.js";
 import * as ort from "./runtime/ort.wasm.min.mjs";
 import { Tokenizer } from "./runtime/tokenizers.min.mjs";
 
@@ -39,15 +39,24 @@ async function load() {
   const waits = { ...site.model, precision: null };
   postMessage({ model: waits });
   const content = await jsonOf("model/tokenizer.json");
-  const weights = await bytesOf(site.weights, (count) => {
-    postMessage({ model: { ...waits, loading: `${megabytes(count)} of ${megabytes(site.bytes)} MB of the model` } });
-  });
+  let complete = 0; // bytes of files that have come
+  const large = async (name) => {
+    const bytes = await bytesOf(name, (count) => {
+      postMessage({ model: { ...waits, loading: `${megabytes(complete + count)} of ${megabytes(site.bytes)} MB of the model` } });
+    });
+    complete += bytes.length;
+    return bytes;
+  };
+  const library = site.library
+    ? libraryOf(await jsonOf("search/texts.json"), new Int8Array((await large("search/vectors.int8")).buffer), site.dimension)
+    : [];
+  const weights = await large(site.weights);
   ort.env.wasm.wasmPaths = file("runtime/");
   ort.env.wasm.numThreads = self.crossOriginIsolated ? Math.min(4, navigator.hardwareConcurrency) : 1;
   const session = await ort.InferenceSession.create(weights, { executionProviders: ["wasm"] });
   const tokenizer = plainTokenizer(content, await jsonOf("model/tokenizer_config.json"), site);
   postMessage({ model: site.model });
-  return { site, answer: answers(site, tokenizer, (ids, types) => run(session, ids, types)) };
+  return { site, answer: answers(site, tokenizer, (ids, types) => run(session, ids, types), library) };
 }
 
 /** The outputs of the graph for one sequence, by name: `{data, dims}` each. */

@@ -1,7 +1,7 @@
 /**
  * The tabs, in their order. Each is an object:
  *
- * - `kind`: of pipeline; a tab is shown if a model has it. `path`: of the endpoint.
+ * - `kind`: of pipeline, or `search`, which sites alone have; a tab is shown if a model has it. `path`: of the endpoint.
  * - `name` on the tab, `title` and `lead` (a text, or a function of the model) over the panel, `verb` on the button, `empty` where there is nothing to
  *   ask, `pause` in milliseconds before what is typed is sent.
  * - `prefers`, where there is one: a kind that its example needs, too; models that have it come first.
@@ -17,8 +17,9 @@ import { choose } from "./choose.js";
 import { classify, score } from "./classify.js";
 import { fillMask } from "./fill-mask.js";
 import { passes } from "./passes.js";
+import { search } from "./search.js";
 import { sentenceOrder } from "./sentence-order.js";
 import { similarity } from "./similarity.js";
 import { tag } from "./tag.js";
 
-export const TABS = [fillMask, sentenceOrder, answer, classify, score, tag, choose, similarity, caption, passes];
+export const TABS = [fillMask, sentenceOrder, answer, classify, score, tag, choose, search, similarity, caption, passes];

@@ -216,6 +216,9 @@ def test_what_lies_in_the_folder(folder, tmp_path):
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"model.onnx", "config.json", "spiece.model", "tokenizer.json", "export.json"} <= names
     assert not any("safetensors" in name for name in names)
+    exported = read_json(tmp_path / "out" / "config.json")
+    assert exported["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}  # as transformers makes them up
+    assert exported["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
     assert read_json(tmp_path / "out" / "export.json") == json.loads(json.dumps(report.to_dict()))
     assert report.products["MatMulInteger"] == 3 * 6 + 2
     with pytest.raises(CheckpointError, match=r"error\[missing-file\]"):

@@ -14,7 +14,12 @@ from albertkit.engines.onnx import ONNX_FILE, REPORT, OnnxModel, load_onnx, toke
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.sections import FactList, Result, Section, to_json_value
@@ -104,7 +109,11 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         for file in sorted({file for pattern in _COPIED_FILES for file in folder.glob(pattern)}):
             shutil.copy2(file, temporary / file.name)
         name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
-        model.config.replace(foreign={**model.config.foreign, "architectures": [name]}).save_pretrained(temporary)
+        fields = {**model.config.foreign, "architectures": [name]}
+        if isinstance(model, AlbertForSequenceClassification | AlbertForTokenClassification):
+            # transformers.js does not make up names as transformers does: its pipelines fail.
+            fields |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
+        model.config.replace(foreign=fields).save_pretrained(temporary)
         exported = load_onnx(temporary)
         difference = _check_difference(folder, model, exported, precision)
         comparison = compare_with_fp32(folder, model, exported, precision, options.data)

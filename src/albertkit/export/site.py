@@ -115,6 +115,8 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         fact = f"`{options.model}` is no sentence encoder: its page searches no texts"
         raise ConfigError("conflicting-options", fact, "leave --texts out")
     notes: tuple[str, ...] = ()
+    if pipeline.kind == "tag":
+        notes = ("transformers.js knows no ALBERT that tags: this page alone runs it",)
     with tempfile.TemporaryDirectory() as temporary_folder, atomic_folder(out) as site:
         scratch = Path(temporary_folder)
         if options.texts is not None:

@@ -33,6 +33,13 @@ WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew 
 KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen_objects() -> None:
+    """Take what earlier modules imported and built out of the collector's walks: accelerate and others collect all, often."""
+    gc.collect()
+    gc.freeze()
+
+
 def _folder(variable: str) -> Path:
     value = os.environ.get(variable)
     if not value:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_models import shaken
+from small_models import TINY, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
@@ -29,10 +29,6 @@ from albertkit.model import (
 from albertkit.model.files import read_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
-TINY = dict(
-    vocab_size=60, embedding_size=8, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48,
-    max_position_embeddings=16,
-)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +145,7 @@ def test_old_names_copies_and_buffers(folder, tmp_path):
         "module." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
         for name, t in new.items()
     }
-    old["module.albert.embeddings.position_ids"] = torch.arange(16)[None]
+    old["module.albert.embeddings.position_ids"] = torch.arange(24)[None]
     old["module.predictions.decoder.weight"] = new["albert.embeddings.word_embeddings.weight"].clone()
     old["module.predictions.decoder.bias"] = new["predictions.bias"].clone()
     (tmp_path / "old").mkdir()
@@ -537,7 +533,7 @@ def test_the_tokenizer_and_the_card_come_along(folder, tmp_path, data):
     assert AlbertTokenizer.from_pretrained(tmp_path / "out").encode("ab") == AlbertTokenizer.from_pretrained(
         folder
     ).encode("ab")
-    assert any("15 tokens, but the model has 60" in note for note in report.notes)
+    assert any("15 tokens, but the model has 90" in note for note in report.notes)
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("---\nlicense: mit\n---\n\n# Mine\n\nTrained with care.\n\n## Conversion\n")
     twice = convert(tmp_path / "out", tmp_path / "twice")

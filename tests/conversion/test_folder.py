@@ -8,16 +8,13 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from small_models import tiny_config
 
-from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.model.files import read_tensors
 
-CONFIG = AlbertConfig(
-    vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
-    max_position_embeddings=12,
-)  # fmt: skip
+CONFIG = tiny_config(num_hidden_layers=2)
 
 
 @pytest.fixture
@@ -65,11 +62,11 @@ def test_foreign_configuration_is_kept(folder, tmp_path):
         (lambda t: t.pop("albert.pooler.bias"), "missing: albert.pooler.bias"),
         (lambda t: t.update(surprise=torch.zeros(1)), "not in the model: .*surprise"),
         (
-            lambda t: t.update({"predictions.bias": torch.zeros(51)}),
-            r"predictions.bias \[51\] in the file, \[50\] in the",
+            lambda t: t.update({"predictions.bias": torch.zeros(91)}),
+            r"predictions.bias \[91\] in the file, \[90\] in the",
         ),
         (
-            lambda t: t.update({"predictions.decoder.bias": torch.ones(50)}),
+            lambda t: t.update({"predictions.decoder.bias": torch.ones(90)}),
             "predictions.decoder.bias and predictions.bias",
         ),
     ],
@@ -115,7 +112,7 @@ def test_copies_of_a_shared_block_must_agree(tmp_path):
 
 def test_old_weights_files_are_read_without_their_buffers(folder):
     tensors = load_file(folder / "model.safetensors")
-    old = {**tensors, "albert.embeddings.position_ids": torch.arange(12)[None]}
+    old = {**tensors, "albert.embeddings.position_ids": torch.arange(24)[None]}
     old["predictions.decoder.weight"] = old["albert.embeddings.word_embeddings.weight"]
     torch.save(old, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from small_models import tiny_config
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
@@ -21,10 +22,7 @@ hub = pytest.importorskip("huggingface_hub")
 errors = pytest.importorskip("huggingface_hub.errors")
 constants = pytest.importorskip("huggingface_hub.constants")
 filter_repo_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
-CONFIG = AlbertConfig(
-    vocab_size=50, embedding_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=16,
-    max_position_embeddings=12,
-)  # fmt: skip
+CONFIG = tiny_config()
 MAIN, OTHER = "a" * 40, "b" * 40
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import tiny_config
 
 from albertkit.config import AlbertConfig
 from albertkit.engines import load_engine
@@ -18,10 +19,7 @@ from albertkit.model import (
     PackedBatch,
 )
 
-CONFIG = AlbertConfig(
-    vocab_size=50, embedding_size=8, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
-    max_position_embeddings=12,
-)  # fmt: skip
+CONFIG = tiny_config()
 CLASSES = (
     AlbertModel, AlbertForPreTraining, AlbertForMaskedLM, AlbertForSequenceClassification, AlbertForTokenClassification,
     AlbertForQuestionAnswering, AlbertForMultipleChoice,

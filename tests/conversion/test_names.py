@@ -6,16 +6,13 @@ import re
 import numpy as np
 import pytest
 import torch
+from small_models import tiny_config
 
 from albertkit import model as public
-from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.conversion.names import ROWS, TensorLayout
 
-CONFIG = AlbertConfig(
-    vocab_size=50, embedding_size=8, hidden_size=64, num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2,
-    num_attention_heads=2, intermediate_size=16, max_position_embeddings=12,
-)  # fmt: skip
+CONFIG = tiny_config(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
 CLASSES = [name for name in public.__all__ if name.startswith("Albert")]
 
 

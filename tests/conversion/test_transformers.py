@@ -2,18 +2,13 @@
 
 import pytest
 import torch
-from small_models import padded_inputs, shaken
+from small_models import TINY, padded_inputs, shaken
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 
 transformers = pytest.importorskip("transformers")
-
-TINY = dict(
-    vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-    intermediate_size=96, max_position_embeddings=24,
-)  # fmt: skip
 SHAPES = [
     {},
     {"num_hidden_layers": 4, "num_hidden_groups": 2},

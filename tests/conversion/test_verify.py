@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_models import tiny_config
 
-from albertkit.config import AlbertConfig
 from albertkit.conversion import convert as targets
 from albertkit.conversion import convert as verify
 from albertkit.conversion.convert import convert
@@ -20,11 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 def folder(tmp_path):
     """A saved `AlbertForPreTraining`."""
     torch.manual_seed(0)
-    config = AlbertConfig(
-        vocab_size=60, embedding_size=8, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48,
-        max_position_embeddings=16,
-    )  # fmt: skip
-    AlbertForPreTraining(config).save_pretrained(tmp_path / "model")
+    AlbertForPreTraining(tiny_config()).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 

@@ -29,13 +29,15 @@ WITH_HEADS = [
 CLASSES = [AlbertModel, *WITH_HEADS]
 
 
+TINY = dict(
+    vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
+    max_position_embeddings=24,
+)  # fmt: skip
+
+
 def tiny_config(**changes: object) -> AlbertConfig:
     """Two heads of 32, three layers, 90 tokens."""
-    values = dict(
-        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=96, max_position_embeddings=24,
-    )  # fmt: skip
-    return AlbertConfig.from_dict({**values, **changes})
+    return AlbertConfig.from_dict({**TINY, **changes})
 
 
 def shaken(model: Module, scale: float = 0.2) -> Module:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from small_models import TINY, tiny_config
 from torch import nn
 
 import albertkit
@@ -11,16 +12,15 @@ transformers = pytest.importorskip("transformers")
 
 MASK = (torch.arange(9) < torch.tensor([9, 4])[:, None]).long()
 BATCH = {"input_ids": torch.arange(3, 21).view(2, 9) * MASK, "attention_mask": MASK}
-SIZES = dict(vocab_size=60, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
 
 
 def make_model(ours):
     torch.manual_seed(0)
-    config = transformers.AlbertConfig(**SIZES, intermediate_size=96, initializer_range=0.2)
+    config = transformers.AlbertConfig(**TINY, initializer_range=0.2)
     model = transformers.AlbertForSequenceClassification(config).eval()
     if not ours:
         return model
-    our_model = AlbertForSequenceClassification(albertkit.AlbertConfig(**SIZES, intermediate_size=96)).eval()
+    our_model = AlbertForSequenceClassification(tiny_config()).eval()
     our_model.load_state_dict(model.state_dict())
     return our_model
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import paired_cosine_distances
-from small_models import shaken
+from small_models import shaken, tiny_config
 
-from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.pipelines.layers import trace_layers
@@ -21,10 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 WORDS = "one layer run twelve times the states of a token move from pass to".split()
 TEXTS = ["one layer, run twelve times", "the states of a token move from pass to pass", "one [MASK] of a token"]
-CONFIG = AlbertConfig(
-    vocab_size=24, embedding_size=16, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=96,
-    max_position_embeddings=24,
-)  # fmt: skip
+CONFIG = tiny_config(vocab_size=24, num_hidden_layers=4)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import tiny_config
 
 from albertkit import model as classes
 from albertkit.config import SIZES, AlbertConfig
@@ -18,10 +19,7 @@ from albertkit.model_paths import local_folder
 from albertkit.output.render import to_terminal
 from albertkit.report.inspect import PAPER, SHARINGS, Sizes, compared_sizes, inspect_folder, memory, sizes
 
-TINY = AlbertConfig(
-    vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,
-    max_position_embeddings=40,
-)  # fmt: skip
+TINY = tiny_config(max_position_embeddings=40)
 # Encoder and pooler, and with both heads: variables of the released checkpoints.
 PUBLISHED_COUNTS = {
     "base": (11_683_584, 11_813_810),

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import tiny_config
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch
-from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import (
     AlbertForMultipleChoice,
@@ -38,11 +38,8 @@ EXAMPLES = (0, 0, 1, 1, 1)  # two choices, then three
 
 def model_of(model_class: type[PretrainedAlbert], seed: int, **changes: object) -> PretrainedAlbert:
     torch.manual_seed(seed)
-    values = dict(
-        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=96, max_position_embeddings=24, initializer_range=0.3, num_labels=3,
-    )  # fmt: skip
-    model = model_class(AlbertConfig.from_dict({**values, **changes})).eval()
+    values = {"num_hidden_layers": 2, "initializer_range": 0.3, "num_labels": 3, **changes}
+    model = model_class(tiny_config(**values)).eval()
     with torch.no_grad():  # logits as decided as after training
         for name, parameter in model.named_parameters():
             parameter *= 1 if name.startswith("albert.") else 4

@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
+from small_models import tiny_config
 
 from albertkit.captioning.generate import generate
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
-from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from benchmarks.captioning import caption_mask
 
@@ -19,11 +19,7 @@ IDS = CaptionIds(start=2, end=3, mask=4, padding=0)
 
 def captioner(objective="mlm", vocab_size=30):
     torch.manual_seed(0)
-    config = AlbertConfig(
-        vocab_size=vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2,
-        intermediate_size=96, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=24,
-        initializer_range=0.3,
-    )  # fmt: skip
+    config = tiny_config(vocab_size=vocab_size, initializer_range=0.3)
     return AlbertForImageCaptioning(CaptionConfig(img_feature_dim=8, objective=objective).put_into(config)).eval()
 
 

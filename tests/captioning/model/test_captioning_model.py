@@ -2,19 +2,16 @@
 
 import pytest
 import torch
+from small_models import tiny_config
 
 from albertkit.captioning.backbone import Grid
 from albertkit.captioning.layers import CaptionConfig, gate_values
 from albertkit.captioning.model import AlbertForImageCaptioning, keep_easiest, smoothed_losses
-from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForMaskedLM
 from benchmarks.captioning import caption_mask
 
-CONFIG = AlbertConfig(
-    vocab_size=60, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
-    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, max_position_embeddings=32, initializer_range=0.1,
-)  # fmt: skip
+CONFIG = tiny_config(vocab_size=60, max_position_embeddings=32, initializer_range=0.1)
 
 
 def captioner(**caption):

@@ -2,7 +2,7 @@
 
 Beside them stand: parity with SentencePiece (tests/tokenizer), pieces beside particles and old rows bit for bit
 (tests/vocabulary/test_extend.py), unique silver pairs (tests/embeddings/test_augment.py), vectors in sentence-transformers
-(tests/embeddings/test_folder.py).
+(tests/embeddings/test_folder.py), sentence order balanced and learned (tests/pretraining/test_objectives.py).
 """
 
 import json
@@ -10,18 +10,12 @@ import math
 import unicodedata
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
-from albertkit.pretraining.run import evaluate, pretrain
-from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.sources import held_out_stream
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.processes import join_world
 
 transformers = pytest.importorskip("transformers")
 
@@ -105,31 +99,3 @@ def test_7_loss_at_the_start_is_about_ln_v_and_padding_changes_nothing() -> None
     assert model(**wide, labels=wide_labels).loss.item() == pytest.approx(narrow, abs=1e-6)
     mask[:, 24:] = 1
     assert model(**wide, labels=wide_labels).loss.item() != pytest.approx(narrow, abs=1e-3)
-
-
-def test_8_sentence_order_is_balanced_and_learned_and_segments_are_marked(tmp_path: Path) -> None:
-    """Documents of a sentence of early words and one of late words: nothing but their order is to be learned."""
-    early, late = "dawn morning sunrise breakfast start".split(), "dusk evening sunset supper end".split()
-    rng = np.random.default_rng(0)
-    sentence_pairs = [[" ".join(rng.choice(words, 6)) for words in (early, late)] for _ in range(600)]
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(pair) for pair in sentence_pairs), encoding="utf-8")
-    (tmp_path / "tokenizer").mkdir()
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *early, *late]
-    (tmp_path / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    build_store([tmp_path / "text.txt"], tmp_path / "store", tmp_path / "tokenizer", workers=0)
-    shape = dict(
-        vocab_size=len(pieces), embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=32, initializer_range=0.1,
-    )  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(shape))
-    settings = PretrainSettings(
-        config=tmp_path / "config.json", length=16, batch_tokens=512, steps=200, lr=2e-3, optimizer="adamw",
-        bias_correction=True, warmup_steps=15, held_out=0.3, precision="fp32", short_seq_prob=0,
-    )  # fmt: skip
-    store = TokenStore.open(tmp_path / "store")
-    batches = list(held_out_stream(store, settings, store.held_out(0.3, 0), join_world("cpu")))
-    labels = torch.cat([batch.sentence_order_labels for batch in batches])
-    assert abs(labels.float().mean() - 0.5) < 4 * 0.5 / len(labels) ** 0.5
-    assert all({0, 1} == set(batch.token_type_ids.tolist()) for batch in batches)
-    model = pretrain(tmp_path / "store", tmp_path / "run", settings).model
-    assert evaluate(model, tmp_path / "store").sentence_order_accuracy > 0.95

@@ -6,6 +6,7 @@ import sys
 import unicodedata
 
 import pytest
+from record_files import write_records
 
 from albertkit import model as classes
 from albertkit.errors import DataError
@@ -56,7 +57,7 @@ def hostile_paths(tiny_model_folder, tmp_path):
     (folder / "provenance.json").write_text(json.dumps({HOSTILE: [HOSTILE]}))
     table = tmp_path / f"table{HOSTILE}.jsonl"
     rows = [{"text": f"a fox {number} {HOSTILE}", "label": labels[number % 2]} for number in range(40)]
-    table.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_records(table, rows)
     return {"MODEL": folder, "TABLE": table, "NOTHING": tmp_path / f"nothing{HOSTILE}"}
 
 

@@ -5,6 +5,7 @@ import json
 import av
 import numpy as np
 import pytest
+from record_files import read_records
 
 from albertkit.captioning.video import FrameSampling, sample_frames
 from albertkit.errors import CheckpointError, ConfigError
@@ -66,7 +67,7 @@ def test_held_out_combinations_are_never_trained_on(tmp_path):
     assert counts == {"train": 21, "dev": 3, "test": 6}
     captions = {}
     for split in counts:
-        lines = [json.loads(line) for line in (tmp_path / "clips" / f"{split}.jsonl").read_text().splitlines()]
+        lines = read_records(tmp_path / "clips" / f"{split}.jsonl")
         captions[split] = {line["captions"][0] for line in lines}
         with av.open(str(tmp_path / "clips" / lines[0]["video"])) as container:
             stream = container.streams.video[0]

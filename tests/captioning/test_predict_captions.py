@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from record_files import read_records
 
 from albertkit.captioning.backbone import Grid
 from albertkit.captioning.backbones import load_backbone
@@ -49,7 +50,7 @@ def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
     report = predict_captions(loaded, clips, out=tmp_path / "captions.jsonl", sheets=tmp_path / "sheets")
     assert [clip.key for clip in report.clips] == [clip.stem for clip in clips]
     assert not report.skipped
-    lines = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    lines = read_records(tmp_path / "captions.jsonl")
     assert [line["caption"] for line in lines] == [clip.captions[0].text for clip in report.clips]
     for clip in report.clips:
         with Image.open(clip.sheet) as sheet:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from record_files import write_records
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings
@@ -53,7 +54,7 @@ def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
     wiki = "".join(f'<doc id="{i}" title="T">\nT\n{chr(10).join(d)}\n</doc>\n\n' for i, d in enumerate(documents))
     (folder / "wiki").write_text(wiki)
     check_ranges(folder / "wiki", "wiki", width)
-    (folder / "in.jsonl").write_text("".join(json.dumps({"text": "\n".join(d)}) + "\n" for d in documents))
+    write_records(folder / "in.jsonl", ({"text": "\n".join(d)} for d in documents))
     check_ranges(folder / "in.jsonl", "jsonl", width)
 
 

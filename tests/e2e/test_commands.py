@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from record_files import read_records
 
 from albertkit import build_store, train_tokenizer
 
@@ -157,7 +158,7 @@ def test_two_processes_train_one_model(folder, tmp_path):
     for name, arguments in (("one", alone), ("two", launched)):
         process = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
         assert process.returncode == 0, process.stderr
-        records = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        records = read_records(tmp_path / name / "metrics.jsonl")
         tokens[name] = next(r["tokens"] for r in reversed(records) if r["event"] == "step")
         evaluation = next(r for r in reversed(records) if r["event"] == "eval")
         tokens[name, "evaluated"] = evaluation["masked_lm_count"]

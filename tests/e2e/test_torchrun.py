@@ -14,6 +14,7 @@ import all_trainings
 import pytest
 import torch
 from all_trainings import STEPS, make_data, pretraining
+from record_files import read_records
 from safetensors.torch import load_file
 
 from albertkit.pretraining.run import pretrain
@@ -91,7 +92,7 @@ def wait_for(process, is_there):
 
 
 def records(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read_records(run / "metrics.jsonl")
 
 
 def assert_same_bits(first, second):

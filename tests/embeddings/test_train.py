@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from record_files import read_records, write_records
 
 from albertkit.batches.streams import ExampleStream
 from albertkit.config import AlbertConfig
@@ -204,7 +205,7 @@ def test_single_texts_are_told_apart_with_dropout_switched_on(start, table, tmp_
     assert result.metric == "retrieval"
     output = capfd.readouterr().err
     assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in output
-    losses = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = read_records(tmp_path / "run" / "metrics.jsonl")
     assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
     assert slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings) == "too-little-data"
 
@@ -214,7 +215,7 @@ def test_inference_is_learned_as_triplets_or_as_classes(start, inference, tmp_pa
     settings = replace(SETTINGS, loss=loss, epochs=4, lr=3e-3)
     result = train_embeddings("nli", start, inference, tmp_path / "run", settings, columns=NLI)
     assert result.metric == "retrieval"
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
     losses = [record[f"{loss}_loss"] for record in records if record["event"] == "step"]
     assert losses[-1] < losses[0]
 
@@ -228,7 +229,7 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
     rows = [[" ".join(rng.permutation(words)[:n]) for n in (4, 6, 5)] for _ in range(12)]
     file = tmp_path / "t.jsonl"
     names = ("anchor", "positive", "negative")
-    file.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    write_records(file, (dict(zip(names, row, strict=True)) for row in rows))
     options = EmbedTrainOptions("pairs", "model", file, "out", SETTINGS, dev=file)
     data = read_embedding_data(options, True, BadRows())
     features = example_features(encoder, data.train.texts)
@@ -253,9 +254,9 @@ def test_triplets_are_learned(start, inference, tmp_path):
         if label in names:
             by_premise.setdefault(premise, {"anchor": premise})[names[label]] = hypothesis
     file = tmp_path / "triplets.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in by_premise.values()))
+    write_records(file, by_premise.values())
     result = train_embeddings("pairs", start, file, tmp_path / "run", replace(SETTINGS, epochs=4))
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
     losses = [record["mnrl_loss"] for record in records if record["event"] == "step"]
     assert result.metric == "retrieval"
     assert losses[-1] < losses[0]

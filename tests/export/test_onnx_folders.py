@@ -1,12 +1,12 @@
 """ONNX folders as models: `load_onnx` as the class it came from; pipelines, predict, evaluate, serve, comparison, vectors."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection
@@ -84,7 +84,7 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path
     predictions = {}
     for name in ("own", "onnx"):
         report = predict(tmp_path / name, tmp_path / "dev.tsv", tmp_path / f"{name}.jsonl", precision="fp32")
-        predictions[name] = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        predictions[name] = read_records(tmp_path / f"{name}.jsonl")
     assert (precision == "int8") == any("exported in int8" in note for note in report.notes)
     for ours, theirs in zip(predictions["own"], predictions["onnx"], strict=True):
         near = pytest.approx(theirs["probabilities"]["a"], abs=1e-4 if precision == "fp32" else 0.1)

@@ -8,6 +8,7 @@ import shlex
 
 import numpy as np
 import pytest
+from record_files import read_records
 
 import albertkit.pipelines.predict as predict_module
 from albertkit.errors import DataError
@@ -32,7 +33,7 @@ def pretrained(folder):
 
 
 def records_of(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_records(path)
 
 
 def near(record):

@@ -1,11 +1,11 @@
 """Complete instances of the original script: what is not random must come out exactly."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from memory_store import MemoryStore, read_novels
+from record_files import read_records
 
 from albertkit.pretraining.batches import Assembler
 from albertkit.pretraining.examples import EXAMPLE, IN_ORDER, RANDOM, SWAPPED, EpochPlan
@@ -16,7 +16,7 @@ KIND = {"in_order": IN_ORDER, "swapped": SWAPPED, "random_document": RANDOM}
 
 @pytest.fixture(scope="module")
 def instances(golden):
-    return [json.loads(line) for line in (golden / "masking" / "instances.jsonl").read_text().splitlines()]
+    return read_records(golden / "masking" / "instances.jsonl")
 
 
 @pytest.fixture(scope="module")

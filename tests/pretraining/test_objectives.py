@@ -1,12 +1,12 @@
 """What a run learns: both losses, or one of them, whose other head then keeps its bits; sentence order on a toy corpus."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from small_store import ALONE, SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, build_store
@@ -43,7 +43,7 @@ def test_order_alone(tmp_path, store, settings, train):
     """Nothing is masked, in training and in every evaluation; the best model is the one that orders best."""
     run = tmp_path / "run"
     result = train(masked_lm_prob=0.0, log_every=2, eval_every=2)
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(run / "metrics.jsonl")
     assert {r["event"] for r in records} == {"step", "eval"}
     loss_names = {name for record in records for name in record if name.endswith("_loss")}
     assert loss_names == {"sentence_order_loss"}

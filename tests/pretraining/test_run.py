@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from small_loop import replay_plans
 from small_store import ALONE, differing, weights
 
@@ -50,7 +51,7 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, train, monkeypatch):
     assert inspect_folder(run / "best").card
     assert (run / "loss.png").stat().st_size > 1000
     assert PretrainSettings.read(run / "run.toml")["lr"] == 2e-3
-    record = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+    record = read_records(run / "metrics.jsonl")[-1]
     assert isinstance(record["masked_lm_count"], int)
     assert isinstance(result.to_dict()["sentence_order_count"], int)
     evaluation = evaluate(run / "final", store.folder).to_dict()
@@ -122,7 +123,7 @@ def test_the_pair_head_has_a_rate_of_its_own(train):
 
 def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, train):
     train(eval_every=1, steps=8, lr=0.05, warmup_steps=0)
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
     losses = [record["masked_lm_loss"] for record in records if record["event"] == "eval"]
     assert losses.index(min(losses)) != len(losses) - 1, "the last model is the best: the test says nothing"
     assert evaluate(tmp_path / "run" / "best", store).masked_lm_loss == pytest.approx(min(losses), abs=1e-5)

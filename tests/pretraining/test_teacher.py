@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from record_files import read_records
 from small_store import differing, weights
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
@@ -130,7 +131,7 @@ def test_the_start_is_the_best_compression(bert, teacher, store):
 def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     settings = replace(taught, teacher=bert, eval_every=2, save_every=2)
     result = pretrain(store, tmp_path / "run", settings)
-    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(tmp_path / "run" / "metrics.jsonl")
     unexplained = [record["teacher_states_loss"] for record in records if record["event"] == "evaluation"]
     assert unexplained == sorted(unexplained, reverse=True)
     model = AlbertForPreTraining.from_pretrained(result.model, strict=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from swinbert_writer import published_state, write_swinbert
 
 from albertkit.captioning.captioner import VideoCaptioner
@@ -132,7 +133,7 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
     assert captioner.backbone is not None
     assert captioner.sampling is not None
-    manifest = [json.loads(line) for line in (tree / "clips" / "dev.jsonl").read_text().splitlines()]
+    manifest = read_records(tree / "clips" / "dev.jsonl")
     videos = [tree / "clips" / entry["video"] for entry in manifest]
     run(tree, "compute", model, checkpoint, "a red ring moves slowly to the left", tmp_path / "theirs.npz", *videos)
     theirs = dict(np.load(tmp_path / "theirs.npz"))

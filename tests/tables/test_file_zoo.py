@@ -19,6 +19,7 @@ import datasets
 import pandas as pd
 import pytest
 import zstandard
+from record_files import write_records
 
 from albertkit.captioning.annotations import is_annotations
 from albertkit.captioning.clips import read_manifest
@@ -748,7 +749,7 @@ def test_lists_and_null_are_no_texts_and_no_labels(
 ) -> None:
     good = {"text": "a", "label": {"regress": 2.5, "multilabel": ["x", "y"], "classify": "pos"}[task]}
     if name.endswith("jsonl"):
-        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in (good, {**good, **values})))
+        write_records(tmp_path / name, (good, {**good, **values}))
         expected = 1
     else:
         pd.DataFrame([{**good, **values}]).to_parquet(tmp_path / name)

@@ -1,7 +1,6 @@
 """A start to fine-tune from, a table to learn, models with random heads: all small enough for seconds."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +35,6 @@ def write_table(path: Path, rows: int, seed: int) -> Path:
         lines.append(f"{' '.join(words)}\t{'magic' if number % 2 else 'plain'}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
-
-
-def read_records(file: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def write_records(file: Path, records: Iterable[Any]) -> Path:
-    """Write a JSONL file."""
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return file
 
 
 def read_examples(

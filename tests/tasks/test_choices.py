@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from record_files import read_records, write_records
 from scipy.stats import binomtest
 
 from albertkit.batches.features import Features
@@ -25,7 +26,7 @@ from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer
 
-from .conftest import read_examples, write_records
+from .conftest import read_examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
@@ -631,7 +632,7 @@ def test_predictions_scores_and_files(tmp_path):
     assert details["intervals"]["accuracy"][0] < 0.75 <= details["intervals"]["accuracy"][1]
     assert [path.name for path in task.write(tmp_path, records, split="test")] == ["predictions.jsonl", "answers.json"]
     assert json.loads((tmp_path / "answers.json").read_text()) == {"middle1.txt": ["A", "C"], "high1.txt": ["A", "B"]}
-    assert [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()] == records
+    assert read_records(tmp_path / "predictions.jsonl") == records
     for name, file, text in (
         ("siqa", "predictions.lst", "1\n3\n1\n2\n"),
         ("arc", "predictions.csv", "middle1.txt-0,A\nmiddle1.txt-1,C\nhigh1.txt-0,A\nhigh1.txt-1,B\n"),

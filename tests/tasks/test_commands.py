@@ -7,6 +7,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from record_files import read_records
 
 from albertkit.cli import main
 from albertkit.conversion.tensorflow.records import example, frame
@@ -60,7 +61,7 @@ def test_evaluate_predict_and_score_agree_with_the_run(
         scored = run_command("score", "classify", predictions, table / "dev.tsv", *COLUMNS[2:], "--json").json
         assert scored["accuracy"] == printed["accuracy"]
     records = [json.loads(line) for line in run_command("predict", folder, table / "dev.tsv").out.splitlines()]
-    assert records == [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert records == read_records(tmp_path / "out" / "predictions.jsonl")
 
 
 def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_command):

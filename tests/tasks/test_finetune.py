@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from safetensors.torch import load_file
 
 from albertkit.batches.features import Features
@@ -30,8 +31,6 @@ from albertkit.tasks.models import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.processes import World
-
-from .conftest import read_records
 
 COLUMNS = Columns(text="sentence", label="label")
 learn = partial(finetune, "classify", columns=COLUMNS)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from record_files import read_records
 from sklearn.metrics import f1_score
 
 from albertkit.errors import ConfigError, DataError
@@ -35,7 +36,7 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     run = tmp_path / "my_run (2)"
     result = finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
     assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best" / "README.md").read_text()
-    evaluations = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    evaluations = read_records(run / "metrics.jsonl")
     values = {record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"}
     best = max(values, key=lambda step: (values[step], -step))
     results = json.loads((run / "results.json").read_text())
@@ -46,7 +47,7 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     assert "f1 (plain)" in printed
     assert results["positive_class"] == "plain"  # both have 150 training examples
     assert "| f1 (plain) |" in (run / "best" / "README.md").read_text()
-    wrong = [json.loads(line) for line in (run / "dev" / "errors.jsonl").read_text().splitlines()]
+    wrong = read_records(run / "dev" / "errors.jsonl")
     assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
     assert all(record["label"] != record["gold"] for record in wrong)
     assert [record["error"] for record in wrong] == sorted((record["error"] for record in wrong), reverse=True)

@@ -11,6 +11,7 @@ from typing import ClassVar
 import datasets
 import numpy as np
 import pytest
+from record_files import read_records, write_records
 
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.pipelines.predict import ask, predict
@@ -24,7 +25,7 @@ from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tokenizer import AlbertTokenizer
 
-from .conftest import read_records, save_untrained, write_records
+from .conftest import save_untrained
 
 TEXTS = ["seven old wizards, brewing", 'a "quick" fox', "calm rivers"]
 

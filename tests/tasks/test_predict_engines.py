@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 
 from albertkit.engines import load
 from albertkit.engines.cpu.engine import lacking
@@ -17,7 +18,7 @@ from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.settings import FinetuneSettings
 
-from .conftest import WORDS, read_examples, read_records
+from .conftest import WORDS, read_examples
 
 
 def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from record_files import read_records
 
 from albertkit.errors import DataError
 from albertkit.tasks.metrics import exact_match, f1, normalize_answer, squad_scores
@@ -21,7 +22,7 @@ def gold_of(file: Path) -> Gold:
 
 
 def string_pairs(golden: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (golden / "squad" / "string_pairs.jsonl").read_text().splitlines()]
+    return read_records(golden / "squad" / "string_pairs.jsonl")
 
 
 def test_string_pairs(golden):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from record_files import read_records
 from seqeval.metrics import f1_score as seqeval_f1
 from seqeval.scheme import IOB2
 from sklearn.metrics import f1_score
@@ -303,7 +304,7 @@ def test_written_predictions_are_read_again(tmp_path):
     assert [path.name for path in paths] == ["predictions.jsonl", "predictions.conll"]
     examples = list(read_tagged(paths[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
     assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
-    assert [json.loads(line) for line in paths[0].read_text(encoding="utf-8").splitlines()] == records
+    assert read_records(paths[0]) == records
 
 
 def test_a_perfect_model_on_real_data(data, tokenizer, korean):

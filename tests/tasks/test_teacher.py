@@ -15,6 +15,7 @@ import pytest
 import tokenizers
 import torch
 import transformers
+from record_files import read_records
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
@@ -42,7 +43,7 @@ from albertkit.tasks.texts import TextExample
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World
 
-from .conftest import WORDS, read_records, write_table
+from .conftest import WORDS, write_table
 
 ALONE = World(0, 1, torch.device("cpu"))
 LABELS = ("magic", "perhaps", "plain")

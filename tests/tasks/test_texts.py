@@ -7,6 +7,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from record_files import write_records
 from sklearn.metrics import accuracy_score, f1_score
 from word_tokenizer import WordTokenizer
 
@@ -26,7 +27,7 @@ from albertkit.tasks.texts import (
     text_features,
 )
 
-from .conftest import read_examples, write_records
+from .conftest import read_examples
 
 
 class Words(WordTokenizer):

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+from record_files import read_records
 from safetensors.torch import load_file
 from small_loop import WORLD, CountingStream, killed, make_model, stopped, train_small, weights
 
@@ -25,7 +26,7 @@ def run_training(folder, **how):
 
 def test_it_learns_and_records(tmp_path):
     _, result = run_training(tmp_path, steps=120)
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    records = read_records(tmp_path / "metrics.jsonl")
     losses = [r["piece_loss"] for r in records if r["event"] == "step"]
     assert result.finished
     assert losses[-1] < losses[0] / 2

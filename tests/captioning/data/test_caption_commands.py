@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from record_files import read_records
 
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepared import PreparedClips
@@ -56,7 +57,7 @@ def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare
         f"and 35 more; all are listed in {out / 'skipped.jsonl'}"
     ]
     assert "left out  40" in printed.out
-    rows = [json.loads(line) for line in (out / "skipped.jsonl").read_text().splitlines()]
+    rows = read_records(out / "skipped.jsonl")
     assert [row["key"] for row in rows] == [f"video {n}" for n in range(6, 46)]
     assert "no video `video39`" in rows[-1]["reason"]
     content["videos"] = content["videos"][:5]

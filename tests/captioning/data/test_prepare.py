@@ -1,7 +1,6 @@
 """Preparing: every clip once, the same bytes whatever happens, and nothing silent."""
 
 import ast
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from safetensors.numpy import save_file
 from swinbert_writer import write_swinbert
 
@@ -126,7 +126,7 @@ def test_skipped_clips(tmp_path, clips, quarters, slug_of):
         ("clip 1", "bad-file"), ("clip 2", "bad-file"), ("clip 3", "not-found"),
     ]  # fmt: skip
     assert report.clips == {"train": 2, "dev": 1}
-    skipped = [json.loads(line) for line in (tmp_path / "out/skipped.jsonl").read_text().splitlines()]
+    skipped = read_records(tmp_path / "out/skipped.jsonl")
     assert [set(line) for line in skipped] == [{"split", "key", "slug", "reason"}] * 3
     assert [clip.key for clip in PreparedClips.open(tmp_path / "out").clips("train")] == ["clip 0", "clip 4"]
     files, calls = everything(tmp_path / "out"), len(quarters.batches)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from record_files import read_records
 
 from albertkit.captioning.metrics import score_captions
 from albertkit.captioning.score import read_caption_file, score_caption_files
@@ -91,7 +92,7 @@ def test_layouts(tmp_path, prediction, truth):
     scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], details=out)
     expected = score_captions(REFERENCES, CANDIDATES)
     assert (scores.corpus, scores.per_clip) == (expected.corpus, expected.per_clip)
-    details = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    details = read_records(out)
     assert [(row["key"], row["caption"], row["references"]) for row in details] == [
         (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from record_files import read_records
 from small_clips import save_tiny_clip, write_shapes
 
 from albertkit.captioning.backbones import load_backbone
@@ -176,7 +177,7 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
         generation=GenerationSettings(max_length=16, num_beams=1),
     )
     assert report.scores["exact_match"] == result.value
-    lines = [json.loads(line) for line in (tmp_path / "dev.jsonl").read_text().splitlines()]
+    lines = read_records(tmp_path / "dev.jsonl")
     assert {line["key"] for line in lines} == {f"c{n}" for n in range(22, 30)}
     card = (tmp_path / "run" / "best" / "README.md").read_text()
     assert "exact match" in card

@@ -22,9 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests write a hundred thousand small files and flush most of them: 20 ms each on a busy disk, 0.1 ms in memory. Where all of
-# a run fits, and programs that a test writes can be executed.
+# a run fits (at most 1.5 GB), and programs that a test writes can be executed.
 MEMORY = Path("/dev/shm")
-has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30
+has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30
 if has_room and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 

@@ -44,10 +44,14 @@ _DEVICES = ("/dev/null", "/dev/shm", "/proc/", "/dev/tty")
 
 
 class Watch:
-    """Notices what a reader does outside of its folder."""
+    """Notices what a reader does outside of its folder.
 
-    def __init__(self) -> None:
-        self.allowed: tuple[str, ...] = ()
+    Args:
+        root: Folder of all readers, which may lie among the devices.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root, self.allowed = root, ()
         self.bait = ""
         self.moments: list[str] = []
         sys.addaudithook(self._hook)
@@ -67,7 +71,8 @@ class Watch:
             self._note_write(event, os.path.abspath(os.fsdecode(arguments[0])))
 
     def _note_write(self, event: str, path: str) -> None:
-        if not path.startswith((*self.allowed, *_DEVICES, _LOOPS)) and "__pycache__" not in path:
+        is_device = path.startswith(_DEVICES) and not path.startswith(self.root)
+        if not is_device and not path.startswith((*self.allowed, _LOOPS)) and "__pycache__" not in path:
             self.moments.append(f"{event} {path}")
 
 
@@ -87,7 +92,7 @@ def serve(connection: Connection, scratch: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    watch, modules = Watch(), {}
+    watch, modules = Watch(str(Path(scratch).parent)), {}
     while True:
         try:
             file, function, folder, limited = connection.recv()

@@ -201,14 +201,6 @@ def slug_of(error_of: Callable[..., Any]) -> Callable[..., str]:
     return lambda *arguments, **options: error_of(*arguments, **options).slug
 
 
-@pytest.fixture
-def in_memory() -> Iterator[Path]:
-    """An empty folder, in memory where that is possible: hundreds of flushes to the disk take nothing there."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="albertkit-", dir=memory) as folder:
-        yield Path(folder)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, driven by playwright; skips where either is missing."""

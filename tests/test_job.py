@@ -52,17 +52,17 @@ def count(folder, key="a", overwrite=False, total=5) -> str:
 
 
 @pytest.mark.parametrize("do", ["kill", "half"])
-def test_killed_at_every_moment_and_again(in_memory, do):
+def test_killed_at_every_moment_and_again(tmp_path, do):
     """In an interpreter of its own: a fork of this one, with all that was imported, takes 30 ms in place of 3."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(fault_moments.__file__).parent), *sys.path])}
-    command = [sys.executable, __file__, str(in_memory), do]
+    command = [sys.executable, __file__, str(tmp_path), do]
     process = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
     assert process.returncode == 0, process.stderr
 
 
-def kill_at_every_moment_and_again(in_memory, do):
-    status, moments = in_a_fork(in_memory / "whole", lambda: count(in_memory / "whole"))
-    expected = bytes_below(in_memory / "whole")
+def kill_at_every_moment_and_again(tmp_path, do):
+    status, moments = in_a_fork(tmp_path / "whole", lambda: count(tmp_path / "whole"))
+    expected = bytes_below(tmp_path / "whole")
     assert (status, sorted(expected)) == (
         0, ["folder/part-0", "folder/part-1", "grown-0", "grown-1", "grown-2", "result.json"],
     )  # fmt: skip
@@ -71,7 +71,7 @@ def kill_at_every_moment_and_again(in_memory, do):
     assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())
     kill_moments = [at for at, name in enumerate(moments, 1) if do == "kill" or name.startswith("write")]
     for turn, at in enumerate(kill_moments):
-        folder = in_memory / f"{turn}"
+        folder = tmp_path / f"{turn}"
         assert in_a_fork(folder, lambda folder=folder: count(folder), at, do)[0] == -signal.SIGKILL, moments[at - 1]
         in_a_fork(folder, lambda folder=folder: count(folder), 7 + turn % 20, do)  # killed again, or through
         count(folder)

@@ -107,21 +107,21 @@ def test_batches_do_not_show(corpus, tmp_path, monkeypatch):
     assert bytes_below(tmp_path / "a") == bytes_below(tmp_path / "b")
 
 
-def test_killed_anywhere_and_again(built, in_memory, small_batches):
+def test_killed_anywhere_and_again(built, tmp_path, small_batches):
     def build(position: Path) -> None:
         build_store([built / "corpus"], position, TOKENIZER, SMALL_SHARDS, workers=0)
 
-    assert ends_the_same_when_killed(in_memory, build, 20) == bytes_below(built / "store")
+    assert ends_the_same_when_killed(tmp_path, build, 20) == bytes_below(built / "store")
 
 
-def test_killed_with_workers(built, in_memory, small_batches):
+def test_killed_with_workers(built, tmp_path, small_batches):
     def build(workers: int) -> None:
-        build_store([built / "corpus"], in_memory / "store", TOKENIZER, SMALL_SHARDS, workers=workers)
+        build_store([built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS, workers=workers)
 
-    assert in_a_fork(in_memory / "store", lambda: build(2), 150)[0] < 0
-    assert (in_memory / "store" / ".build" / "commits.jsonl").exists()
+    assert in_a_fork(tmp_path / "store", lambda: build(2), 150)[0] < 0
+    assert (tmp_path / "store" / ".build" / "commits.jsonl").exists()
     build(1)
-    assert bytes_below(in_memory / "store") == bytes_below(built / "store")
+    assert bytes_below(tmp_path / "store") == bytes_below(built / "store")
 
 
 def test_a_resumed_build_does_not_begin_again(built, tmp_path, small_batches, monkeypatch, slug_of):

@@ -214,11 +214,11 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
 
 @pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
-def test_killed_anywhere_and_again(encode, in_memory, small, ending):
+def test_killed_anywhere_and_again(encode, tmp_path, small, ending):
     def run(folder: Path) -> None:
         encode(folder / f"v.{ending}", batch_tokens=900)
 
-    files = ends_the_same_when_killed(in_memory, run, 12)
+    files = ends_the_same_when_killed(tmp_path, run, 12)
     assert sorted(files) == [f"v.{ending}", f"v.{ending}.json"]
 
 

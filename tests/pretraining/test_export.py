@@ -128,11 +128,11 @@ def test_the_report_is_what_is_there(tmp_path, store):
 
 
 @pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
-def test_killed_anywhere_and_again(in_memory, store, monkeypatch):
+def test_killed_anywhere_and_again(tmp_path, store, monkeypatch):
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
     monkeypatch.setattr("albertkit.pretraining.export._CHUNK", 16)
     monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)  # a report holds seconds
-    ends_the_same_when_killed(in_memory, lambda place: export_records(store, place, SMALL), 12)
+    ends_the_same_when_killed(tmp_path, lambda place: export_records(store, place, SMALL), 12)
 
 
 def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, store, monkeypatch, slug_of):

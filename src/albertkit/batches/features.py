@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from albertkit.batches import MovableBatch
+from albertkit.batches.packed import PackedBatch
 from albertkit.errors import ConfigError
-
-if TYPE_CHECKING:  # a command that scores a file of predictions needs no torch
-    from torch import Tensor
-
-    from albertkit.batches.packed import PackedBatch
 
 
 def tokens_for_text(length: int, special_tokens: int) -> int:
@@ -114,10 +111,6 @@ class Features:
 
     def batch(self, sequences: np.ndarray) -> LabelledBatch:
         """Return the packed batch of the sequences with these numbers, int64 [N], in the order given."""
-        import torch
-
-        from albertkit.batches.packed import PackedBatch
-
         lengths = self.lengths[sequences]
         offsets, positions = _offsets_and_positions(lengths)
         tokens = np.repeat(self.offsets[sequences], lengths) + positions

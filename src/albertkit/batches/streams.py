@@ -122,15 +122,19 @@ class ExampleStream(OrderedStream):
             ]
         else:
             sequences = self._sequences(examples)
-            lengths = self._features.lengths[sequences]
-            order = np.argsort(lengths, kind="stable")
-            runs = cut_by_tokens(lengths[order], self._batch_tokens, sequences[order])
+            runs = [sequences[run] for run in runs_by_length(self._features.lengths[sequences], self._batch_tokens)]
         batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
         return [replace(batch, update_examples=update) for batch in batches]
 
     def _sequences(self, examples: np.ndarray) -> np.ndarray:
         sequences = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
         return np.concatenate(sequences) if sequences else np.zeros(0, np.int64)
+
+
+def runs_by_length(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Return the numbers of sequences, the shortest first, cut into runs of at most so many tokens."""
+    order = np.argsort(lengths, kind="stable")
+    return cut_by_tokens(lengths[order], budget, order)
 
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:

@@ -79,7 +79,10 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in with_tokens]
     documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
-    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NO_NEIGHBOUR), np.array(with_tokens), k)
+    neighbours = np.where(scores > 0, documents, NO_NEIGHBOUR)
+    is_itself = neighbours == np.array(with_tokens)[:, None]
+    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
+    nearest[with_tokens] = neighbours[~is_itself].reshape(-1, k)
     return nearest
 
 
@@ -112,13 +115,6 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
     best_first = pairs.take(np.lexsort((pairs.first, pairs.rank)))
     unique = best_first.take(np.unique(best_first.keys(len(nearest)), return_index=True)[1])
     return unique.take(np.lexsort((unique.rank, unique.first)))
-
-
-def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
-    """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
-    is_itself = neighbours == texts[:, None]
-    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
-    return neighbours[~is_itself].reshape(len(neighbours), k)
 
 
 class CrossEncoder:
@@ -357,10 +353,12 @@ def _candidates(
     """Return the pairs that the sampler finds."""
     k = min(options.top_k, len(texts) - 1)
     if options.encoder is not None:
-        return pair_neighbours(semantic_neighbours(load_embedding_model(options.encoder).encode(texts), k))
-    if options.sampler == "bm25":
-        return pair_neighbours(bm25_neighbours(token_ids(texts), k))
-    return pair_neighbours(random_neighbours(len(texts), k, options.seed))
+        nearest = semantic_neighbours(load_embedding_model(options.encoder).encode(texts), k)
+    elif options.sampler == "bm25":
+        nearest = bm25_neighbours(token_ids(texts), k)
+    else:
+        nearest = random_neighbours(len(texts), k, options.seed)
+    return pair_neighbours(nearest)
 
 
 def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from albertkit.batches.features import Features
-from albertkit.batches.streams import ExampleStream, cut_by_tokens
+from albertkit.batches.streams import ExampleStream
 from albertkit.command import takes
 from albertkit.embeddings.data import EmbeddingData, TextExamples, find_kind, read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder, known_words
@@ -40,7 +40,7 @@ from albertkit.output.sections import FactList, Paragraph, Section
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import as_files
 from albertkit.tasks.data import fingerprint
-from albertkit.tasks.models import check_order
+from albertkit.tasks.models import check_order, run_batches
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, TrainingRecipe
 from albertkit.training.monitor import wilson_interval
@@ -172,24 +172,18 @@ class EmbeddingEvaluator:
         scores: dict[str, float] = {}
         all_intervals: dict[str, Any] = {}
         self.constant = []
-        vectors_of = {texts_id: self._vectors(encoder, features) for texts_id, features in self._features.items()}
+        vectors_of = {}
+        for texts_id, features in self._features.items():
+            device = encoder.albert.device
+            vectors_of[texts_id] = run_batches(
+                lambda batch: list(encoder(batch.packed).cpu().numpy()), features, _BATCH_TOKENS, device, self._world
+            )
         for dev in self.devs:
-            vectors = vectors_of[id(dev.texts)].reshape(len(dev.texts), len(dev.texts[0]), -1)
+            vectors = np.stack(vectors_of[id(dev.texts)]).reshape(len(dev.texts), len(dev.texts[0]), -1)
             scores = {**dev.score(vectors), **scores}
             all_intervals |= dev.intervals(vectors) if intervals else {}
             self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
         return scores, all_intervals
-
-    @torch.inference_mode()
-    def _vectors(self, encoder: SentenceEncoder, features: Features) -> np.ndarray:
-        """Return vectors of all texts of a dev set, fp32 [E K, D]."""
-        vectors = np.zeros((features.num_sequences, encoder.dimension), np.float32)
-        order = np.argsort(features.lengths, kind="stable")
-        runs = cut_by_tokens(features.lengths[order], _BATCH_TOKENS, order)
-        for run in runs[self._world.rank :: self._world.size]:
-            vectors[run] = encoder(features.batch(run).packed.to(encoder.albert.device)).cpu().numpy()
-        # A row is zero in all processes but one.
-        return self._world.sum(torch.from_numpy(vectors).to(self._world.device)).cpu().numpy()
 
 
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"

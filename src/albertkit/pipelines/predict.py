@@ -604,10 +604,6 @@ def _class_sections(value: Any, result: Result) -> list[Section]:
     return sections
 
 
-def _score_sections(value: Any, result: Result) -> list[Section]:
-    return [*_paragraphs(value), Paragraph(f"{result['value']:.4f}", tone="strong")]
-
-
 def _entity_sections(value: str, result: Result) -> list[Section]:
     spans = []
     rows = []
@@ -664,7 +660,7 @@ _SECTIONS: dict[str, Callable[[Any, Result], list[Section]]] = {
     "fill-mask": _mask_sections,
     "sentence-order": _order_sections,
     "classify": _class_sections,
-    "score": _score_sections,
+    "score": lambda value, result: [*_paragraphs(value), Paragraph(f"{result['value']:.4f}", tone="strong")],
     "tag": _entity_sections,
     "answer": _span_sections,
     "choose": _choice_sections,

@@ -135,13 +135,17 @@ def _local(name: str) -> list[InputFile]:
     return files
 
 
-def _files_below(folder: str) -> list[str]:
+def _files_below(root: str) -> list[str]:
     paths = []
-    for parent, folders, names in os.walk(folder, followlinks=True):
+    for parent, folders, names in os.walk(root, followlinks=True):
         check_not_saved_dataset(parent, names)
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in folders:
-            _check_link_leads_on(os.path.join(parent, name))
+        for name in folders:  # a link to a folder that it lies in would be read again and again
+            folder = os.path.join(parent, name)
+            target = os.path.realpath(folder)
+            if os.path.islink(folder) and target in map(os.path.realpath, Path(folder).parents):
+                fact = f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
+                raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
         paths += [
             os.path.join(parent, name) for name in names if not name.startswith(".") and name.lower() not in _LITTER
         ]
@@ -187,14 +191,6 @@ def check_not_records(data: Path) -> None:
         fact = f"`{data}` holds TFRecords for fine-tuning ({format_list(records, 3)}): ids without the texts, which are needed"
         hint = "give the tables that create_finetuning_data.py or run_classifier.py read (--input_data_dir, --data_dir)"
         raise DataError("wrong-kind", fact, hint)
-
-
-def _check_link_leads_on(folder: str) -> None:
-    """Refuse a link to a folder that it lies in: its files would be read again and again."""
-    target = os.path.realpath(folder)
-    if os.path.islink(folder) and any(os.path.realpath(parent) == target for parent in Path(folder).parents):
-        fact = f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
-        raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
 
 
 def _suggest_file(path: str) -> str:

@@ -189,7 +189,8 @@ def choose_form(
             table.check(form.required_columns(labelled))
             return form
     for form in forms:
-        if form.header and not table.has_own_names and _is_row(table.columns, form, labels):
+        label = dict(zip(form.header, table.columns, strict=False)).get(form.label, "")
+        if not table.has_own_names and (label in labels or (not labels and is_number(label))):
             table.without_header(form.header, more_fields=True)
             return form
     with_header = [form for form in forms if not form.header]
@@ -219,13 +220,6 @@ def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelle
         )
     columns = {"--text-column": form.text, "--pair-column": form.pair, "--label-column": labelled and form.label}
     return f"name its columns: {' '.join(f'{option} COLUMN' for option, needed in columns.items() if needed)}"
-
-
-def _is_row(fields: Sequence[str], form: TableForm, labels: Sequence[str]) -> bool:
-    index = form.header.index(form.label)
-    if index >= len(fields):
-        return False
-    return fields[index] in labels if labels else is_number(fields[index])
 
 
 def is_number(text: str) -> bool:

@@ -150,7 +150,15 @@ def as_files(data: Data) -> Iterator[DataFiles]:
         yield as_records(data)
     elif is_remote(data):
         with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
-            yield _copied(os.fspath(data), Path(folder))
+            url = os.fspath(data)
+            system, path = file_system(url)
+            target = Path(folder, path.rpartition("/")[2] or "data")
+            with reaching(url):
+                if system.isdir(path):
+                    system.get(f"{path}/", f"{target}/", recursive=True)
+                else:
+                    system.get_file(path, str(target))
+            yield target
     else:
         yield STANDARD_INPUT if data == "-" else Path(data)
 
@@ -189,17 +197,6 @@ def row_name(file: DataFiles | str, line: int) -> str:
 def file_name(file: DataFile) -> str:
     """Return the name of a file of data, for reports."""
     return "rows in memory" if isinstance(file, Records) else file.name
-
-
-def _copied(url: str, folder: Path) -> Path:
-    system, path = file_system(url)
-    target = folder / (path.rpartition("/")[2] or "data")
-    with reaching(url):
-        if system.isdir(path):
-            system.get(f"{path}/", f"{target}/", recursive=True)
-        else:
-            system.get_file(path, str(target))
-    return target
 
 
 def _records(rows: Any, name: str) -> Records:

@@ -279,17 +279,18 @@ class Table:
         file = self.source
         if isinstance(file, Path) and not file.is_file() and not glob.has_magic(str(file)):
             return None
-        table = Table(file, bad_rows=BadRows("skip"), **self._options)
+        return self._open_alike(file, BadRows("skip"))
+
+    def _open_shard(self, file: InputFile) -> "Table":
+        """Open a further file of a glob."""
+        return self._open_alike(glob.escape(file.path), self._bad_rows)
+
+    def _open_alike(self, file: DataFile | str, bad_rows: BadRows) -> "Table":
+        """Open a table that is read as this one is."""
+        table = Table(file, bad_rows=bad_rows, **self._options)
         if self._first_row:
             table.without_header(self.columns, self._more_fields)
         return table
-
-    def _open_shard(self, file: InputFile) -> "Table":
-        """Open a further file of a glob, to be read as the first one is."""
-        shard = Table(glob.escape(file.path), bad_rows=self._bad_rows, **self._options)
-        if self._first_row:
-            shard.without_header(self.columns, self._more_fields)
-        return shard
 
     def _rows_of_first_file(
         self, requested: dict[str, str], needed: set[str], no_lists: set[str]

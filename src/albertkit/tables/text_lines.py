@@ -100,7 +100,8 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
     lines = [line for line in lines if line.strip()][:_ROWS]
     if _JSON.match(text):
         return Structure("jsonl", "JSON")
-    if _is_markup(lines):
+    marked = [_MARKUP_LINE.match(line) is not None for line in lines]
+    if len(lines) > 1 and marked[0] and sum(marked) > _MARKUP_SHARE * len(lines):
         return Structure("other", "XML")
     for description, beginning in _BEGINNINGS.items():
         if beginning.match(text):
@@ -121,11 +122,6 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
         if any(sign in line for line in lines for sign in signs)
         else None
     )
-
-
-def _is_markup(lines: Sequence[str]) -> bool:
-    marked = sum(_MARKUP_LINE.match(line) is not None for line in lines)
-    return len(lines) > 1 and marked > _MARKUP_SHARE * len(lines) and _MARKUP_LINE.match(lines[0]) is not None
 
 
 def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -32,7 +32,7 @@ from albertkit.tasks.nbest import (
 )
 from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
-from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.task import Prediction, Predictions, Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, list_wrong_fields
 
@@ -118,50 +118,48 @@ def answer_features(
     """
     limit = question_limit(length, max_query_length)
     questions = tokenizer.encode_batch([example.question for example in examples])
+    left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
     paragraphs: dict[str, Paragraph] = {}
     cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
-    nowhere, nothing = np.full(length, -1, np.int32), np.zeros(length, np.bool_)
     rows: list[tuple[np.ndarray, int]] = []
-    numbers: list[int] = []
-    starts: list[np.ndarray] = []
-    ends: list[np.ndarray] = []
-    best: list[np.ndarray] = []
-    labels: list[tuple[int, int, int]] = []
+    owners: list[int] = []
+    windows: list[tuple[Paragraph, Window]] = []  # that the sequences show
+    targets: list[tuple[int, int, int]] = []
     for number, example in enumerate(examples):
-        paragraph = paragraphs.get(example.context)
-        if paragraph is None:
-            paragraph = paragraphs[example.context] = Paragraph.of(example.context, tokenizer)
-        question = questions.text(number)[:limit]
-        head = np.concatenate([cls, question, sep])
+        if example.context not in paragraphs:
+            paragraphs[example.context] = Paragraph.of(example.context, tokenizer)
+        paragraph = paragraphs[example.context]
+        head = np.concatenate([cls, questions.text(number)[:limit], sep])
         answer = None
         if labelled and example.target is not None:
             start = example.target.start
             answer = paragraph.pieces_of(start, start + len(example.target.in_context))
-        for start, stop, is_best in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
-            rows.append((np.concatenate([head, paragraph.ids[start:stop], sep]), len(head)))
-            numbers.append(number)
-            starts += [nowhere[: len(head)], paragraph.starts[start:stop], nowhere[:1]]
-            ends += [nowhere[: len(head)], paragraph.ends[start:stop], nowhere[:1]]
-            best += [nothing[: len(head)], is_best, nothing[:1]]
-            is_inside = answer is not None and start <= answer[0] and answer[1] < stop
-            shift = len(head) - start
-            labels.append((answer[0] + shift, answer[1] + shift, 0) if is_inside and answer else (0, 0, 1))
-    examples_of = np.array(numbers, np.int64)
-    per_sequence = {
-        "text_starts": np.array([first for _, first in rows], np.int64),
-        "question_cut": (np.diff(questions.offsets) > limit)[examples_of],
-    }
+        for window in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
+            rows.append((np.concatenate([head, paragraph.ids[window.start : window.stop], sep]), len(head)))
+            owners.append(number)
+            windows.append((paragraph, window))
+            target = (0, 0, 1)
+            if answer is not None and window.start <= answer[0] and answer[1] < window.stop:
+                shift = len(head) - window.start
+                target = (answer[0] + shift, answer[1] + shift, 0)
+            targets.append(target)
+    features = Features.from_sequences(rows, owners, left_out=left_out)
+    text_starts = np.array([first for _, first in rows], np.int64)
+    per_sequence = {"text_starts": text_starts, "question_cut": left_out[features.examples] > 0}
     if labelled:
-        columns = np.array(labels, np.int64).reshape(-1, 3).T
+        columns = np.array(targets, np.int64).reshape(-1, 3).T
         names = ("start_positions", "end_positions", "impossible")
         per_sequence |= {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
-    per_token = {
-        "char_starts": np.concatenate(starts or [nowhere[:0]]),
-        "char_ends": np.concatenate(ends or [nowhere[:0]]),
-        "max_context": np.concatenate(best or [nothing[:0]]),
-    }
-    left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
-    return Features.from_sequences(rows, examples_of, per_sequence, per_token, left_out)
+    char_starts = np.full(len(features.input_ids), -1, np.int32)
+    char_ends = char_starts.copy()
+    max_context = np.zeros(len(char_starts), np.bool_)
+    for first, (paragraph, (start, stop, is_best)) in zip(features.offsets[:-1] + text_starts, windows, strict=True):
+        tokens = slice(first, first + stop - start)
+        char_starts[tokens] = paragraph.starts[start:stop]
+        char_ends[tokens] = paragraph.ends[start:stop]
+        max_context[tokens] = is_best
+    per_token = {"char_starts": char_starts, "char_ends": char_ends, "max_context": max_context}
+    return replace(features, per_sequence=per_sequence, per_token=per_token)
 
 
 class Unrecoverable(NamedTuple):
@@ -221,7 +219,7 @@ def gold_pairs(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]
     return [(example.id, [answer.text for answer in example.answers]) for example in examples]
 
 
-def best_texts(predictions: Sequence[Prediction]) -> dict[str, str]:
+def best_texts(predictions: Predictions) -> dict[str, str]:
     """Return the best answer with a text, whatever the threshold was; "" if there is none."""
     texts = {}
     for record in predictions:
@@ -475,7 +473,7 @@ class AnswerTask(Task[QuestionExample]):
             records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
         return records
 
-    def score(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[QuestionExample], predictions: Predictions) -> dict[str, float]:
         """Return the scores of the official script: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
         Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
@@ -483,7 +481,7 @@ class AnswerTask(Task[QuestionExample]):
         texts = {record["id"]: record["answer"] for record in predictions}
         return squad_scores(texts, gold_pairs(examples), official_version(self.version))
 
-    def details(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[QuestionExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
         gold, official = gold_pairs(examples), official_version(self.version)
         texts = {record["id"]: record["answer"] for record in predictions}
@@ -518,7 +516,7 @@ class AnswerTask(Task[QuestionExample]):
             details |= self._decision()
         return details
 
-    def collapsed(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[QuestionExample], predictions: Predictions) -> str | None:
         """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
         answer_spans = {(record["start"], record["end"]) for record in predictions}
         if len(predictions) < 2 or len(answer_spans) > 1:
@@ -538,7 +536,7 @@ class AnswerTask(Task[QuestionExample]):
         answers = dict.fromkeys(answer.text for answer in example.answers)
         return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}
 
-    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.
 
         In version 2 `threshold.json` says which threshold was used and what it was chosen on.
@@ -572,7 +570,7 @@ class AnswerTask(Task[QuestionExample]):
             return list(train), []
         return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
 
-    def calibrated(self, examples: Sequence[QuestionExample], predictions: Sequence[Prediction], source: str) -> Self:
+    def calibrated(self, examples: Sequence[QuestionExample], predictions: Predictions, source: str) -> Self:
         """Return this task with the threshold that gives the best F1; unchanged in version 1."""
         if self.version == 1 or not examples:
             return self

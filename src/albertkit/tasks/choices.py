@@ -36,7 +36,7 @@ from albertkit.tasks.predictions import (
     read_predictions,
     wrong_label_error,
 )
-from albertkit.tasks.task import Prediction, Task, column_fields, labels_of
+from albertkit.tasks.task import Prediction, Predictions, Task, column_fields, labels_of
 from albertkit.tasks.texts import is_whole_float, note_unread_texts
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -529,11 +529,11 @@ class ChoiceTask(Task[ChoiceExample]):
             )
         return records
 
-    def score(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> dict[str, float]:
         """Return the accuracy."""
         return {"accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")}
 
-    def details(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right, levels = _is_right(examples, predictions), np.array([example.level for example in examples])
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
@@ -548,7 +548,7 @@ class ChoiceTask(Task[ChoiceExample]):
         intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
         return {**{name: all_scores[name] for name in parts}, "intervals": intervals}
 
-    def collapsed(self, examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> str | None:
         """Return a note if the same place is always chosen, and is not always right."""
         indices = {record["index"] for record in predictions}
         if len(indices) != 1 or len({example.label for example in examples}) < 2:
@@ -592,7 +592,7 @@ class ChoiceTask(Task[ChoiceExample]):
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
         return {"texts": texts, "gold": "" if example.label is None else example.names[example.label]}
 
-    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.
 
         RACE: `answers.json`, passage to letters, as its own files have them. SocialIQA: `predictions.lst`, a number from 1 a
@@ -640,7 +640,7 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
     return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
 
 
-def _is_right(examples: Sequence[ChoiceExample], predictions: Sequence[Prediction]) -> np.ndarray:
+def _is_right(examples: Sequence[ChoiceExample], predictions: Predictions) -> np.ndarray:
     return np.array(labels_of(examples)) == np.array([record["index"] for record in predictions])
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,7 +234,9 @@ def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_r
         raise wrong_label_error(file, predicted, sorted(gold_counts))
     strange = sorted({*predicted} - gold_counts.keys())
     listed = format_list([f"`{label}`" for label in strange], 12)
-    if strange and _have_other_base(predicted, gold_counts):
+    are_numbers = all(label.isdecimal() for label in (*predicted, *gold_counts))
+    # classes 1 to 5 as indices 0 to 4
+    if strange and are_numbers and any({str(int(n) + step) for n in predicted} <= set(gold_counts) for step in (1, -1)):
         fact = f"`{file}` has numbers that begin with another one than those of `{gold}`: predicted, but no label: {listed}"
         raise DataError(
             "predictions-mismatch", fact, f"write the labels of the gold file: {format_list(sorted(gold_counts), 12)}"
@@ -260,13 +262,6 @@ def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_r
                 table.add_bad_row(row.line, *error.args)
             else:
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
-
-
-def _have_other_base(predicted: Sequence[str], gold: Iterable[str]) -> bool:
-    """Return whether all predicted numbers are labels if one is added, or taken away: classes 1 to 5 as indices 0 to 4."""
-    if not all(label.isdecimal() for label in (*predicted, *gold)):
-        return False
-    return any({str(int(label) + step) for label in predicted} <= set(gold) for step in (1, -1))
 
 
 def _as_labels(labels: Any) -> Sequence[str]:

@@ -33,7 +33,7 @@ from albertkit.tasks.models import TaskModel, check_order, load_encoder, load_ta
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.task import Prediction, Task
+from albertkit.tasks.task import Prediction, Predictions, Task
 from albertkit.tasks.teacher import TaskTeacher, open_teacher, with_teacher_logits, with_unlabelled
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
@@ -476,7 +476,7 @@ def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings,
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
-def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions: Sequence[Prediction]) -> None:
+def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions: Predictions) -> None:
     """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])

@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from albertkit.batches.features import Features, LabelledBatch
-from albertkit.batches.streams import cut_by_tokens
+from albertkit.batches.streams import runs_by_length
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
@@ -152,8 +151,7 @@ def run_batches(
 ) -> list[Any]:
     """Run like `run_model`, with any function from a batch to an output a sequence; `progress` is shown on stderr."""
     outputs: list[Any] = [None] * features.num_sequences
-    order = np.argsort(features.lengths, kind="stable")
-    runs = cut_by_tokens(features.lengths[order], batch_tokens, order)
+    runs = runs_by_length(features.lengths, batch_tokens)
     rank, size = (world.rank, world.size) if world else (0, 1)
     num_done = 0
     with ProgressBar("evaluating", features.num_sequences, "sequences", progress) as bar:

@@ -34,7 +34,7 @@ from albertkit.tasks.tagging_files import (
     read_predicted_tags,
     read_tagged,
 )
-from albertkit.tasks.task import Prediction, Task, column_fields, label_indices, labels_of, named_outputs
+from albertkit.tasks.task import Prediction, Predictions, Task, column_fields, label_indices, labels_of, named_outputs
 from albertkit.tokenizer import AlbertTokenizer
 
 
@@ -280,7 +280,7 @@ class TaggingTask(Task[TaggedExample]):
             records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
         return records
 
-    def score(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, float]:
         """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         if self.labels:
@@ -293,7 +293,7 @@ class TaggingTask(Task[TaggedExample]):
         scores = span_scores(gold, predicted)(EVERY_ROW) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
-    def details(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, Any]:
         """Return the scores of each type, and bootstrap intervals over sentences."""
         gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
         return {
@@ -301,7 +301,7 @@ class TaggingTask(Task[TaggedExample]):
             "intervals": bootstrap_intervals(span_scores(gold, predicted), len(gold)),
         }
 
-    def collapsed(self, examples: Sequence[TaggedExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[TaggedExample], predictions: Predictions) -> str | None:
         """Return a note if no entity is found."""
         if any(record["entities"] for record in predictions):
             return None
@@ -322,7 +322,7 @@ class TaggingTask(Task[TaggedExample]):
         marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
         return {"texts": [], "gold": ", ".join(marked) or "no entity"}
 
-    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""
         records, columns = folder / "predictions.jsonl", folder / "predictions.conll"
         write_lines(records, predictions)

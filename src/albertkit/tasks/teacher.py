@@ -20,7 +20,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from albertkit.batches.features import Features, LabelledBatch
-from albertkit.batches.streams import cut_by_tokens
+from albertkit.batches.streams import runs_by_length
 from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
 from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
@@ -209,8 +209,7 @@ class EncoderReader:
     def logits(self, examples: Sequence[Any]) -> np.ndarray:
         """Return fp32 [R, C]: of a text in windows their mean, as in prediction; of a word those of its first token."""
         features = self._task.features(examples, self.tokenizer, labelled=False)
-        outputs_of = self._word_logits if self._task.kind == "tagging" else self._sequence_logits
-        outputs = run_batches(outputs_of, features, self._batch_tokens, self.model.device)
+        outputs = run_batches(self._outputs, features, self._batch_tokens, self.model.device)
         if self._task.kind == "choice":
             return np.array(outputs)
         if self._task.kind != "tagging":
@@ -219,14 +218,14 @@ class EncoderReader:
         logits[_word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(outputs)
         return logits
 
-    def _sequence_logits(self, batch: LabelledBatch) -> list[Any]:
-        return list(self.model.packed_logits(batch.packed).float().cpu().numpy())  # type: ignore[operator]
-
-    def _word_logits(self, batch: LabelledBatch) -> list[Any]:
-        logits = self.model.packed_logits(batch.packed)  # type: ignore[operator]
+    def _outputs(self, batch: LabelledBatch) -> list[Any]:
+        """Return the logits of each sequence, or of its words."""
+        logits = self.model.packed_logits(batch.packed).float()  # type: ignore[operator]
+        if self._task.kind != "tagging":
+            return list(logits.cpu().numpy())
         has_word = batch.per_token["words"] >= 0
         counts = [int(part.sum()) for part in has_word.split(batch.packed.lengths)]
-        return [part.float().cpu().numpy() for part in logits[has_word].split(counts)]
+        return [part.cpu().numpy() for part in logits[has_word].split(counts)]
 
 
 class TransformersReader:
@@ -265,9 +264,8 @@ class TransformersReader:
         encoded = dict(encoding)
         offsets = encoded.pop("offset_mapping", None)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
-        order = np.argsort(lengths, kind="stable")
         outputs: list[Any] = [None] * len(examples)
-        for run in cut_by_tokens(lengths[order], self._batch_tokens, order):
+        for run in runs_by_length(lengths, self._batch_tokens):
             rows = [{name: values[number] for name, values in encoded.items()} for number in run.tolist()]
             batch = self._tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(self._model.device)
             for number, logits in zip(run.tolist(), self._model(**batch).logits.cpu().numpy(), strict=True):

@@ -49,6 +49,7 @@ from albertkit.tasks.predictions import (
 from albertkit.tasks.task import (
     NO_NUMBER,
     Prediction,
+    Predictions,
     Task,
     column_fields,
     label_indices,
@@ -161,7 +162,10 @@ def text_features(
             examples, starts, lengths = _windows(starts, lengths, room, stride)
         elif tokenizer.truncation_side == "left":
             starts = starts + left_out
-        features = _assembled(tokenizer, examples, first, starts, np.minimum(lengths, room))
+        nothing = np.zeros(len(examples), np.int64)
+        features = _assembled(
+            tokenizer, examples, first, starts, np.minimum(lengths, room), first, nothing, nothing, nothing
+        )
         return replace(features, left_out=left_out)
     second, second_starts = tokenizer.encode_batch([pair or "" for pair in pairs])
     second_lengths = np.diff(second_starts)
@@ -207,23 +211,22 @@ def _assembled(
     first: np.ndarray,
     starts: np.ndarray,
     lengths: np.ndarray,
-    second: np.ndarray | None = None,
-    second_starts: np.ndarray | None = None,
-    second_lengths: np.ndarray | None = None,
-    is_pair: np.ndarray | None = None,
+    second: np.ndarray,
+    second_starts: np.ndarray,
+    second_lengths: np.ndarray,
+    is_pair: np.ndarray,
 ) -> Features:
     """Assemble sequences from places in the ids of all texts."""
     ends = lengths + 2
-    sizes = ends if second_lengths is None else ends + second_lengths + is_pair
+    sizes = ends + second_lengths + is_pair
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     begin = offsets[:-1]
     ids = np.full(offsets[-1], tokenizer.sep_id, np.int32)
     types = np.zeros(offsets[-1], np.uint8)
     ids[begin] = tokenizer.cls_id
     ids[_spread(begin + 1, lengths)] = first[_spread(starts, lengths)]
-    if second is not None and second_starts is not None and second_lengths is not None:
-        ids[_spread(begin + ends, second_lengths)] = second[_spread(second_starts, second_lengths)]
-        types[_spread(begin + ends, sizes - ends)] = 1
+    ids[_spread(begin + ends, second_lengths)] = second[_spread(second_starts, second_lengths)]
+    types[_spread(begin + ends, sizes - ends)] = 1
     return Features(ids, types, offsets, examples.astype(np.int64))
 
 
@@ -508,16 +511,16 @@ class TextTask(Task[TextExample]):
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
 
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
         """Return the scores of the task's kind: `class_scores`, `regression_scores` or `label_scores`."""
         return self._scores(examples, predictions)(EVERY_ROW)
 
-    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals."""
         return {"intervals": bootstrap_intervals(self._scores(examples, predictions), len(predictions))}
 
     @abstractmethod
-    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores: ...
+    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores: ...
 
     def describe_example(self, example: TextExample) -> dict[str, Any]:
         """Return the text or the pair, and its label."""
@@ -525,7 +528,7 @@ class TextTask(Task[TextExample]):
         texts = [text for text in (example.text, example.pair) if text]
         return {"texts": texts, "gold": ", ".join(label) if isinstance(label, tuple) else str(label)}
 
-    def write(self, folder: Path, predictions: Sequence[Prediction], *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.
 
         A name with a tab, a quote or a line end is in quotes.
@@ -668,10 +671,11 @@ class TextClassification(TextTask):
             records.append({"id": example.id, "label": label, "index": best, "probabilities": probabilities})
         return records
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
-        return class_scores(*self._indices(examples, predictions), len(self.labels), self._positive)
+    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+        positive = self.labels.index(self.scored_class) if self.scored_class else 1
+        return class_scores(*self._indices(examples, predictions), len(self.labels), positive)
 
-    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
         gold, predicted = self._indices(examples, predictions)
         return {
@@ -681,7 +685,7 @@ class TextClassification(TextTask):
             **super().details(examples, predictions),
         }
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
         """Return a note if all predictions are one class, and the labels are not."""
         predicted = {record["label"] for record in predictions}
         if len(predicted) != 1 or len({example.label for example in examples}) < 2:
@@ -695,16 +699,11 @@ class TextClassification(TextTask):
     @property
     def scored_class(self) -> str:
         """The class whose f1, precision and recall are scored; "" if there are not two."""
-        return self.labels[self._positive] if len(self.labels) == 2 else ""
+        if len(self.labels) != 2:
+            return ""
+        return self.positive_class or self.labels[1]
 
-    @property
-    def _positive(self) -> int:
-        """The number of the class whose f1, precision and recall are scored, if there are two."""
-        return self.labels.index(self.positive_class) if self.positive_class else 1
-
-    def _indices(
-        self, examples: Sequence[TextExample], predictions: Sequence[Prediction]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _indices(self, examples: Sequence[TextExample], predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
 
     def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
@@ -760,12 +759,12 @@ class TextRegression(TextTask):
         values = (1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits).tolist()
         return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
 
-    def score(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, float]:
+    def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
         """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
         scores = super().score(examples, predictions)
         return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
 
-    def details(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
         similar = {} if self._similar_from is None else {"positive_class": f"{self._similar_from:g} and more"}
@@ -775,7 +774,7 @@ class TextRegression(TextTask):
     def _similar_from(self) -> float | None:
         return OFFICIAL[self.layout].similar_from if self.layout else None
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
+    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scores_of(labels, values)
@@ -784,7 +783,7 @@ class TextRegression(TextTask):
         similar = class_scores((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
         """Return a note if the predictions differ by less than a fiftieth of what the labels differ by."""
         values = np.array([record["value"] for record in predictions])
         labels = np.array([example.label for example in examples], np.float64)
@@ -888,10 +887,10 @@ class MultiLabelClassification(TextTask):
             records.append({"id": example.id, "labels": labels, "probabilities": probabilities})
         return records
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> RowScores:
+    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Sequence[Prediction]) -> str | None:
+    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
         """Return a note if all predictions are the same labels, and the labels are not."""
         predicted = {frozenset(record["labels"]) for record in predictions}
         if len(predicted) != 1 or len({frozenset(labels) for labels in labels_of(examples)}) < 2:

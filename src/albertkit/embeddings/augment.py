@@ -25,8 +25,9 @@ from albertkit.printable import print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
+from albertkit.tasks.evaluate import predict_examples
 from albertkit.tasks.metrics import regression_scores
-from albertkit.tasks.models import load_task_model, run_model
+from albertkit.tasks.models import load_task_model
 from albertkit.tasks.texts import TextExample, TextRegression
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.training.processes import choose_precision, join_world
@@ -79,10 +80,7 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in with_tokens]
     documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
-    neighbours = np.where(scores > 0, documents, NO_NEIGHBOUR)
-    is_itself = neighbours == np.array(with_tokens)[:, None]
-    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
-    nearest[with_tokens] = neighbours[~is_itself].reshape(-1, k)
+    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NO_NEIGHBOUR), np.array(with_tokens), k)
     return nearest
 
 
@@ -115,6 +113,13 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
     best_first = pairs.take(np.lexsort((pairs.first, pairs.rank)))
     unique = best_first.take(np.unique(best_first.keys(len(nearest)), return_index=True)[1])
     return unique.take(np.lexsort((unique.rank, unique.first)))
+
+
+def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
+    """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
+    is_itself = neighbours == texts[:, None]
+    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
+    return neighbours[~is_itself].reshape(len(neighbours), k)
 
 
 class CrossEncoder:
@@ -151,15 +156,13 @@ class CrossEncoder:
         self, texts: Sequence[str], pairs: Sequence[str], title: str = "", show_progress: bool = False
     ) -> np.ndarray:
         """Return the score of each pair, on the scale that it was trained on: fp64 [C]. The title is for the progress."""
-        task, model, tokenizer = self._loaded
-        scores = []
+        scores: list[float] = []
         with ProgressBar(title, len(texts), "pairs", show_progress) as progress:
             for start in range(0, len(texts), CHUNK):
                 sides = texts[start : start + CHUNK], pairs[start : start + CHUNK]
                 examples = [TextExample("", *pair) for pair in zip(*sides, strict=True)]
-                features = task.features(examples, tokenizer, labelled=False)
-                outputs = run_model(model, task, features, self._batch_tokens)
-                scores += [prediction["value"] for prediction in task.predictions(examples, features, outputs)]
+                predictions = predict_examples(self._loaded, examples, self._batch_tokens)
+                scores += [prediction["value"] for prediction in predictions]
                 progress.update(len(scores))
         return np.array(scores, np.float64)
 

@@ -135,7 +135,8 @@ def _read_table(
             lists = [_texts_of(field) if table.has_own_names else [field] for field in fields]
             is_usable = [bool(texts) and all(text.strip() for text in texts) for texts in lists]
             if all(is_usable):
-                # A list of texts meets each of the other texts of its row in turn.
+                # A list of texts meets each of the other texts of its row in turn. Rows of as many negatives as the shortest
+                # list has would drop the others, or repeat some and weigh them more.
                 rows += [tuple(texts[n % len(texts)] for texts in lists) for n in range(max(map(len, lists)))]
             else:
                 index = is_usable.index(False)

@@ -145,34 +145,36 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
     Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
     teacher or other texts left there is replaced.
     """
-    if teacher.stored is not None:
-        if len(teacher.stored) != len(texts):
+    stored, encode = teacher.stored, teacher.encode
+    if stored is not None and len(stored) != len(texts):
+        raise DataError(
+            "bad-file",
+            f"`{teacher.name}` has {len(stored):,} rows, there are {len(texts):,} texts",
+            "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
+        )
+
+    def finite_vectors(start: int, end: int) -> np.ndarray:
+        vectors = encode(texts[start:end]) if encode else np.asarray(stored)[start:end]
+        is_finite = np.isfinite(vectors).all(1)
+        if not is_finite.all():
             raise DataError(
                 "bad-file",
-                f"`{teacher.name}` has {len(teacher.stored):,} rows, there are {len(texts):,} texts",
-                "row n belongs to row n of the data: store the vectors of exactly these texts, in their order",
+                f"the vector of `{texts[start + int(is_finite.argmin())][:60]}` by `{teacher.name}` holds NaN or infinity",
+                "make the vectors again, in fp32, or leave such texts out",
             )
-        for start in range(0, len(texts), PART_ITEMS):
-            _check_finite(teacher.stored[start : start + PART_ITEMS], texts[start : start + PART_ITEMS], teacher.name)
-        return _check_varying(teacher.stored, teacher.name)
-    encode = teacher.encode
-    assert encode is not None
-    key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
-
-    def vectors_of(start: int, end: int) -> np.ndarray:
-        vectors = encode(texts[start:end])
-        _check_finite(vectors, texts[start:end], teacher.name)
         return vectors
 
-    vectors = compute_rows(folder / "vectors.npy", key, len(texts), vectors_of, world, "the teacher's vectors")
-    return _check_varying(vectors, teacher.name)
-
-
-def _check_varying(vectors: np.ndarray, name: str) -> np.ndarray:
-    """Return the vectors; refuse a teacher that gives all texts the same one."""
+    if stored is None:
+        key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
+        title = "the teacher's vectors"
+        vectors = compute_rows(folder / "vectors.npy", key, len(texts), finite_vectors, world, title)
+    else:
+        vectors = stored
+        for start in range(0, len(texts), PART_ITEMS):
+            finite_vectors(start, start + PART_ITEMS)
     sample = vectors[:: max(1, len(vectors) // 1000)]
     if len(sample) > 1 and (not sample.size or np.ptp(sample, axis=0).max() <= _MIN_SPREAD):
-        raise DataError("wrong-model", f"`{name}` gives every text the same vector", "choose another teacher")
+        raise DataError("wrong-model", f"`{teacher.name}` gives every text the same vector", "choose another teacher")
     return vectors
 
 
@@ -192,17 +194,6 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
             "use more texts, or leave --teacher-pca out: the student then learns a linear layer",
         )
     return PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
-
-
-def _check_finite(vectors: np.ndarray, texts: Sequence[str], name: str) -> None:
-    """Refuse vectors with NaN or infinity, with the text of the first."""
-    finite = np.isfinite(vectors).all(1)
-    if not finite.all():
-        raise DataError(
-            "bad-file",
-            f"the vector of `{texts[int(finite.argmin())][:60]}` by `{name}` holds NaN or infinity",
-            "make the vectors again, in fp32, or leave such texts out",
-        )
 
 
 _METRICS: dict[str, Metric] = {"spearman": "spearman", "retrieval": "retrieval", "mse": "negative_mse"}

@@ -69,8 +69,10 @@ class TeacherDistance(nn.Module):
         # small that AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned nothing in 300 updates. Times D it
         # is the squared distance.
         if self.distance == "mse":
-            return self.scale * torch.stack([F.mse_loss(v, targets) for v in vectors]).mean()
-        return self.scale * torch.stack([1 - F.cosine_similarity(v, targets) for v in vectors]).mean()
+            distances = [F.mse_loss(v, targets) for v in vectors]
+        else:
+            distances = [1 - F.cosine_similarity(v, targets) for v in vectors]
+        return self.scale * torch.stack(distances).mean()
 
 
 class SentenceTransformersLoss(nn.Module):

@@ -201,7 +201,7 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
 
 
 # Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of punctuation a run of the same
-# mark. Of WNUT-17's words 97 in 100 come out whole.
+# mark. Of WNUT-17's words 3.4 % come out otherwise than they are there; 7.7 % where every mark is a cut.
 _CLITIC = r"['’](?:s|m|d|re|ve|ll)\b"
 _WORD = re.compile(rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*", re.IGNORECASE)
 _MARKS = ("Mn", "Mc", "Me", "Cf")

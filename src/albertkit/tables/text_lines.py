@@ -200,6 +200,7 @@ def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
         if first == 1:
             text = text.removeprefix("\ufeff")
         if text:
+            # `str.splitlines` would cut JSONL at U+2028 within a text.
             for number, line in enumerate(text.removesuffix("\n").split("\n"), first):
                 yield number, line.removesuffix("\r")
 

@@ -201,7 +201,6 @@ def read_choices(
             note_unread_texts(table, read_columns, bad_rows)
         optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
         required = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
-        lines: dict[str, int] = {}  # of each id
         questions = Counter[str]()  # of each passage
         lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
         for row in table.rows(required, optional, lists):
@@ -216,8 +215,8 @@ def read_choices(
                 name = f"{passage}-{questions[passage]}"
                 questions[passage] += 1
             try:
-                if name and (before := lines.setdefault(name, row.line)) != row.line:
-                    raise ValueError(f"id `{name}` again, as in {table.row_name(before)}")
+                if name:
+                    table.check_id(name, row.line)
                 example = _row_example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)

@@ -4,7 +4,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import nan
 from pathlib import Path
@@ -50,35 +50,35 @@ def tagging_features(
     size = tokens_for_text(length, 2)
     rows: list[tuple[list[int], int]] = []
     owners: list[int] = []
-    tagged = [np.zeros((4, 0), np.int64)]  # token, word, end, label
+    tagged = [np.zeros((3, 0), np.int64)]  # token, word, end
     num_tokens = 0
-    gold = [tag for tags in gold_tags(examples) for tag in tags] if labels is not None else []
-    numbers = label_indices(gold, labels or ())
-    bounds = np.cumsum([len(example.words) for example in examples], dtype=np.int64)
-    for number, (example, example_numbers) in enumerate(zip(examples, np.split(numbers, bounds[:-1]), strict=False)):
+    for number, example in enumerate(examples):
         ids, spans = tokenizer.encode_with_offsets(example.text)
-        tagged_words = find_tagged_words(example.words, example.spaces, spans)
-        label = tagged_words.words if labels is None else example_numbers[tagged_words.words]
+        tokens, words, ends = find_tagged_words(example.words, example.spaces, spans)
         starts, window_of = sentence_windows(len(ids), size)
         for window, start in enumerate(starts.tolist()):
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
             owners.append(number)
-            is_in_window = window_of[tagged_words.tokens] == window
-            tokens = num_tokens + 1 + tagged_words.tokens[is_in_window] - start
-            tagged.append(
-                np.stack(
-                    [tokens, tagged_words.words[is_in_window], tagged_words.ends[is_in_window], label[is_in_window]]
-                )
-            )
+            columns = np.stack([num_tokens + 1 + tokens - start, words, ends])
+            tagged.append(columns[:, window_of[tokens] == window])
             num_tokens += len(rows[-1][0])
-    tokens, *columns = np.concatenate(tagged, axis=1)
-    per_token = {}
-    for name, nothing, column in zip(("words", "ends", "labels"), (-1, -1, IGNORED), columns, strict=True):
-        per_token[name] = np.full(num_tokens, nothing, np.int64)
-        per_token[name][tokens] = column
+    tokens, words, ends = np.concatenate(tagged, axis=1)
+    per_token = {name: np.full(num_tokens, -1, np.int64) for name in ("words", "ends")}
+    per_token["words"][tokens] = words
+    per_token["ends"][tokens] = ends
+    features = Features.from_sequences(rows, owners, per_token=per_token)
     if labels is None:
-        del per_token["labels"]
-    return Features.from_sequences(rows, owners, per_token=per_token)
+        return features
+    label_of_word = label_indices([tag for tags in gold_tags(examples) for tag in tags], labels)
+    targets = np.full(num_tokens, IGNORED, np.int64)
+    targets[tokens] = label_of_word[word_rows(features, examples)[tokens]]
+    return replace(features, per_token={**per_token, "labels": targets})
+
+
+def word_rows(features: Features, examples: Sequence[TaggedExample]) -> np.ndarray:
+    """Return the row of the word of each token among the words of all examples, int64 [T]; without meaning where it has none."""
+    first_rows = np.cumsum([0, *(len(example.words) for example in examples)])
+    return first_rows[np.repeat(features.examples, features.lengths)] + features.per_token["words"]
 
 
 def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:

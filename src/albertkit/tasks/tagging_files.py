@@ -291,6 +291,7 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     width, has_tabs = next(iter(rows or comments), (0, False))
     form = _ColumnFacts(width=width, has_tabs=has_tabs, is_tagged=labelled or 2 * num_tagged > rows.total())
     tag_column = layout.tag_column % width if form.is_tagged and width else width
+    # `1 CD O` alone proves nothing: where every sentence has one word, none counts its words.
     if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
         form.is_counted, form.num_span_indices = True, num_span_indices
     # No text has every word twice; 4: a sentence may.

@@ -34,7 +34,7 @@ from albertkit.tasks.data import plain_text
 from albertkit.tasks.models import run_batches
 from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.tagging import find_tagged_words
+from albertkit.tasks.tagging import find_tagged_words, word_rows
 from albertkit.tasks.task import Task, label_indices
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.computed_rows import compute_rows
@@ -215,7 +215,7 @@ class EncoderReader:
         if self._task.kind != "tagging":
             return self._task.logits(examples, features, outputs).astype(np.float32)  # type: ignore[attr-defined]
         logits = _no_logits(examples, len(self.labels))
-        logits[_word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(outputs)
+        logits[word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(outputs)
         return logits
 
     def _outputs(self, batch: LabelledBatch) -> list[Any]:
@@ -382,12 +382,6 @@ def _no_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
     return np.full((sum(len(example.words) for example in examples), num_labels), np.nan, np.float32)
 
 
-def _word_rows(features: Features, examples: Sequence[Any]) -> np.ndarray:
-    """Return the row of the word of each token among the words of all examples, int64 [T]; without meaning where it has none."""
-    first_rows = np.cumsum([0, *(len(example.words) for example in examples)])
-    return first_rows[np.repeat(features.examples, features.lengths)] + features.per_token["words"]
-
-
 def with_unlabelled(features: Features, unlabelled: Features) -> Features:
     """Return features with those of unlabelled examples after them, whose labels are 0; IS_LABELLED tells them apart."""
     labels = {
@@ -407,7 +401,7 @@ def with_unlabelled(features: Features, unlabelled: Features) -> Features:
 def with_teacher_logits(features: Features, task: Task, examples: Sequence[Any], logits: np.ndarray) -> Features:
     """Return the student's features of examples with the logits of a teacher that has read their texts."""
     if task.kind == "tagging":
-        rows = np.where(features.per_token["words"] >= 0, _word_rows(features, examples), 0)
+        rows = np.where(features.per_token["words"] >= 0, word_rows(features, examples), 0)
         return replace(features, per_token={**features.per_token, TEACHER_LOGITS: logits[rows]})
     rows = np.arange(features.num_sequences) if task.kind == "choice" else features.examples
     return replace(features, per_sequence={**features.per_sequence, TEACHER_LOGITS: logits[rows]})

@@ -23,8 +23,8 @@ from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
-from albertkit.tables.layouts import TableForm, choose_form, find_split_files, is_number
-from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, file_name
+from albertkit.tables.layouts import TableForm, TaskLayout, choose_form, find_split_files, is_number
+from albertkit.tables.records import DataFile, DataFiles, file_name
 from albertkit.tables.table import Null, Table, TableRow
 from albertkit.tasks.metrics import (
     EVERY_ROW,
@@ -62,6 +62,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.named_specials import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
+_OWN_TABLE = TaskLayout("", ())
 _TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
@@ -294,7 +295,7 @@ class TextTask(Task[TextExample]):
             raise ConfigError(
                 "bad-value", f"column `{repeated.pop()}` is named for two things", "name a column for each"
             )
-        if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official_forms]):
+        if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official.forms]):
             raise ConfigError(
                 "doubtful",
                 f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
@@ -304,7 +305,7 @@ class TextTask(Task[TextExample]):
             self.layout
             and self.text_column
             and not self.pair_column
-            and all(form.pair for form in self._official_forms)
+            and all(form.pair for form in self._official.forms)
         ):
             raise ConfigError(
                 "bad-value",
@@ -340,21 +341,21 @@ class TextTask(Task[TextExample]):
         return any(form.pair for form in self._forms) if has_own_columns or self.layout else None
 
     @property
-    def _official_forms(self) -> tuple[TableForm, ...]:
-        return OFFICIAL[self.layout].forms if self.layout else ()
+    def _official(self) -> TaskLayout:
+        """The official layout; for a table of one's own one without forms."""
+        return OFFICIAL.get(self.layout, _OWN_TABLE)
 
     @property
     def _forms(self) -> tuple[TableForm, ...]:
         """The forms that a file may have."""
         if not self.text_column:
-            return self._official_forms
+            return self._official.forms
         ids = (self.id_column,) if self.id_column else IDS
         return (TableForm(self.text_column, self.pair_column, self.label_column, ids),)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
-        layout = OFFICIAL.get(self.layout)
-        return find_split_files(data, layout.files, layout.folder) if layout else find_split_files(data, SPLIT_NAMES)
+        return find_split_files(data, self._official.files, self._official.folder)
 
     def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
         """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
@@ -379,25 +380,25 @@ class TextTask(Task[TextExample]):
         The values of a row are of the columns that examples are made of, and of `further_columns` (None: all), "" where it
         lacks one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
         """
-        layout = OFFICIAL.get(self.layout)
         flags = getattr(self, "label_columns", ())  # of a multilabel task, 0 or 1 for each label
         if labelled and not flags and not any(form.label for form in self._forms):
             raise ConfigError(
                 "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label-column"
             )
-        quoted = layout.quoted if layout and not self.text_column and self.quoted is None else self.quoted
+        is_official = bool(self.layout) and not self.text_column
+        quoted = self._official.quoted if is_official and self.quoted is None else self.quoted
         single = not labelled and not self.columns and not any(form.pair for form in self._forms)
         needed = [form.required_columns(False) for form in self._forms] if single else []
-        skip_short = labelled and layout is not None and layout.short_rows and not self.text_column
+        skip_short = labelled and is_official and self._official.short_rows
         with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short) as table:
             if self.columns:
                 table.without_header(self.columns)
             if table.is_lines:
                 bad_rows.note(f"{table.name} has no column `{needed[0][0]}`: every line is read as a text")
             other_forms = {
-                name: layout_of_task.forms
-                for name, layout_of_task in OFFICIAL.items()
-                if layout_of_task.kind == self.kind and name != self.layout
+                name: layout.forms
+                for name, layout in OFFICIAL.items()
+                if layout.kind == self.kind and name != self.layout
             }
             labels = getattr(self, "labels", ())
             fixed_labels = labels if self.layout else ()
@@ -406,7 +407,6 @@ class TextTask(Task[TextExample]):
             id_column = self.id_column or next(iter(ids), "")
             required = [*form.required_columns(labelled), *(flags if labelled else ()), *filter(None, [self.id_column])]
             if labelled and split == "train":
-                is_official = self.layout and not self.text_column
                 parses = [
                     name for name in table.columns if is_official and name.endswith("_parse")
                 ]  # MNLI: sentences again
@@ -417,11 +417,11 @@ class TextTask(Task[TextExample]):
             if has_verdicts:
                 optional.append("answer")
             compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
-            lines: dict[str, int] | None = {} if compared else None
             num_empty = 0
             whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
             has_classes = labelled and self.kind == "classification"
             for row in table.rows(required, optional, [form.label] if self.kind == "multilabel" else []):
+                # pandas makes `1.0` of `1` in a column with a gap. Half stars (1.0, 1.5) stay.
                 if has_classes and whole_floats is None and (label := row.values[form.label].strip()):
                     is_new_float = is_whole_float(label) and label not in labels
                     whole_floats = is_new_float and are_whole_floats(table, form.label)
@@ -429,8 +429,8 @@ class TextTask(Task[TextExample]):
                     row.values[form.label] = row.values[form.label].strip().removesuffix(".0")
                 name = (id_column and row.values[id_column]) or str(row.number)
                 try:
-                    if lines is not None and (first := lines.setdefault(name, row.line)) != row.line:
-                        raise ValueError(f"id `{name}` again, as in {table.row_name(first)}")
+                    if compared:
+                        table.check_id(name, row.line)
                     if has_verdicts and row.values["answer"] in ("reject", "ignore"):
                         raise ValueError(
                             f"its `answer` is `{row.values['answer']}`: the annotator did not accept the label"
@@ -455,9 +455,8 @@ class TextTask(Task[TextExample]):
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
         text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
-        may_be_empty = self.layout and OFFICIAL[self.layout].empty_texts
         for column, value in ((form.text, text), (form.pair, pair)):
-            if value is not None and not value.strip() and not may_be_empty:
+            if value is not None and not value.strip() and not self._official.empty_texts:
                 raise ValueError(f"`{column}` is empty")
         return TextExample(name, text, pair, self.read_label(row.values, form) if labelled else None)
 
@@ -533,7 +532,7 @@ class TextTask(Task[TextExample]):
 
         A name with a tab, a quote or a line end is in quotes.
         """
-        names = OFFICIAL[self.layout].submissions if self.layout else {}
+        names = self._official.submissions
         path = folder / f"{names.get(split, names.get('', 'predictions'))}.tsv"
         with atomic_file(path, "w") as stream:
             writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
@@ -627,7 +626,7 @@ class TextClassification(TextTask):
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
         if self.layout and label not in self.labels:
-            names = OFFICIAL[self.layout].label_names
+            names = self._official.label_names
             if label in names:
                 return self.labels[names.index(label)]
             raise ValueError(f"label `{label}` is none of {', '.join((*self.labels, *names))}")
@@ -767,18 +766,16 @@ class TextRegression(TextTask):
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
-        similar = {} if self._similar_from is None else {"positive_class": f"{self._similar_from:g} and more"}
+        bound = self._official.similar_from
+        similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
-
-    @property
-    def _similar_from(self) -> float | None:
-        return OFFICIAL[self.layout].similar_from if self.layout else None
 
     def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scores_of(labels, values)
-        if (bound := self._similar_from) is None:
+        bound = self._official.similar_from
+        if bound is None:
             return scores
         similar = class_scores((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}

@@ -229,6 +229,6 @@ def test_what_is_no_plain_albert_is_refused():
     with pytest.raises(ConfigError, match="no precision"):
         albertkit.accelerate(make_model(""), "int4")
     model = make_model("")
-    model.pooler = torch.nn.Sequential(model.pooler)
-    with pytest.raises(ConfigError, match="other parameters"):
+    model.encoder = torch.nn.Sequential(model.encoder)
+    with pytest.raises(ConfigError, match="other layers"):
         albertkit.accelerate(model)

@@ -255,7 +255,7 @@ class AlbertLayer(nn.Module):
         self.ffn_output = nn.Linear(config.intermediate_size, config.hidden_size)
         self.num_heads = config.num_attention_heads
         self.activation = ACTIVATIONS[config.hidden_act]
-        self.hidden_dropout = config.hidden_dropout_prob
+        self.hidden_dropout = self.ffn_dropout = config.hidden_dropout_prob
         self.attention_dropout = config.attention_probs_dropout_prob
         self.compiled = False
 
@@ -290,12 +290,11 @@ class AlbertLayer(nn.Module):
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """Return the block's output, given the output of attention and the block's input, [..., H] each."""
-        hidden = weights.attention_norm(hidden + self._drop(weights.attention_output(context)))
+        update = F.dropout(weights.attention_output(context), self.hidden_dropout, self.training)
+        hidden = weights.attention_norm(hidden + update)
         inner = activated(weights.ffn, self.activation, hidden)
-        return weights.ffn_norm(hidden + self._drop(weights.ffn_output(inner)))
-
-    def _drop(self, update: Tensor) -> Tensor:
-        return F.dropout(update, self.hidden_dropout, self.training)
+        update = F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training)
+        return weights.ffn_norm(hidden + update)
 
 
 def _compiled_after_attention(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:

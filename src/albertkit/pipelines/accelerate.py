@@ -4,7 +4,6 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -15,32 +14,39 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from albertkit.batches.packed import PackedBatch
+from albertkit.batches.packed import PackedBatch, unpack
 from albertkit.engines.engine import Engine, Precision, check_precision, unpackable, walk
 from albertkit.engines.load import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
-from albertkit.model.pretrained import AlbertModel, resolve_config
+from albertkit.model.pretrained import AlbertModel
+from albertkit.pipelines.borrowed import BorrowedModel
 
 AnyModel = TypeVar("AnyModel")
 
 _TENSOR_TYPES = (Tensor, nn.Parameter)
 _SUPPORTED_ARGUMENTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
+_SUPPORTED_ARGUMENTS |= {"num_items_in_batch"}  # Trainer's, for the heads' losses
 
 
-def accelerate(model: AnyModel, precision: Precision = "auto") -> AnyModel:
-    """Let a model compute with this package's engine, in inference on the CPU; its outputs, methods and folder stay as they are.
+def accelerate(model: AnyModel, precision: Precision = "auto", *, training: bool = False) -> AnyModel:
+    """Let a model compute with this package's code; its classes, outputs, losses and folder stay as they are.
 
-    Padding is taken out before the encoder and put back as zeros behind it. What the engine does not compute, the model
-    computes as before: with gradients or in training (said in a warning, once), hidden states of all layers, attentions,
-    embeddings given as input; and while something looks at the model's operations (torch.export, torch.compile, tracing,
-    torch.func, dispatch modes). Weights that change, whatever wrote them, are packed again at the next call: every number
-    of the packed weights is looked at in each call, 1 to 2 ms for base.
+    In inference on the CPU the engine computes, with gradients (if asked for) the packed layers. Padding is taken out before
+    the encoder and put back as zeros behind it. What they do not compute, the model computes as before: with gradients or
+    in training unless asked for, hidden states of all layers, attentions, embeddings given as input (said in a warning,
+    once); and while something looks at the model's operations (torch.export, torch.compile, tracing, torch.func,
+    dispatch modes). Weights that change, whatever wrote them, are packed again at the next call: every number of the packed
+    weights is looked at in each call, 1 to 2 ms for base.
 
     Args:
         model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a `SentenceTransformer` whose
-            transformer is an ALBERT, or any model class of this package.
-        precision: As of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where the processor multiplies it faster.
+            transformer is an ALBERT, or any model class of this package. It may have adapters of PEFT, or get them later.
+        precision: Of inference, as of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where the processor
+            multiplies it faster.
+        training: Compute with gradients, too, in the parameters' dtype or that of the autocast around it. A model for
+            question answering keeps its padding then, which its loss counts; gradient checkpointing can be enabled, which
+            transformers' ALBERT does not know. A model of this package trains on packed layers anyway.
 
     Returns:
         The same object.
@@ -54,36 +60,45 @@ def accelerate(model: AnyModel, precision: Precision = "auto") -> AnyModel:
         kind = type(model).__name__
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
         raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
+    restore(model)
     for encoder in encoders:
-        _restore(encoder)
         if isinstance(encoder, AlbertModel):
-            fast = _LiveEngine(encoder, copy.copy(encoder), precision)  # the engine may call the model's own `encode`
+            fast = _LiveEngine(encoder, copy.copy(encoder), precision, training)  # whose `encode` stays the model's
             encoder.encode = _OwnEncode(encoder, fast)  # type: ignore[method-assign]
         else:
-            fast = _LiveEngine(encoder, _share_model(encoder), precision)
-            encoder.forward = _TransformersForward(encoder, fast)
+            fast = _LiveEngine(encoder, BorrowedModel(encoder), precision, training)
+            # Their loss of a span is a softmax over all places of a row, padding too.
+            keeps_padding = any(type(module).__name__ == "AlbertForQuestionAnswering" for module in _modules(model))
+            encoder.forward = _TransformersForward(encoder, fast, keeps_padding)
         for note in fast.engine().notes:
             warnings.warn(f"accelerate: {note}", stacklevel=2)
+    for module in _modules(model) if training else ():
+        # Their methods and Trainer ask the outer model whether it can, and set the flag of whatever has it.
+        if any(kind.__name__ == "AlbertPreTrainedModel" for kind in type(module).__mro__):
+            vars(module).update(supports_gradient_checkpointing=True, gradient_checkpointing=False)
     return model
 
 
 def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
-    for encoder in _encoders(model):
-        _restore(encoder)
+    for module in _modules(model):
+        for name in ("forward", "encode"):
+            if isinstance(vars(module).get(name), _TransformersForward | _OwnEncode):
+                del vars(module)[name]
+        if any(kind.__name__ == "AlbertPreTrainedModel" for kind in type(module).__mro__):
+            for name in ("supports_gradient_checkpointing", "gradient_checkpointing"):
+                vars(module).pop(name, None)
     return model
 
 
-def _restore(encoder: nn.Module) -> None:
-    for name in ("forward", "encode"):
-        if isinstance(encoder.__dict__.get(name), _TransformersForward | _OwnEncode):
-            del encoder.__dict__[name]
+def _modules(model: Any) -> Iterator[nn.Module]:
+    """Return the modules of a model, or of the model of a pipeline."""
+    root = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    return root.modules() if isinstance(root, nn.Module) else iter(())
 
 
 def _encoders(model: Any) -> Iterator[nn.Module]:
-    """Find the ALBERT encoders in a model, or in the model of a pipeline."""
-    root = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    for module in root.modules() if isinstance(root, nn.Module) else ():
+    for module in _modules(model):
         kinds = type(module).__mro__
         if isinstance(module, AlbertModel) or any(
             kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.") for kind in kinds
@@ -91,89 +106,85 @@ def _encoders(model: Any) -> Iterator[nn.Module]:
             yield module
 
 
-def _share_model(theirs: Any) -> AlbertModel:
-    """Return our model over the parameters of transformers' one, which both then have."""
-    config = resolve_config(theirs.config, Path("config.json"))
-    with torch.device("meta"):
-        ours = AlbertModel(config, add_pooling_layer=theirs.pooler is not None)
-    parameters = dict(theirs.named_parameters())
-    different = parameters.keys() ^ dict(ours.named_parameters()).keys()
-    if different:
-        raise ConfigError(
-            "wrong-model",
-            f"this ALBERT has other parameters than transformers' own: {min(different)}",
-            "merge adapters into it first (`model = model.merge_and_unload()`), or accelerate it before it is wrapped",
-        )
-    _share_parameters(parameters, ours)
-    return ours.eval()
-
-
-def _share_parameters(parameters: dict[str, nn.Parameter], ours: AlbertModel) -> None:
-    """Let our model have these parameters. Frozen ones stay so: loading sets the flags of what they replace."""
-    for name, parameter in ours.named_parameters():
-        parameter.requires_grad_(parameters[name].requires_grad)
-    ours.load_state_dict(parameters, assign=True)
-
-
 class _LiveEngine:
-    """Engine that follows the weights of a live model.
+    """Engine and packed layers that follow the modules and weights of a live model.
 
     Args:
-        model: Whose training mode and hooks count.
+        model: Whose mode and hooks count.
         ours: Our model over the same parameters.
+        precision: Of the engine.
+        training: Whether gradients are computed, too.
     """
 
-    def __init__(self, model: nn.Module, ours: AlbertModel, precision: Precision) -> None:
+    def __init__(self, model: nn.Module, ours: AlbertModel, precision: Precision, training: bool) -> None:
         self.model = model
         self.ours = ours
         self.precision = precision
+        self.training = training
         self._warned: set[str] = set()
         self._engine: Engine | None = None
         self._unpackable = ""
-        self._structure = _structure(model)
+        self._structure = self._current_structure()
+
+    def _current_structure(self) -> list[tuple]:
+        """Return everything but the parameters' numbers and the modules borrowed that decides a model's outputs."""
+        if isinstance(self.ours, BorrowedModel):
+            return self.ours.structure_of(self.model)
+        return [
+            (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
+            for name, module in walk(self.model)[1:]
+        ]
 
     def engine(self) -> Engine:
         """Return the engine of the parameters as they are now."""
-        parameters = _parameters(self.model)
-        if any(parameters[name] is not parameter for name, parameter in _parameters(self.ours).items()):
-            _share_parameters(parameters, self.ours)
-        if self._engine is None or (self._unpackable and self._unpackable != unpackable(self.ours)):
-            self._unpackable = unpackable(self.ours)
+        self._follow()
+        reason = unpackable(self.ours)
+        if self._engine is None or reason != self._unpackable:
+            self._unpackable = reason
             self._engine = load_engine(self.ours, self.precision)
         return self._engine
 
-    def is_usable(self) -> bool:
-        """Return whether the engine computes what the model would; warn once of training and gradients."""
-        if self.model.training:
-            return self._warn("the model is in training mode: call model.eval()")
-        if torch.is_grad_enabled() and any(p.requires_grad for p in _parameters(self.model).values()):
-            return self._warn("gradients are on: call it under torch.no_grad() or torch.inference_mode()")
-        if _structure(self.model) != self._structure:
-            return self._warn("its layers were replaced since: call accelerate again")
-        hooks: list[Any] = []
-        for _, module in walk(self.model)[1:]:
-            hooks += (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
-        # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
-        return all(getattr(hook, "__module__", "").partition(".")[0] == "transformers" for hook in hooks)
+    def packed_layers(self, device: str) -> AlbertModel:
+        """Return our model, as it computes gradients in the dtype of the autocast around it."""
+        self._follow()
+        self.ours.compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        return self.ours
 
-    def _warn(self, reason: str) -> bool:
+    def _follow(self) -> None:
+        if isinstance(self.ours, BorrowedModel):
+            self.ours.follow(self.model)
+
+    def computes_gradients(self) -> str:
+        """Return why the engine cannot compute this call though it might later; empty in inference."""
+        if self.model.training:
+            return "the model is in training mode: call model.eval()"
+        if torch.is_grad_enabled() and any(p.requires_grad for p in _parameters(self.model)):
+            return "gradients are on: call it under torch.no_grad() or torch.inference_mode()"
+        return ""
+
+    def obstacle(self) -> str:
+        """Return why the model has to compute this call by itself, or an empty text."""
+        reason = self.computes_gradients()
+        if reason and not self.training:
+            return f"{reason}, or accelerate(model, training=True)"
+        if self._current_structure() != self._structure:
+            return "its layers were replaced since: call accelerate again"
+        for name, module in walk(self.model)[1:]:
+            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+                # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
+                if getattr(hook, "__module__", "").partition(".")[0] != "transformers":
+                    return f"`{name}` has a hook"
+        return ""
+
+    def warn(self, reason: str) -> None:
+        """Say once why the model computes by itself."""
         if reason not in self._warned:
             self._warned.add(reason)
             warnings.warn(f"accelerate: computed by the model itself, {reason}", stacklevel=5)
-        return False
 
 
-def _structure(model: nn.Module) -> list[tuple]:
-    """Return everything but the parameters' numbers that decides a model's outputs."""
-    return [
-        (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
-        for name, module in walk(model)[1:]
-    ]
-
-
-def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    modules = walk(model)
-    return {f"{name}.{key}": p for name, module in modules for key, p in module._parameters.items() if p is not None}
+def _parameters(model: nn.Module) -> list[nn.Parameter]:
+    return [p for _, module in walk(model) for p in module._parameters.values() if p is not None]
 
 
 def _is_watched(tensors: Iterable[Any]) -> bool:
@@ -189,68 +200,80 @@ def _is_watched(tensors: Iterable[Any]) -> bool:
 
 
 class _TransformersForward:
-    """Replacement for the `forward` of transformers' `AlbertModel`."""
+    """Replacement for the `forward` of transformers' `AlbertModel`.
 
-    def __init__(self, model: Any, fast: _LiveEngine) -> None:
-        self.model, self.fast = model, fast
+    Args:
+        model: Theirs.
+        fast: What computes in its place.
+        keeps_padding: Whether states at padding count, in training.
+    """
+
+    def __init__(self, model: Any, fast: _LiveEngine, keeps_padding: bool) -> None:
+        self.model, self.fast, self.keeps_padding = model, fast, keeps_padding
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_watched((*args, *kwargs.values(), *_parameters(self.model).values())):
+        if _is_watched((*args, *kwargs.values(), *_parameters(self.model))):
             return type(self.model).forward(self.model, *args, **kwargs)
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
-        if not self._can_compute(arguments) or not self.fast.is_usable():
+        if reason := self._unsupported(arguments) or self.fast.obstacle():
+            self.fast.warn(reason)
             return type(self.model).forward(self.model, *args, **kwargs)
-        other_inputs = {name: arguments.get(name) for name in ("attention_mask", "token_type_ids", "position_ids")}
-        packed = PackedBatch.from_padded(
-            arguments["input_ids"], **self._with_buffers(other_inputs, arguments["input_ids"].shape)
-        )
-        engine = self.fast.engine()
-        with torch.no_grad():
-            hidden, pooled = engine.encode(packed)
-        return self._output(
-            arguments, _leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled)
-        )
+        ids, mask = arguments["input_ids"], arguments.get("attention_mask")
+        inputs = self._with_buffers(arguments.get("token_type_ids"), arguments.get("position_ids"), ids)
+        if not self.fast.computes_gradients():
+            with torch.no_grad():
+                hidden, pooled = self.fast.engine().encode(PackedBatch.from_padded(ids, mask, **inputs))
+                return self._output(arguments, hidden, pooled)
+        batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
+        if self.keeps_padding and mask is not None:
+            columns = (ids, inputs["token_type_ids"], inputs["position_ids"])
+            batch = PaddedBatch(*(column.flatten() for column in columns), mask=mask != 0)
+        layers = self.fast.packed_layers(ids.device.type)
+        with torch.autocast(ids.device.type, enabled=False):
+            hidden, pooled = layers.encode(batch)
+        return self._output(arguments, hidden, pooled)
 
-    def _can_compute(self, arguments: dict[str, Any]) -> bool:
-        """Return whether the engine computes this call: rows of ids, right-padded, and nothing but the last states."""
+    def _unsupported(self, arguments: dict[str, Any]) -> str:
+        """Return what is not computed here: anything but rows of ids, padded on the right, to their last states."""
         requested = {name for name, value in arguments.items() if value is not None and value is not False}
-        config = self.model.config
-        if requested - _SUPPORTED_ARGUMENTS or config.output_hidden_states or config.output_attentions:
-            return False
+        requested |= {
+            name for name in ("output_hidden_states", "output_attentions") if getattr(self.model.config, name)
+        }
+        if others := requested - _SUPPORTED_ARGUMENTS:
+            return f"it was asked for {min(others)}"
         ids, mask, types = (arguments.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
         if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
-            return False
+            return "its input is not rows of ids"
         if types is not None and types.shape != ids.shape:
-            return False
-        return mask is None or (mask.shape == ids.shape and bool((mask[:, 0] != 0).all()))
+            return "its token types are not rows as its ids are"
+        if mask is not None and (mask.shape != ids.shape or not bool((mask[:, 0] != 0).all())):
+            return "its attention mask is not one of rows that begin with a token"
+        return ""
 
-    def _with_buffers(self, inputs: dict[str, Tensor | None], shape: torch.Size) -> dict[str, Tensor | None]:
-        """Return the arguments with the model's own positions and types, its buffers, where none are given."""
+    def _with_buffers(self, types: Tensor | None, positions: Tensor | None, ids: Tensor) -> dict[str, Tensor]:
+        """Return types and positions [B, S], the model's own buffers where none are given."""
         embeddings = self.model.embeddings
-        positions = getattr(embeddings, "position_ids", None)
-        if inputs["position_ids"] is None and positions is not None and positions.shape[1] >= shape[1]:
-            inputs["position_ids"] = positions[:, : shape[1]].expand(shape)
-        types = getattr(embeddings, "token_type_ids", None)
-        if inputs["token_type_ids"] is None and types is not None and inputs["position_ids"] is not None:
-            inputs["token_type_ids"] = types.expand(shape[0], -1).gather(1, inputs["position_ids"].expand(shape))
-        return inputs
+        if positions is None:
+            positions = getattr(embeddings, "position_ids", torch.arange(ids.shape[1], device=ids.device)[None])
+            positions = positions[:, : ids.shape[1]]
+        positions = positions.expand(ids.shape)
+        if types is None:
+            buffered = getattr(embeddings, "token_type_ids", torch.zeros_like(positions[:1]))
+            types = buffered.expand(len(ids), -1).gather(1, positions)
+        return {"token_type_ids": types, "position_ids": positions}
 
     def _output(self, arguments: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
         """Return the states in rows, in transformers' own class."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
-        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else self.model.dtype
-        if mask is None:
-            states = hidden.view(*ids.shape, -1)
-        else:
-            states = hidden.new_zeros(*ids.shape, hidden.shape[1])
-            states[mask != 0] = hidden
-        output = BaseModelOutputWithPooling(
-            last_hidden_state=states.to(dtype), pooler_output=None if pooled is None else pooled.to(dtype)
-        )
+        device = ids.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.model.dtype
+        states = hidden.view(*ids.shape, -1) if len(hidden) == ids.numel() else unpack(hidden, mask)
+        pooled = None if pooled is None else _leave_inference_mode(pooled.to(dtype))
+        output = BaseModelOutputWithPooling(_leave_inference_mode(states.to(dtype)), pooled)
         as_object = arguments.get("return_dict")
         if as_object is None:
             as_object = getattr(self.model.config, "return_dict", True)
@@ -270,12 +293,13 @@ class _OwnEncode:
         positions: Tensor | None = None,
         words: Tensor | None = None,
     ) -> PackedOutput:
-        if _is_watched(
-            (batch.input_ids, batch.token_type_ids, batch.position_ids, words, *_parameters(self.model).values())
-        ):
-            return AlbertModel.encode(self.model, batch, trace, positions, words)
+        inputs = (batch.input_ids, batch.token_type_ids, batch.position_ids, words)
         states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
-        if states_wanted or words is not None or not isinstance(batch, PackedBatch) or not self.fast.is_usable():
+        model_computes = _is_watched((*inputs, *_parameters(self.model)))
+        model_computes = model_computes or states_wanted or words is not None or not isinstance(batch, PackedBatch)
+        if not model_computes and (reason := self.fast.obstacle()):
+            self.fast.warn(reason)
+        if model_computes or reason or self.fast.computes_gradients():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()
         with torch.no_grad():

@@ -1,0 +1,78 @@
+"""Our encoder over the modules of transformers' `AlbertModel`, for inference and for training.
+
+The modules themselves are shared, not their parameters: what replaces them later (adapters, a larger vocabulary, pruned or
+parametrized layers) is seen at the next call, and is called as a module where it is no plain layer.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from albertkit.errors import ConfigError
+from albertkit.model.layers import AlbertLayer
+from albertkit.model.pretrained import AlbertModel, resolve_config
+
+
+class BorrowedModel(AlbertModel):
+    """An `AlbertModel` that has the linear layers, norms, tables and dropout of transformers' one.
+
+    Args:
+        theirs: transformers' `AlbertModel`.
+
+    Raises:
+        ConfigError: wrong-model if it is put together otherwise than transformers does.
+    """
+
+    def __init__(self, theirs: Any) -> None:
+        config = resolve_config(theirs.config, Path("config.json"))
+        with torch.device("meta"):
+            super().__init__(config, add_pooling_layer=theirs.pooler is not None)
+        modules = dict(self.named_modules())
+        self._leaves = [name for name, module in modules.items() if not module._modules]
+        self._containers = [name for name, module in modules.items() if module._modules]
+        self._blocks = {name: module for name, module in modules.items() if isinstance(module, AlbertLayer)}
+        for block in self._blocks.values():
+            block.ffn_dropout = 0.0  # transformers has none behind the feed-forward layer, Google has
+        self.training = False  # of this module alone: those it borrows are in their model's mode
+        try:
+            structure = self.structure_of(theirs)
+        except AttributeError as error:
+            self._refuse(str(error))
+        for name, kind, has_own_forward, *_ in structure:
+            if kind is not nn.ModuleList and not kind.__module__.startswith("transformers.models.albert") and name:
+                self._refuse(f"`{name}` is a {kind.__name__}")
+            if has_own_forward and name:
+                self._refuse(f"the forward of `{name}` was replaced")
+        leaves = tuple(f"{name}." for name in self._leaves)
+        for name, _ in theirs.named_parameters():
+            if not name.startswith(leaves):
+                self._refuse(f"it has `{name}`")
+        self.follow(theirs)
+
+    @staticmethod
+    def _refuse(reason: str) -> None:
+        hint = "accelerate a model of transformers' own ALBERT classes, before its layers are replaced"
+        raise ConfigError("wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint)
+
+    def structure_of(self, theirs: nn.Module) -> list[tuple]:
+        """Return what is not borrowed of their model: how its layers are put together."""
+        structure = []
+        for name in self._containers:
+            part = theirs.get_submodule(name)
+            children = [child for child, module in part._modules.items() if module is not None]
+            structure.append((name, type(part), "forward" in vars(part) and name != "", *children))
+        return structure
+
+    def follow(self, theirs: nn.Module) -> None:
+        """Take the modules, and the rates of dropout, that their model has now."""
+        for name in self._leaves:
+            container, _, leaf = name.rpartition(".")
+            self.get_submodule(container)._modules[leaf] = theirs.get_submodule(name)
+        for name, block in self._blocks.items():
+            attention: Any = theirs.get_submodule(f"{name}.attention")
+            block.training = attention.training
+            block.attention_dropout = attention.attention_dropout.p
+            block.hidden_dropout = attention.output_dropout.p
+        self.gradient_checkpointing = getattr(theirs, "gradient_checkpointing", False)

@@ -1,0 +1,241 @@
+"""`accelerate(model, training=True)`: losses and gradients of transformers' own classes, from our packed layers."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+import albertkit
+from albertkit.errors import ConfigError
+from albertkit.model import AlbertForSequenceClassification, AlbertModel
+from tests.pipelines import test_accelerate
+from tests.pipelines.test_accelerate import is_fast
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.filterwarnings("error:accelerate")
+
+DRAW = torch.Generator().manual_seed(3)
+MASK = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
+IDS = torch.randint(5, 90, (4, 17), generator=DRAW) * MASK
+BATCH = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": (torch.arange(17) > 2).long() * MASK}
+TOKENS = torch.randint(0, 2, (4, 17), generator=DRAW).masked_fill(MASK == 0, -100)
+ROWS = torch.tensor([0, 1, 1, 0])
+LABELS = {
+    "ForPreTraining": {"labels": IDS.masked_fill(TOKENS < 1, -100), "sentence_order_label": ROWS},
+    "ForMaskedLM": {"labels": IDS.masked_fill(TOKENS < 1, -100)},
+    "ForSequenceClassification": {"labels": ROWS},
+    "ForTokenClassification": {"labels": TOKENS},
+    "ForQuestionAnswering": {"start_positions": ROWS, "end_positions": ROWS + 1},
+    "ForMultipleChoice": {"labels": ROWS},
+}
+
+
+def make_model(name, **changes):
+    return test_accelerate.make_model(name, **{"classifier_dropout_prob": 0, **changes})
+
+
+def batch_of(name):
+    """Return the inputs of a class with its labels; a question of multiple choice has the four rows as its choices."""
+    rows = {key: value[None].repeat(4, 1, 1) for key, value in BATCH.items()} if "Choice" in name else BATCH
+    return {**rows, **LABELS[name]}
+
+
+def gradients(model, batch):
+    """Return the loss and the gradients of a fresh backward pass."""
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same_gradients(model, twin, batch, tolerance=1e-5):
+    """Compare a model with its untouched twin."""
+    loss, ours = gradients(model, batch)
+    expected_loss, theirs = gradients(twin, batch)
+    assert abs(loss - expected_loss) < tolerance
+    assert ours.keys() == theirs.keys()
+    for name, gradient in theirs.items():
+        assert torch.allclose(ours[name], gradient, atol=tolerance * max(1.0, float(gradient.abs().max()))), name
+    assert any(
+        not torch.equal(ours[name], gradient) for name, gradient in theirs.items()
+    )  # or nothing else computed it
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_losses_and_gradients_of_every_class(name):
+    model, twin = make_model(name).train(), make_model(name).train()
+    assert albertkit.accelerate(model, "fp32", training=True) is model
+    assert_same_gradients(model, twin, batch_of(name))
+    assert_same_gradients(model.eval(), twin.eval(), batch_of(name))
+
+
+def test_dropout_is_where_theirs_is():
+    changes = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    model, twin = (make_model("ForTokenClassification", **changes).train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    first, second = (gradients(model, batch_of("ForTokenClassification"))[0] for _ in range(2))
+    assert first != second
+    for part in (model, twin):  # what their forward pass reads; their layer has one more, which it does not
+        part.albert.embeddings.dropout.p = 0
+        attention = part.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
+        attention.attention_dropout.p = attention.output_dropout.p = 0
+    assert_same_gradients(model, twin, batch_of("ForTokenClassification"))
+
+
+def test_bf16_is_as_near_as_their_autocast():
+    reference, model = (make_model("ForSequenceClassification").train() for _ in range(2))
+    twin = copy.deepcopy(reference)
+    albertkit.accelerate(model, "fp32", training=True)
+    batch = batch_of("ForSequenceClassification")
+    _, expected = gradients(reference, batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        (_, ours), (_, theirs) = gradients(model, batch), gradients(twin, batch)
+
+    def distance(gradients_of):
+        return sum(float((gradients_of[name] - expected[name]).norm()) for name in expected)
+
+    assert 0 < distance(ours) < 1.1 * distance(theirs)
+
+
+def test_updates_give_the_same_losses_and_the_engine_evaluates_between_them():
+    model, twin = (make_model("ForSequenceClassification").train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    batch = batch_of("ForSequenceClassification")
+    losses = []
+    for part in (model, twin):
+        optimizer = torch.optim.AdamW(part.parameters(), 1e-3)
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = part(**batch).loss
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                losses.append((float(loss), float(part.eval()(**batch).loss)))
+            part.train()
+    assert torch.allclose(torch.tensor(losses[:20]), torch.tensor(losses[20:]), atol=1e-4)
+
+
+def test_gradient_checkpointing_is_possible_and_restored():
+    model, twin = (make_model("ForMaskedLM").train() for _ in range(2))
+    with pytest.raises(ValueError, match="does not support"):
+        model.activation_checkpointing_enable()
+    albertkit.accelerate(model, "fp32", training=True)
+    model.activation_checkpointing_enable()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        model(**batch_of("ForMaskedLM"))
+    checkpointed = sum(kept)
+    assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
+    model.activation_checkpointing_disable()
+    kept.clear()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        model(**batch_of("ForMaskedLM"))
+    assert checkpointed < 0.7 * sum(kept)
+    albertkit.restore(model)
+    with pytest.raises(ValueError, match="does not support"):
+        model.activation_checkpointing_enable()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_adapters_before_and_after(before):
+    peft = pytest.importorskip("peft")
+    settings = dict(
+        r=4, target_modules=["query", "value", "ffn"], init_lora_weights=False, modules_to_save=["classifier"]
+    )
+    parts = []
+    for accelerated in (True, False):
+        part = make_model("ForSequenceClassification").train()
+        if accelerated and not before:
+            albertkit.accelerate(part, "fp32", training=True)
+        torch.manual_seed(5)
+        part = peft.get_peft_model(part, peft.LoraConfig(**settings))
+        if accelerated and before:
+            albertkit.accelerate(part, "fp32", training=True)
+        parts.append(part)
+    model, twin = parts
+    batch = batch_of("ForSequenceClassification")
+    assert_same_gradients(model, twin, batch)
+    merged, expected = (part.merge_and_unload().eval() for part in parts)
+    with torch.no_grad():
+        assert torch.allclose(merged(**batch).logits, expected(**batch).logits, atol=2e-5)
+    assert is_fast(merged)
+
+
+def test_frozen_and_resized_and_saved(tmp_path):
+    model, twin = (make_model("ForMaskedLM").train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    for part in (model, twin):
+        part.albert.embeddings.requires_grad_(False)
+        part.resize_token_embeddings(90 + 6, mean_resizing=False)
+    twin.load_state_dict(model.state_dict())
+    assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
+    for part, folder in ((model, "ours"), (twin, "theirs")):
+        part.save_pretrained(tmp_path / folder)
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
+
+
+def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    rows = [{**{key: value[n] for key, value in BATCH.items()}, "labels": ROWS[n]} for n in range(4)]
+    logs = []
+    for accelerated in (True, False):
+        model = make_model("ForSequenceClassification")
+        if accelerated:
+            albertkit.accelerate(model, "fp32", training=True)
+        arguments = transformers.TrainingArguments(
+            str(tmp_path / "run"), max_steps=6, per_device_train_batch_size=2, logging_steps=1, eval_strategy="steps", eval_steps=3,
+            save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, gradient_checkpointing=accelerated,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+        trainer.train()
+        logs.append([entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history[:-1]])
+    assert len(logs[0]) == 8
+    assert torch.allclose(torch.tensor(logs[0]), torch.tensor(logs[1]), atol=1e-3)
+
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model, twin = (make_model("ForSequenceClassification").train() for _ in range(2))
+        wrapped = torch.nn.parallel.DistributedDataParallel(albertkit.accelerate(model, "fp32", training=True))
+        gradients(wrapped, batch_of("ForSequenceClassification"))
+        _, theirs = gradients(twin, batch_of("ForSequenceClassification"))
+        for name, parameter in model.named_parameters():
+            assert torch.allclose(parameter.grad, theirs[name], atol=1e-5), name
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_what_it_does_not_compute_is_said_once():
+    model = albertkit.accelerate(make_model("ForSequenceClassification").train(), "fp32", training=True)
+    with pytest.warns(UserWarning, match="asked for output_hidden_states"):
+        assert len(model(**BATCH, output_hidden_states=True).hidden_states) == 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**BATCH, output_hidden_states=True)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="eager")
+        compiled(**BATCH)
+    model.albert.encoder.register_forward_hook(lambda *_: None)
+    with pytest.warns(UserWarning, match="`encoder` has a hook"):
+        model(**BATCH)
+    strange = make_model("")
+    strange.encoder.albert_layer_groups[0].albert_layers[0].ffn_norm = torch.nn.LayerNorm(64)
+    with pytest.raises(ConfigError, match="other layers than transformers' own: it has `encoder.*ffn_norm"):
+        albertkit.accelerate(strange, training=True)
+
+
+def test_our_own_classes_train_as_before(tiny_model_folder):
+    model = AlbertForSequenceClassification.from_pretrained(
+        tiny_model_folder(AlbertModel),
+        num_labels=3,
+        classifier_dropout_prob=0,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
+    model.train()
+    batch = {**batch_of("ForSequenceClassification"), "input_ids": IDS % 50}
+    expected, theirs = gradients(model, batch)
+    loss, ours = gradients(albertkit.accelerate(model, "fp32", training=True), batch)
+    assert loss == expected
+    assert all(torch.equal(ours[name], gradient) for name, gradient in theirs.items())

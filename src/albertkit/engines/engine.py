@@ -163,10 +163,11 @@ def unpackable(model: AlbertModel) -> str:
             if parameter is not None and not parameter.is_contiguous():
                 return f"the numbers of `{name}` do not lie one behind the other"
         expected_class = _PARTS.get(name.rpartition(".")[2])
-        if (
-            expected_class and type(module) is not expected_class
-        ):  # LoRA, a parametrization: the weight alone is not what it computes
+        # LoRA, a parametrization: the weight alone is not what it computes
+        if expected_class and type(module) is not expected_class:
             return f"`{name}` is a {type(module).__name__}"
+        if expected_class and "forward" in vars(module):
+            return f"the forward of `{name}` was replaced"
         if module._forward_hooks or module._forward_pre_hooks:
             return f"`{name}` has hooks"
     return ""

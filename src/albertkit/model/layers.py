@@ -146,7 +146,9 @@ def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
 
 
 def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
-    return type(module) is kind and not module._forward_hooks and not module._forward_pre_hooks
+    if type(module) is not kind or "forward" in vars(module):
+        return False
+    return not module._forward_hooks and not module._forward_pre_hooks
 
 
 def _call(module: nn.Module, values: Tensor) -> Tensor:

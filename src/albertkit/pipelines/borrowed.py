@@ -40,10 +40,10 @@ class BorrowedModel(AlbertModel):
             structure = self.structure_of(theirs)
         except AttributeError as error:
             self._refuse(str(error))
-        for name, kind, has_own_forward, *_ in structure:
-            if kind is not nn.ModuleList and not kind.__module__.startswith("transformers.models.albert") and name:
+        for name, kind, has_own_forward in structure:
+            if name in self._containers and kind.__module__.partition(".")[0] not in ("transformers", "torch"):
                 self._refuse(f"`{name}` is a {kind.__name__}")
-            if has_own_forward and name:
+            if has_own_forward:
                 self._refuse(f"the forward of `{name}` was replaced")
         leaves = tuple(f"{name}." for name in self._leaves)
         for name, _ in theirs.named_parameters():
@@ -58,11 +58,15 @@ class BorrowedModel(AlbertModel):
 
     def structure_of(self, theirs: nn.Module) -> list[tuple]:
         """Return what is not borrowed of their model: how its layers are put together."""
-        structure = []
+        structure: list[tuple] = []
         for name in self._containers:
             part = theirs.get_submodule(name)
-            children = [child for child, module in part._modules.items() if module is not None]
-            structure.append((name, type(part), "forward" in vars(part) and name != "", *children))
+            prefix = f"{name}." if name else ""
+            for child, module in part._modules.items():  # such as activations
+                if module is not None:
+                    is_borrowed = prefix + child in self._leaves
+                    kind = None if is_borrowed else type(module)
+                    structure.append((prefix + child, kind, not is_borrowed and "forward" in vars(module)))
         return structure
 
     def follow(self, theirs: nn.Module) -> None:

@@ -22,6 +22,7 @@ ROWS = {
     "latency": "inference:latency",
     "encode": "inference:encode",
     "accelerate": "accelerating:accelerate",
+    "accelerate-training": "accelerating:accelerate_training",
     "serve": "serving:serve",
     "quality": "quality:quality",
     "bert": "bert:bert",

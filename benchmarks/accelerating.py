@@ -1,8 +1,11 @@
-"""Row `accelerate`: live objects of transformers and sentence-transformers, before and after `albertkit.accelerate`."""
+"""Rows `accelerate` and `accelerate-training`: live objects of transformers and sentence-transformers, before and after it."""
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +14,18 @@ import torch
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.engines import load_engine
 from albertkit.engines.engine import Precision
-from albertkit.model import AlbertModel
+from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.pipelines.accelerate import accelerate as accelerated
+from benchmarks import finetuning, pretraining
 from benchmarks.harness import (
+    CPU,
     TIMING,
     Contender,
     Peer,
     Row,
     Timing,
     measure,
+    precisions,
     scratch_folder,
     size_of,
     using_threads,
@@ -27,7 +33,7 @@ from benchmarks.harness import (
 )
 from benchmarks.inference import LARGEST_DIFFERENCE, LOWEST_COSINE
 from benchmarks.inputs import TEXT, Text
-from benchmarks.trainer import make_theirs
+from benchmarks.trainer import FIELDS, TRAINER, Example, TrainerSetting, contender, make_theirs, pad
 
 SENTENCES = Peer("sentence-transformers", "sentence_transformers", "pip install sentence-transformers")
 WANTED: tuple[Precision, ...] = ("fp32", "bf16", "int8")
@@ -72,6 +78,47 @@ def accelerate(*, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMI
         runs = {name: partial(encoder.encode, texts, show_progress_bar=False) for name, encoder in encoders.items()}
         title = f"SentenceTransformer.encode, {len(texts)} sentences, {size_of(config)}"
         yield from _rows(title, "sentences/s", float(len(texts)), runs, timing.rounds or 3)
+
+
+def accelerate_training(*, data: Path | None = None, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
+    """Examples a second under transformers' Trainer with `accelerate(model, training=True)`, compared with the model untouched.
+
+    Args:
+        data: Folder with MRPC/ and SST-2/. Default: sentences of the text, and pairs of them.
+    """
+    if not TRAINER.installed:
+        raise SystemExit(f"transformers is not installed: {TRAINER.install}")
+    with text.open(2.0) as inputs, using_threads(timing.threads), scratch_folder() as scratch:
+        works: list[tuple[str, Any, list[Example], int]] = []
+        for labelled, config in finetuning.works(inputs, data, 2, timing.model_config()):
+            name = f"fine-tuning, {labelled.name}, {size_of(config)}"
+            rows = finetuning.examples_of(labelled.features)
+            works.append((name, AlbertForSequenceClassification(config), rows, finetuning.BATCH_SIZE))
+        for work in pretraining.works(timing, CPU):
+            with scratch_folder() as of_store:
+                (batch,) = pretraining.natural_batches(inputs, work, 1, of_store)
+            name, rows = f"pretraining, {work.name}", pretraining.examples_of(batch)
+            works.append((name, AlbertForPreTraining(work.config), rows, work.best_batch))
+        for name, ours, rows, batch_size in works:
+            torch.manual_seed(0)
+            untouched = make_theirs(ours)
+            model = accelerated(copy.deepcopy(untouched), training=True)
+            compared = _compare_losses(untouched, model, pad(rows[:batch_size]))
+            for precision in precisions():
+                setting = TrainerSetting(f"Trainer, {precision}, untouched", batch_size, bf16=precision == "bf16")
+                peer = contender(setting, untouched, rows, float(len(rows)), scratch)
+                setting = replace(setting, name=f"Trainer, {precision}, accelerated")
+                own = {precision: contender(setting, model, rows, float(len(rows)), scratch)}
+                title = f"{name}, dynamic padding, batch {batch_size}, Trainer accelerated in {{}}"
+                measured, _ = measure(title, "examples/s", own, [peer], timing.rounds or 3, **FIELDS, **compared)
+                yield from measured.values()
+
+
+def _compare_losses(untouched: Any, model: Any, batch: Example) -> dict[str, Any]:
+    """Compare the loss of a batch in evaluation mode, with gradients on; return `equal` and `compared`."""
+    losses = [float(part.eval()(**batch).loss) for part in (model, untouched)]
+    compared = "the loss of a batch with the same weights in fp32: accelerated {:.6f}, untouched {:.6f}".format(*losses)
+    return {"equal": abs(losses[0] - losses[1]) <= 1e-5, "compared": compared}
 
 
 def _sentence_transformer(folder: Any, precision: str) -> Any:

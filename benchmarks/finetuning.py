@@ -100,7 +100,7 @@ def finetune(
             yield from _same_metric(model, data, steps or 300, timing.rounds or 3)
             return
         with text.open(1.0) as inputs:
-            for work, config in _works(inputs, data, steps or 2, timing.model_config()):
+            for work, config in works(inputs, data, steps or 2, timing.model_config()):
                 yield from _rows(work, config, timing.rounds or 3, steps or 2)
 
 
@@ -116,7 +116,7 @@ class Work:
     features: Features
 
 
-def _works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -> Iterator[tuple[Work, AlbertConfig]]:
+def works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -> Iterator[tuple[Work, AlbertConfig]]:
     """Yield pairs of MRPC's length and single texts of SST-2's; without data neighbouring sentences, and single ones."""
     tokenizer = inputs.open_tokenizer(config.vocab_size, "google")
     lines = inputs.lines

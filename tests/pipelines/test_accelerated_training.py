@@ -70,6 +70,27 @@ def test_losses_and_gradients_of_every_class(name):
     assert_same_gradients(model.eval(), twin.eval(), batch_of(name))
 
 
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
+def test_logits_of_all_places_and_odd_calls_of_masked_words(name):
+    model, twin = make_model(name).train(), make_model(name).train()
+    albertkit.accelerate(model, "fp32", training=True)
+    batch, real = batch_of(name), MASK.bool()
+    for part in (model, twin):  # a loss of one's own reads the logits, too
+        output = part(**batch, num_items_in_batch=torch.tensor(7), return_dict=False)
+        (output[0] + output[1][real].square().mean()).backward()
+    for (key, parameter), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(parameter.grad, expected.grad, atol=1e-5), key
+    nothing = {**batch, "labels": torch.full_like(IDS, -100)}
+    assert model(**nothing).loss.isnan()
+    assert twin(**nothing).loss.isnan()
+    assert list(model(**batch)) == list(twin(**batch))
+    assert list(model(**BATCH)) == list(twin(**BATCH))
+    with pytest.raises(IndexError):
+        twin(**{**batch, "labels": batch["labels"] + 90})
+    with pytest.raises(IndexError):
+        model(**{**batch, "labels": batch["labels"] + 90})
+
+
 def test_dropout_is_where_theirs_is():
     changes = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
     model, twin = (make_model("ForTokenClassification", **changes).train() for _ in range(2))

@@ -142,7 +142,7 @@ class MaskedLMHead(nn.Module):
         if torch.compiler.is_compiling() or type(self.decoder) is not TiedDecoder:
             loss = class_loss(self(hidden), labels)
             return loss.loss_sum, loss.correct
-        return _VocabularyCrossEntropy.apply(self.transform(hidden), self.decoder.weight, self.bias, labels)
+        return vocabulary_loss(self.transform(hidden), self.decoder.weight, self.bias, labels)
 
 
 class SentenceOrderHead(nn.Module):
@@ -197,6 +197,18 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
         losses.append((total.log() + top - label_logits).sum())
         right.append(correct)
     return torch.cat(totals), torch.stack(losses).sum(), torch.stack(right).sum()
+
+
+def vocabulary_loss(hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of the cross-entropies of `hidden @ table.T + bias` in fp32, and how many predictions are right.
+
+    Args:
+        hidden: [P, E].
+        table: [V, E].
+        bias: [V].
+        labels: int64 [P].
+    """
+    return _VocabularyCrossEntropy.apply(hidden, table, bias, labels)
 
 
 class _VocabularyCrossEntropy(torch.autograd.Function):

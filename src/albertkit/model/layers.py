@@ -27,7 +27,7 @@ Projection = Callable[[Tensor], Tensor]
 
 def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
     """Return one function for linear layers that read the same input, of this dtype; it returns their outputs side by side."""
-    if not all(_is_plain(layer, nn.Linear) for layer in layers):
+    if not all(is_plain(layer, nn.Linear) for layer in layers):
         return lambda values: torch.cat([_call(layer, values) for layer in layers], -1)
     # Cast once a forward pass: gradients in bf16 differ from fp32's by 1.08 % in norm, as with a cast per layer or autocast.
     weights: list[Any] = [layer.weight for layer in layers]
@@ -139,13 +139,14 @@ class _Use(torch.autograd.Function):
 
 def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
     """Return a layer norm as a function of values in `dtype`."""
-    if not isinstance(norm, nn.LayerNorm) or not _is_plain(norm, nn.LayerNorm):
+    if not isinstance(norm, nn.LayerNorm) or not is_plain(norm, nn.LayerNorm):
         return partial(_call, norm)
     weight, bias = norm.weight.to(dtype), norm.bias.to(dtype)
     return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
 
 
-def _is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a module computes what its class does, so that its parameters may be used without calling it."""
     if type(module) is not kind or "forward" in vars(module):
         return False
     return not module._forward_hooks and not module._forward_pre_hooks

@@ -77,6 +77,7 @@ class BorrowedModel(AlbertModel):
         for name, block in self._blocks.items():
             attention: Any = theirs.get_submodule(f"{name}.attention")
             block.training = attention.training
-            block.attention_dropout = attention.attention_dropout.p
+            # transformers 4 reads the number with torch's attention, and the module with its own.
+            block.attention_dropout = getattr(attention, "dropout_prob", attention.attention_dropout.p)
             block.hidden_dropout = attention.output_dropout.p
         self.gradient_checkpointing = getattr(theirs, "gradient_checkpointing", False)

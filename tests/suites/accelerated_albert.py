@@ -1,4 +1,4 @@
-"""A plugin of pytest: transformers' ALBERTs are accelerated as soon as they are put into evaluation; engine calls are counted."""
+"""A plugin of pytest: transformers' ALBERTs are accelerated as soon as they are put into evaluation or training; what is computed here is counted."""
 
 import warnings
 from typing import Any
@@ -9,15 +9,15 @@ import albertkit
 from albertkit.pipelines.accelerate import _TransformersForward
 
 Model = transformers.AlbertPreTrainedModel
-computed: list[str] = []  # a name for each time that the engine computed
+computed: list[str] = []  # a name for each time that the engine or the packed layers computed
 
 
-def eval_and_accelerate(model: Any, _eval: Any = Model.eval) -> Any:
-    evaluated = _eval(model)
+def train_and_accelerate(model: Any, mode: bool = True, _train: Any = Model.train) -> Any:
+    changed = _train(model, mode)
     if any(type(module) is transformers.AlbertModel for module in model.modules()) and model.device.type == "cpu":
         with warnings.catch_warnings(action="ignore"):
-            albertkit.accelerate(model, "fp32")
-    return evaluated
+            albertkit.accelerate(model, "fp32", training=True)
+    return changed
 
 
 def output_and_count(forward: Any, *arguments: Any, _output: Any = _TransformersForward._output) -> Any:
@@ -25,7 +25,7 @@ def output_and_count(forward: Any, *arguments: Any, _output: Any = _Transformers
     return _output(forward, *arguments)
 
 
-Model.eval = eval_and_accelerate
+Model.train = train_and_accelerate  # which `eval` calls
 _TransformersForward._output = output_and_count
 
 

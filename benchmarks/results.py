@@ -29,6 +29,7 @@ MEASUREMENTS: dict[str, tuple[str, Sequence[str]]] = {
     "latency": ("--rounds 5", ()),
     "encode": ("--rounds 3 --sentences 128", TEXT),
     "accelerate": ("--rounds 5", TEXT),
+    "accelerate-training": ("--rounds 2", (*TEXT, "data")),
     "serve": ("--rounds 3 --sentences 1024", TEXT),
     "quality": ("--recipe recipes/wiki-quality-cpu.toml", TEXT),
 }

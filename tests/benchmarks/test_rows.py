@@ -79,6 +79,7 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         ("latency --shapes 1x16 2x8", 2, {True, None}),
         ("encode --sentences 40", 1, {True, None}),
         ("accelerate --sentences 20", 3, {True}),
+        ("accelerate-training", 3, {True}),
         ("serve --sentences 40 --clients 1 8 --precision fp32", 2, {True}),
         pytest.param("serve --overload --seconds 1.5", 2, {None}, marks=pytest.mark.slow),
         pytest.param("serve --rate 5 --seconds 1.5 --precision fp32", 1, {None}, marks=pytest.mark.slow),

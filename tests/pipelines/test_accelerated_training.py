@@ -205,7 +205,8 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
         if accelerated:
             albertkit.accelerate(model, "fp32", training=True)
         arguments = transformers.TrainingArguments(
-            str(tmp_path / "run"), max_steps=6, per_device_train_batch_size=2, logging_steps=1, eval_strategy="steps", eval_steps=3,
+            str(tmp_path / "run"), max_steps=6, per_device_train_batch_size=2, logging_steps=1,
+            eval_strategy="steps", eval_steps=3,
             save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, gradient_checkpointing=accelerated,
         )  # fmt: skip
         trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
@@ -241,7 +242,7 @@ def test_what_it_does_not_compute_is_said_once():
         model(**BATCH)
     strange = make_model("")
     strange.encoder.albert_layer_groups[0].albert_layers[0].ffn_norm = torch.nn.LayerNorm(64)
-    with pytest.raises(ConfigError, match="other layers than transformers' own: it has `encoder.*ffn_norm"):
+    with pytest.raises(ConfigError, match=r"other layers than transformers' own: it has `encoder.*ffn_norm"):
         albertkit.accelerate(strange, training=True)
 
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: transformers' ALBERTs are accelerated as soon as they are put into evaluation or training; what is computed here is counted."""
+"""A plugin of pytest: transformers' ALBERTs are accelerated when they change their mode; what is computed here is counted."""
 
 import warnings
 from typing import Any

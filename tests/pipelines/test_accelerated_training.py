@@ -142,16 +142,16 @@ def test_gradient_checkpointing_is_possible_and_restored():
         model.activation_checkpointing_enable()
     albertkit.accelerate(model, "fp32", training=True)
     model.activation_checkpointing_enable()
-    kept = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+    saved_sizes = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved_sizes.append(x.numel()) or x, lambda x: x):
         model(**batch_of("ForMaskedLM"))
-    checkpointed = sum(kept)
+    checkpointed = sum(saved_sizes)
     assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
     model.activation_checkpointing_disable()
-    kept.clear()
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+    saved_sizes.clear()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved_sizes.append(x.numel()) or x, lambda x: x):
         model(**batch_of("ForMaskedLM"))
-    assert checkpointed < 0.7 * sum(kept)
+    assert checkpointed < 0.7 * sum(saved_sizes)
     albertkit.restore(model)
     with pytest.raises(ValueError, match="does not support"):
         model.activation_checkpointing_enable()

@@ -250,8 +250,8 @@ class _TransformersForward:
         requested |= {
             name for name in ("output_hidden_states", "output_attentions") if getattr(self.model.config, name)
         }
-        if others := requested - _SUPPORTED_ARGUMENTS:
-            return f"it was asked for {min(others)}"
+        if unsupported := requested - _SUPPORTED_ARGUMENTS:
+            return f"it was asked for {min(unsupported)}"
         ids, mask, types = (arguments.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
         if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
             return "its input is not rows of ids"

@@ -237,8 +237,8 @@ class _TransformersForward:
                 return self._output(arguments, hidden, pooled)
         batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
         if self.keeps_padding and mask is not None:
-            columns = (ids, inputs["token_type_ids"], inputs["position_ids"])
-            batch = PaddedBatch(*(column.flatten() for column in columns), mask=mask != 0)
+            types, positions = inputs["token_type_ids"].flatten(), inputs["position_ids"].flatten()
+            batch = PaddedBatch(ids.flatten(), types, positions, mask != 0)
         layers = self.fast.packed_layers(ids.device.type)
         with torch.autocast(ids.device.type, enabled=False):
             hidden, pooled = layers.encode(batch)
@@ -280,7 +280,8 @@ class _TransformersForward:
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
         device = ids.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.model.dtype
-        states = hidden.view(*ids.shape, -1) if len(hidden) == ids.numel() else unpack(hidden, mask)
+        everywhere = mask is None or len(hidden) == ids.numel()
+        states = hidden.view(*ids.shape, -1) if everywhere else unpack(hidden, mask)  # type: ignore[arg-type]
         pooled = None if pooled is None else _leave_inference_mode(pooled.to(dtype))
         output = BaseModelOutputWithPooling(_leave_inference_mode(states.to(dtype)), pooled)
         return output if _as_object(arguments, self.model) else output.to_tuple()
@@ -347,11 +348,12 @@ class _OwnEncode:
     ) -> PackedOutput:
         inputs = (batch.input_ids, batch.token_type_ids, batch.position_ids, words)
         states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
-        model_computes = _is_watched((*inputs, *_parameters(self.model)))
-        model_computes = model_computes or states_wanted or words is not None or not isinstance(batch, PackedBatch)
-        if not model_computes and (reason := self.fast.obstacle()):
+        is_watched = _is_watched((*inputs, *_parameters(self.model)))
+        if is_watched or states_wanted or words is not None or not isinstance(batch, PackedBatch):
+            return AlbertModel.encode(self.model, batch, trace, positions, words)
+        if reason := self.fast.obstacle():
             self.fast.warn(reason)
-        if model_computes or reason or self.fast.computes_gradients():
+        if reason or self.fast.computes_gradients():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()
         with torch.no_grad():

@@ -12,6 +12,7 @@ from sentencex import segment
 from albertkit.corpus import sentences
 from albertkit.corpus.sentences import line_rule, split_sentences
 from albertkit.errors import MissingExtraError
+from albertkit.tokenizer import morphemes
 
 CASES = {
     "titles": "Dr. Smith met Mr. Jones.|They talked.",
@@ -97,7 +98,7 @@ def test_kiwi_loses_nothing(data):
 
 
 def test_without_kiwi_the_extra_is_named(monkeypatch):
-    sentences._load_kiwi.cache_clear()
+    morphemes.load_kiwi.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "kiwipiepy", None)
     with pytest.raises(MissingExtraError, match=r"albertkit\[korean\]"):
         split_sentences("갔다", "kiwi")

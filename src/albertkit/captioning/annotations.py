@@ -109,11 +109,11 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and
     `end time` count in films that the files were cut from, and are not used.
     """
-    records = read_clip_records(
-        _read_content(path, bad_rows),
-        lambda number, location, reason: bad_rows.add(path, number, reason, where=location),
-        bad_rows.note,
-    )
+
+    def report(number: int, location: str, reason: str) -> None:
+        bad_rows.add(path, number, reason, where=location)
+
+    records = read_clip_records(_read_content(path, bad_rows), report, bad_rows.note)
     if records is None:
         fact = f"`{path}` is not captions of {LAYOUTS}"
         hint = "write a manifest instead: one JSON object a line with video and captions"
@@ -131,7 +131,7 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
         try:
             clip = _locate_clip(record, path.parent, files)
         except ValueError as error:
-            bad_rows.add(path, record.number, str(error), where=record.location)
+            report(record.number, record.location, str(error))
             continue
         split, index = clips.setdefault(clip.key, (record.split, len(splits[record.split])))
         if index == len(splits[split]):
@@ -139,9 +139,7 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
             continue
         earlier = splits[split][index]
         if split != record.split or replace(clip, captions=()) != replace(earlier, captions=()):
-            bad_rows.add(
-                path, record.number, f"`{clip.key}` is the name of another clip already", where=record.location
-            )
+            report(record.number, record.location, f"`{clip.key}` is the name of another clip already")
             continue
         splits[split][index] = replace(earlier, captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))))
         bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")

@@ -82,7 +82,7 @@ class Conv3dBackbone(Backbone):
 
 
 MakeBackbone = Callable[..., Backbone]
-_REGISTERED: dict[str, MakeBackbone] = {}  # what `register_backbone` added
+_REGISTERED: dict[str, MakeBackbone] = {"conv3d": Conv3dBackbone}  # and what `register_backbone` added
 
 
 def register_backbone(name: str, make: MakeBackbone) -> None:
@@ -95,7 +95,7 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
     Raises:
         ConfigError: bad-value for a name that is taken.
     """
-    if name == "conv3d" or ":" in name or _REGISTERED.get(name, make) is not make:
+    if ":" in name or _REGISTERED.get(name, make) is not make:
         raise ConfigError(
             "bad-value", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
         )
@@ -119,8 +119,6 @@ def load_backbone(
         name = f"{kind}:{Path(location).resolve()}"  # a captioner is used from other folders than it is made in
     if name in _REGISTERED:
         return _make_backbone(name, _REGISTERED[name], settings or {}, weights)
-    if name == "conv3d":
-        return _make_backbone(name, Conv3dBackbone, settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
         return load_transformers_backbone(name, settings, weights)
     if name.startswith("video-swin:") and (location or weights is not None):

@@ -146,11 +146,10 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
     if backbone is None or clips.backbone == "features":
         pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
     elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:  # frames are any backbone's
-        prints = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
-        is_same_backbone = backbone.name == clips.backbone
-        pairs["weights of the backbone" if is_same_backbone else "backbone"] = (
-            prints if is_same_backbone else (backbone.name, clips.backbone)
-        )
+        if backbone.name == clips.backbone:
+            pairs["weights of the backbone"] = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
+        else:
+            pairs["backbone"] = (backbone.name, clips.backbone)
     if clips.kind == "features" and None not in (captioner.grid, clips.grid):  # of frames the captioner makes its own
         grids = [" x ".join(map(str, grid)) for grid in (captioner.grid, clips.grid) if grid]
         pairs["visual tokens"] = (grids[0], grids[1])

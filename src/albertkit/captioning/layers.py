@@ -124,9 +124,7 @@ def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """
     if mask.dim() not in (2, 3, 4):
         raise ConfigError("bad-value", f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions")
-    if mask.dim() == 2:
-        mask = mask[:, None]
-    if mask.dim() == 3:
+    while mask.dim() < 4:
         mask = mask[:, None]
     return (1.0 - mask.to(dtype)) * NEVER
 

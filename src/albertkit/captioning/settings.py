@@ -1,7 +1,7 @@
 """Everything that decides the training of a captioner, that the command line shows without loading torch."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -69,9 +69,8 @@ class GenerationSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every setting that is not the default, for JSON."""
-        defaults = {name: field.default for name, field in self.__dataclass_fields__.items()}
-        values = {name: getattr(self, name) for name in defaults}
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v != defaults[name]}
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
 
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not

@@ -187,12 +187,14 @@ class CaptionRows:
         """Collate rows int64 [B]; masks and shifts depend on (seed, epoch, row) alone."""
         if not len(rows):
             return CaptionBatch.empty(update)
-        settings = self._settings
-        generators = [np.random.default_rng([settings.seed, epoch, row]) for row in rows.tolist()]
+        settings, prepared = self._settings, self._prepared
         input_rows = list[np.ndarray]()
         predicted_positions = list[np.ndarray]()
         labels = list[np.ndarray]()
-        for row, generator in zip(rows.tolist(), generators, strict=True):
+        items = list[np.ndarray]()
+        grids = list[Grid]()
+        for row in rows.tolist():
+            generator = np.random.default_rng([settings.seed, epoch, row])
             ids = np.array(self.ids[row], np.int64)
             if settings.objective == "causal":
                 inputs = ids[:-1]
@@ -205,28 +207,23 @@ class CaptionRows:
             input_rows.append(inputs)
             predicted_positions.append(positions)
             labels.append(targets)
+            clip = int(self.clips[row])
+            item = prepared.visual(self._split, clip)
+            if prepared.kind == "features":
+                grids.append(prepared.grid_of(self._split, clip))
+            elif settings.shift:
+                item = shift_frames(item, settings.shift, generator)
+            items.append(item)
         input_ids = pad_sequence([torch.from_numpy(ids) for ids in input_rows], True, self._padding)
-        clips = self.clips[rows].tolist()
-        items = [self._prepared.visual(self._split, clip) for clip in clips]
-        grids = None
-        if self._prepared.kind == "features":
-            grids = [self._prepared.grid_of(self._split, clip) for clip in clips]
-        elif settings.shift:
-            items = [
-                shift_frames(frames, settings.shift, generator)
-                for frames, generator in zip(items, generators, strict=True)
-            ]
+        width = input_ids.shape[1]
+        positions_in_batch = [positions + row * width for row, positions in enumerate(predicted_positions)]
         visual, mask = stack_visual(items)
         return CaptionBatch(
             visual,
             mask,
-            grids,
+            grids or None,
             input_ids,
-            torch.from_numpy(
-                np.concatenate(
-                    [positions + row * input_ids.shape[1] for row, positions in enumerate(predicted_positions)]
-                )
-            ),
+            torch.from_numpy(np.concatenate(positions_in_batch)),
             torch.from_numpy(np.concatenate(labels)),
             sum(map(len, [*items, *input_rows])),
             update,

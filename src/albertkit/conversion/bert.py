@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from albertkit.config import AlbertConfig, make_config
-from albertkit.conversion.classes import SourceModel
-from albertkit.conversion.names import MAPPING_IN
+from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.errors import CheckpointError
 from albertkit.files import read_typed
 
@@ -77,8 +76,7 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
         target, _ = make_config(read_typed(config_file, dict[str, Any], "model configuration"), config_file)
         _check_same(exact, target, config_file)
         target = exact.replace(num_hidden_groups=target.num_hidden_groups)
-    source.tensors[f"{MAPPING_IN}weight"] = torch.eye(exact.hidden_size)
-    source.tensors[f"{MAPPING_IN}bias"] = torch.zeros(exact.hidden_size)
+    source.tensors |= identity_projection(exact.hidden_size)
     source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
     if "sop_classifier.classifier.weight" in source.tensors:
         source.notes.append("sop_classifier was trained to predict the next sentence, not the order of two")

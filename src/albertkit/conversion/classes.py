@@ -60,6 +60,11 @@ class SourceModel:
         self.tensors[name] = tensor.to(torch.float32).contiguous()
 
 
+def identity_projection(width: int) -> dict[str, Tensor]:
+    """Return the projection from E to H that changes nothing, where E = H."""
+    return {f"{names.MAPPING_IN}weight": torch.eye(width), f"{names.MAPPING_IN}bias": torch.zeros(width)}
+
+
 # What --head may say, and the class it means.
 HEADS: dict[str, type[PretrainedAlbert]] = {
     "encoder": public.AlbertModel,

@@ -16,7 +16,7 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names, tensorflow_weights
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, SourceModel, choose_head, fit, with_labels
+from albertkit.conversion.classes import HEADS, SourceModel, choose_head, fit, identity_projection, with_labels
 from albertkit.conversion.initial import special_ids
 from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
@@ -68,7 +68,10 @@ def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig
         raise CheckpointError(
             "not-expressible", fact, "to write it all the same, with outputs that differ, add --lossy"
         )
-    if config.embedding_size == config.hidden_size and not _is_identity(tensors):
+    if config.embedding_size != config.hidden_size:
+        return
+    identity = identity_projection(config.hidden_size)
+    if any(not torch.equal(tensors[name], values) for name, values in identity.items()):
         raise CheckpointError(
             "not-expressible",
             "google-research/albert has no projection from E to H when they are equal, and this model has one that changes "
@@ -164,12 +167,6 @@ def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[
         assert variable is not None  # a source's names are the table's
         variables[variable[0]] = names.to_tf1(tensor.numpy(), variable[1])
     return variables
-
-
-def _is_identity(tensors: Mapping[str, Tensor]) -> bool:
-    weight = tensors[f"{names.MAPPING_IN}weight"]
-    bias = tensors[f"{names.MAPPING_IN}bias"]
-    return torch.equal(weight, torch.eye(len(weight))) and not bias.any()
 
 
 _ROWS, _LENGTH = 2, 16

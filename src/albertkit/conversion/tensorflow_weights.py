@@ -13,7 +13,7 @@ from torch import Tensor
 
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import names
-from albertkit.conversion.classes import SourceModel
+from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
 from albertkit.errors import CheckpointError, format_list
 from albertkit.files import read_typed
@@ -71,42 +71,36 @@ def unknown_heads(tensors: Mapping[str, Tensor]) -> list[str]:
 
 def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
     """Return the variables of a checkpoint, and the values of each by its key."""
-    placements: list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]] = []
-    no_projection = config.embedding_size == config.hidden_size
+    has_projection = config.embedding_size != config.hidden_size
     layers = []
     for layer in _LAYERS:
-        if no_projection and f"{names.MAPPING_IN}weight" in layer:
-            continue
-        if any(name in tensors for name in layer):
+        is_written = has_projection or f"{names.MAPPING_IN}weight" not in layer
+        if is_written and any(name in tensors for name in layer):
             layers.append(layer)
-    pretrainer = any(name in tensors for name in _MASKED_LM)
+    is_pretrainer = any(name in tensors for name in _MASKED_LM)
+    paths: dict[str, list[tuple[str, ...]]] = {}  # of each parameter, the one that makes its key first
     for number, layer in enumerate(layers):
-        for name, path in layer.items():
+        for name, layer_path in layer.items():
             if name in tensors:
-                at = (f"layer_with_weights-{number}", *path.split("/"))
-                placements.append((name, ("encoder", *at), (("model", "encoder_network", *at),) if pretrainer else ()))
-    if pretrainer:
+                path = (f"layer_with_weights-{number}", *layer_path.split("/"))
+                paths[name] = [("encoder", *path)]
+                if is_pretrainer:
+                    paths[name].append(("model", "encoder_network", *path))
+    if is_pretrainer:
         # The head stores the table of words; that of the encoder is a second path to it. With two variables TensorFlow itself
         # fails, because a node of the graph binds one object.
-        words, at_words, more_paths = placements[0]
-        placements[0] = (
-            words,
-            ("masked_lm", "embedding_table"),
-            (at_words, *more_paths, ("model", "masked_lm", "embedding_table")),
-        )
-        for name, at in _MASKED_LM.items():
+        table = ("masked_lm", "embedding_table")
+        paths[_WORDS] = [table, *paths[_WORDS], ("model", *table)]
+        for name, head_path in _MASKED_LM.items():
             if name in tensors:
-                suffixes = (
-                    [at, ("bias",)] if name == "predictions.bias" else [at]
-                )  # an attribute, and the name of its weight
-                paths = [
-                    (*parent, *suffix) for parent in (("masked_lm",), ("model", "masked_lm")) for suffix in suffixes
-                ]
-                placements.append((name, paths[0], tuple(paths[1:])))
+                # An attribute, and the name of its weight.
+                suffixes = [head_path, ("bias",)] if name == "predictions.bias" else [head_path]
+                parents = (("masked_lm",), ("model", "masked_lm"))
+                paths[name] = [(*parent, *suffix) for parent in parents for suffix in suffixes]
     graph_variables, values = [], {}
-    for name, key_path, aliases in placements:
+    for name, (key_path, *aliases) in paths.items():
         row = names.row_of(name)
-        variable = Variable(key_path, row.tf2[0], aliases)
+        variable = Variable(key_path, row.tf2[0], tuple(aliases))
         graph_variables.append(variable)
         values[variable.key] = names.to_tf2(tensors[name].numpy(), row.layout, config.num_attention_heads)
     counter = Variable(("save_counter",), "save_counter", ())
@@ -226,8 +220,7 @@ def _name_variables(
     if config.embedding_size == config.hidden_size == width and not any(
         name.startswith(names.MAPPING_IN) for name in by_name
     ):
-        source.tensors[f"{names.MAPPING_IN}weight"] = torch.eye(config.hidden_size)
-        source.tensors[f"{names.MAPPING_IN}bias"] = torch.zeros(config.hidden_size)
+        source.tensors |= identity_projection(config.hidden_size)
         source.notes.append("E = H: the source has no projection; an identity matrix is written, which changes no bit")
     return source
 

@@ -245,15 +245,13 @@ class DocumentFile:
         size = 0
         for _, raw in self._lines():
             line = raw.strip()
+            is_cut = bool(line) and size > DOCUMENT_CHARACTERS
+            if lines and (is_cut or not line):
+                yield "\n".join(lines), is_cut
+                lines, size = [], 0
             if line:
-                if size > DOCUMENT_CHARACTERS:
-                    yield "\n".join(lines), True
-                    lines, size = [], 0
                 lines.append(line)
                 size += len(line)
-            elif lines:
-                yield "\n".join(lines), False
-                lines, size = [], 0
         if lines:
             yield "\n".join(lines), False
 

@@ -2,15 +2,13 @@
 
 import re
 from bisect import bisect_left
-from functools import cache
 from itertools import accumulate, pairwise
-from typing import Any
 
 # Chosen among eight libraries: 26 of 29 hand-made cases at 82 MB/s a core on English Wikipedia. pysbd has all 29 at
 # 0.23 MB/s and has not changed since 2021; the table is in docs/log.md.
 from sentencex import segment
 
-from albertkit.errors import MissingExtraError
+from albertkit.tokenizer.morphemes import load_kiwi
 
 # sentencex looks for an enclosing quotation around every ideographic full stop, over the whole text: 12 MB/s on 1,000
 # characters without a space, 0.9 on 16,000. Chinese and Japanese lines beyond this many characters go in pieces of it.
@@ -57,27 +55,16 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
         text = "".join(line + end for line, end in zip(lines, [*ends, ""], strict=True))
     lines = text.split("\n")
     if rule == "kiwi":
-        lines = [sentence.text for line in lines for sentence in _load_kiwi().split_into_sents(line)]
+        # Korean without full stops has sentences that only its verb endings show. Kiwi knows them, at a 250th of the speed: of
+        # 1,500 film reviews, sentencex leaves 911 whole and Kiwi 757. On edited text it is no better: 95 % of Wikipedia's lines
+        # come out the same. Of 22 hand-made cases sentencex has 12 at 53 MB/s, Kiwi 20 at 0.21.
+        kiwi = load_kiwi("splitting Korean sentences by their endings")
+        lines = [sentence.text for line in lines for sentence in kiwi.split_into_sents(line)]
     elif rule != "sentence":
         parts = [part for line in lines for part in _ideographic_parts(line)]
         lines = [sentence for part in parts for sentence in _segment_in_windows(language, part)]
     stripped_lines = map(str.strip, lines)
     return [line for line in stripped_lines if line]
-
-
-# Korean without full stops has sentences that only its verb endings show. Kiwi knows them, at a 250th of the speed: of
-# 1,500 film reviews, sentencex leaves 911 whole and Kiwi 757. On edited text it is no better: 95 % of Wikipedia's lines
-# come out the same. Of 22 hand-made cases sentencex has 12 at 53 MB/s, Kiwi 20 at 0.21.
-@cache
-def _load_kiwi() -> Any:
-    """Load kiwi, once a process: it takes a second and 300 MB, and may be used by several threads."""
-    try:
-        from kiwipiepy import Kiwi
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "kiwipiepy", "korean", "splitting Korean sentences by their endings"
-        ) from None
-    return Kiwi(num_workers=1)
 
 
 def _ideographic_parts(line: str) -> list[str]:

@@ -215,19 +215,20 @@ class StoreWriter:
         token_ends = sentence_ends[document_ends]  # [D + 1] tokens before each document
         first, total = 0, len(document_sentences)
         while first < total:
-            room = self.shard_tokens - (self.shards[-1]["tokens"] if self.shards else self.shard_tokens)
+            shard_size = self.shards[-1]["tokens"] if self.shards else self.shard_tokens
+            room = self.shard_tokens - shard_size
             last = int(np.searchsorted(token_ends, token_ends[first] + room, "right")) - 1
-            if last <= first or not self.shards:
-                if self.shards:
-                    self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
-                self.shards.append(dict.fromkeys(KINDS, 0))
-                self._append_bytes("tokens", b"")
-                for kind in ("sentences", "documents"):
-                    self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
-                last = int(np.searchsorted(token_ends, token_ends[first] + self.shard_tokens, "right")) - 1
+            if last > first or not shard_size:
                 last = max(last, first + 1)
-            self._write(tokens, sentence_ends, document_ends, first, last)
-            first = last
+                self._write(tokens, sentence_ends, document_ends, first, last)
+                first = last
+                continue
+            if self.shards:
+                self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
+            self.shards.append(dict.fromkeys(KINDS, 0))
+            self._append_bytes("tokens", b"")
+            for kind in ("sentences", "documents"):
+                self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
 
     def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)

@@ -233,10 +233,15 @@ def machine() -> dict[str, Any]:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit_text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     limit = int(limit_text) if limit_text.isdigit() else None  # of the container, by cgroup version 2 or 1
+    # Cores this process may use, by affinity and by the container's quota of processor time.
+    usable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _first_line("/sys/fs/cgroup/cpu.max").split()
+    if usable_cores and len(quota) == 2 and quota[0].isdigit():
+        usable_cores = max(min(usable_cores, math.ceil(int(quota[0]) / int(quota[1]))), 1)
     return {
         "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
-        "usable_cores": _usable_cores(),
+        "usable_cores": usable_cores,
         "memory_bytes": min(total, limit) if total and limit else total,
         "available_bytes": _kibibytes(memory.get("MemAvailable")),
     }
@@ -266,15 +271,6 @@ def _first_line(*paths: str) -> str:
         except OSError:
             continue
     return ""
-
-
-def _usable_cores() -> int | None:
-    """Count the cores this process may use, by affinity and by the container's quota of processor time."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _first_line("/sys/fs/cgroup/cpu.max").split()
-    if cores and len(quota) == 2 and quota[0].isdigit():
-        return max(min(cores, math.ceil(int(quota[0]) / int(quota[1]))), 1)
-    return cores
 
 
 def torch_details() -> dict[str, Any]:

@@ -241,7 +241,7 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
         ]
         if answer and not is_predicted:
             word = _readable_token(answer, has_marks and answer.startswith(WORD_START))
-            sections.append(Paragraph([MarkedSpan("In the text: "), MarkedSpan(word, "strong")], tone="muted"))
+            sections.append(_remark("In the text", word))
         panels.append(Panel(sections))
     note = "An ellipsis marks a token that continues a word; ✓ marks the token of the text."
     return [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
@@ -258,24 +258,21 @@ def dev_examples(run: RunFolder) -> list[Section]:
     """Return panels of a run's predictions on dev: mistakes first, then examples that were not chosen."""
     folder = run.attempt / "dev" if (run.attempt / "dev").exists() else run.folder / "dev"
     records = _read_records(run, folder / "examples.jsonl")
-    panels: list[Panel | None]
-    mistakes: list[Panel | None] = []
+    mistakes: list[Panel] = []
     if records:
-        mistakes = list(map(_prediction_panel, _read_records(run, folder / "errors.jsonl")))
-        panels = list(map(_prediction_panel, records))
+        mistakes = _prediction_panels(_read_records(run, folder / "errors.jsonl"))
+        panels = _prediction_panels(records)
     else:
         questions = list(run.table(folder / "nbest_predictions.json").items())[:MAX_EXAMPLES]
         if questions:  # known by their numbers alone: the file has no text of them
-            panels = [Panel(_bars(_pairs(nbest)), name) for name, nbest in questions if isinstance(nbest, list)]
+            panels = [Panel(_bars(nbest), name) for name, nbest in questions if isinstance(nbest, list)]
         else:
-            panels = list(map(_prediction_panel, _read_records(run, folder / "predictions.jsonl")))
-        if not any(panels):
-            panels = list(_captions(run.results.get("examples")))
+            panels = _prediction_panels(_read_records(run, folder / "predictions.jsonl"))
+        panels = panels or _captions(run.results.get("examples"))
     sections: list[Section] = []
     for title, group in ((WORST, mistakes), (FIRST, panels)):
-        shown_panels = [panel for panel in group if panel is not None]
-        if shown_panels:
-            sections += [Paragraph(title, tone="muted"), *shown_panels]
+        if group:
+            sections += [Paragraph(title, tone="muted"), *group]
     return [Paragraph("", "Predictions"), *sections] if sections else []
 
 
@@ -286,28 +283,28 @@ def _read_records(run: RunFolder, file: Path) -> list[dict[str, Any]]:
     return [shorten_value(record) for record in records if isinstance(record, dict)]
 
 
-def _prediction_panel(record: dict[str, Any]) -> Panel | None:
-    """Return a prediction, with the texts and the label where the run kept them."""
-    words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
-    texts = record.get("texts")
-    sections: list[Section] = []
-    if isinstance(texts, list):
-        sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
-    value = number_or_nan(record.get("value"))
-    if isinstance(words, list) and isinstance(entities, list):
-        sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
-    elif isinstance(nbest, list):
-        sections += _bars(_pairs(nbest))
-    elif isinstance(shares, dict):
-        sections += _bars(list(shares.items()))
-    elif sections and not math.isnan(value):
-        sections.append(Paragraph([MarkedSpan("Prediction: "), MarkedSpan(f"{value:.3f}", "strong")], tone="muted"))
-    else:
-        return None
-    label = record.get("gold")
-    if isinstance(label, str) and label:
-        sections.append(_label(label))
-    return Panel(sections, str(record.get("id", "")))
+def _prediction_panels(records: list[dict[str, Any]]) -> list[Panel]:
+    """Return predictions, with the texts and the labels where the run kept them."""
+    panels = []
+    for record in records:
+        words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
+        texts, label = record.get("texts"), record.get("gold")
+        sections: list[Section] = []
+        if isinstance(texts, list):
+            sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
+        value = number_or_nan(record.get("value"))
+        if isinstance(words, list) and isinstance(entities, list):
+            sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
+        elif isinstance(nbest, list) or isinstance(shares, dict):
+            sections += _bars(nbest if isinstance(nbest, list) else shares)
+        elif sections and not math.isnan(value):
+            sections.append(_remark("Prediction", f"{value:.3f}"))
+        else:
+            continue
+        if isinstance(label, str) and label:
+            sections.append(_remark("Label", label))
+        panels.append(Panel(sections, str(record.get("id", ""))))
+    return panels
 
 
 def _captions(examples: Any) -> list[Panel]:
@@ -317,25 +314,25 @@ def _captions(examples: Any) -> list[Panel]:
         example = example if isinstance(example, dict) else {}
         caption, references = example.get("caption"), example.get("references")
         if isinstance(caption, str) and isinstance(references, list):
-            labels = [_label(str(reference)) for reference in references[:1]]
+            labels = [_remark("Label", str(reference)) for reference in references[:1]]
             panels.append(Panel([Paragraph(_shortened(caption)), *labels], str(example.get("key", ""))))
     return panels
 
 
-def _label(text: str) -> Paragraph:
-    return Paragraph([MarkedSpan("Label: "), MarkedSpan(text, "strong")], tone="muted")
+def _remark(name: str, text: str) -> Paragraph:
+    return Paragraph([MarkedSpan(f"{name}: "), MarkedSpan(text, "strong")], tone="muted")
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
-def _pairs(guesses: list[Any]) -> list[tuple[Any, Any]]:
-    return [(guess.get("text"), guess.get("probability")) for guess in guesses if isinstance(guess, dict)]
-
-
-def _bars(pairs: list[tuple[Any, Any]]) -> list[Section]:
+def _bars(guesses: Any) -> list[Section]:
     """Return bars of the likeliest texts, best first; what has no share between 0 and 1 is left out."""
+    if isinstance(guesses, dict):
+        pairs = list(guesses.items())
+    else:
+        pairs = [(guess.get("text"), guess.get("probability")) for guess in guesses if isinstance(guess, dict)]
     shares = [(str(text), number_or_nan(share)) for text, share in pairs]
     possible = [(text, share) for text, share in shares if 0 <= share <= 1]
     best = sorted(possible, key=lambda pair: -pair[1])[:MAX_GUESSES]
@@ -531,15 +528,14 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     metrics, state = run.metrics, numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
     facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
-    for name, text in (("tokens", format_count), ("seconds", format_whole_seconds)):
+    for name, label, text in (("tokens", "tokens", format_count), ("seconds", "time in updates", format_whole_seconds)):
         value = last.get(name, math.nan)
         if math.isfinite(value):
-            facts["time in updates" if name == "seconds" else name] = text(value)
-    for name in ("tokens_per_second", "mfu"):
+            facts[label] = text(value)
+    for name, label, form in (("tokens_per_second", "tokens per second", ",.0f"), ("mfu", "mfu", ".1%")):
         values = [value for value in metrics.series("step", name)[1] if math.isfinite(value)]
         if values:
-            median = statistics.median(values)
-            facts[f"{name.replace('_', ' ')}, median"] = f"{median:.1%}" if name == "mfu" else f"{median:,.0f}"
+            facts[f"{label}, median"] = format(statistics.median(values), form)
     facts["updates skipped"] = state.get("skipped") or None
     facts["records of work done again after a stop"] = metrics.superseded or None
     facts["evaluations"] = len(metrics.evaluations)

@@ -63,14 +63,19 @@ def compile_loops() -> CompileReport:
         yield
         seconds[part] = round(time.perf_counter() - started, 3)
 
+    draws = random.Random(0)
+    words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
+    lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
+    documents = ["\n".join(lines[start : start + 10]) for start in range(0, len(lines), 10)]
+    text = "\n\n".join(documents) + "\n"
     with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
         folder = Path(name)
-        _write_text(folder / "text.txt")
+        text_file = folder / "text.txt"
+        text_file.write_text(text, encoding="utf-8")
         with timed("tokenizers and stores"):
-            tokenizer = train_tokenizer([folder / "text.txt"], folder / "tokenizer", vocab_size=64)
-            text = (folder / "text.txt").read_text(encoding="utf-8")
+            tokenizer = train_tokenizer([text_file], folder / "tokenizer", vocab_size=64)
             tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
-            build_store([folder / "text.txt"], folder / "store", folder / "tokenizer", workers=0)
+            build_store([text_file], folder / "store", folder / "tokenizer", workers=0)
         with timed("WordPiece"):
             (folder / "wordpiece").mkdir()
             vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n"
@@ -78,46 +83,32 @@ def compile_loops() -> CompileReport:
             long_text = "ab a " * (1 + wordpiece.CHARACTERS_BEFORE_ENGINE // 5)
             AlbertTokenizer.from_pretrained(folder / "wordpiece").encode_batch([long_text])
         with timed("pretraining"):
-            _pretrain(folder)
+            config = AlbertConfig(
+                vocab_size=64, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2
+            )
+            config.save_pretrained(folder)
+            settings = PretrainSettings(
+                config=folder / "config.json",
+                length=32,
+                batch_tokens=256,
+                steps=2,
+                warmup_steps=1,
+                held_out=0.2,
+                initial_weights="text",
+            )
+            pretrain(folder / "store", folder / "run", settings)
         if choose_precision("auto", torch.device("cpu")) == torch.bfloat16:
-            with timed("training in bf16"):
-                _run_training_loops()
+            with timed("training in bf16"):  # on a tensor that is large enough for its loops; the pretraining has none
+                values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
+                attended = cpu_loops.short_attention(values, [64], num_heads=16)
+                (cpu_loops.gelu_new(values).sum() + attended.sum()).backward()
+                starts = torch.zeros(len(values), dtype=torch.int64)
+                cpu_loops.exponentials_in_place(torch.zeros_like(values), starts)
         model = AlbertModel.from_pretrained(folder / "run").eval()
         for precision in PRECISIONS[1:]:
             with timed(f"engine in {precision}"):
                 notes += _encode(model, precision)
     return CompileReport(seconds, tuple(dict.fromkeys(notes)), loops_folder())
-
-
-def _write_text(path: Path) -> None:
-    """Write 300 lines of random words."""
-    draws = random.Random(0)
-    words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
-    lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
-    documents = ["\n".join(lines[start : start + 10]) for start in range(0, len(lines), 10)]
-    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-
-
-def _pretrain(folder: Path) -> None:
-    config = AlbertConfig(vocab_size=64, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
-    config.save_pretrained(folder)
-    settings = PretrainSettings(
-        config=folder / "config.json",
-        length=32,
-        batch_tokens=256,
-        steps=2,
-        warmup_steps=1,
-        held_out=0.2,
-        initial_weights="text",
-    )
-    pretrain(folder / "store", folder / "run", settings)
-
-
-def _run_training_loops() -> None:
-    """Run the loops of a training in bf16 on a tensor that is large enough for them; `_pretrain` has none."""
-    values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
-    (cpu_loops.gelu_new(values).sum() + cpu_loops.short_attention(values, [64], num_heads=16).sum()).backward()
-    cpu_loops.exponentials_in_place(torch.zeros_like(values), torch.zeros(len(values), dtype=torch.int64))
 
 
 def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from albertkit.captioning.video_swin import KIND, read_video_swin
 from albertkit.command import takes
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import bert
-from albertkit.conversion.names import MAPPING_IN
+from albertkit.conversion.classes import identity_projection
 from albertkit.errors import CheckpointError, DataError, format_list
 from albertkit.files import new_folder, read_typed, sha256_file, write_json
 from albertkit.model.files import PROVENANCE, read_tensor_file
@@ -128,8 +128,7 @@ def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
         )
     _check_projection(sorted_state, file)
     if sorted_state.body == "bert":
-        width = len(sorted_state.tensors[f"{_PROJECTION}weight"])
-        sorted_state.tensors |= {f"{MAPPING_IN}weight": torch.eye(width), f"{MAPPING_IN}bias": torch.zeros(width)}
+        sorted_state.tensors |= identity_projection(len(sorted_state.tensors[f"{_PROJECTION}weight"]))
     sorted_state.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
     decoder, words = sorted_state.tensors.get(_DECODER), sorted_state.tensors.get(_WORDS)
     sorted_state.tied = decoder is None or (words is not None and torch.equal(decoder, words))

@@ -48,7 +48,10 @@ def find_analyser(name: str) -> Analyser:
     """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
         raise ConfigError("bad-value", f"there is no analyser `{name}`", suggest_name(name, ANALYSERS))
-    return Analyser(name, _load_mecab() if name == "mecab" else _load_kiwi())
+    if name == "mecab":
+        return Analyser(name, _load_mecab())
+    kiwi = load_kiwi("cutting morphemes with kiwi")
+    return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
 
 
 def _load_mecab() -> Spans:
@@ -60,24 +63,17 @@ def _load_mecab() -> Spans:
             missing = MissingExtraError("not-installed", "mecab is not available for Python 3.13", "--analyser kiwi")
         raise missing from None
     tagger = MeCab()
-
-    def spans(text: str) -> Iterable[tuple[int, int]]:
-        return [(m.span.start, m.span.end) for m in tagger.parse(text)]
-
-    return spans
+    return lambda text: [(m.span.start, m.span.end) for m in tagger.parse(text)]
 
 
-def _load_kiwi() -> Spans:
+@cache
+def load_kiwi(purpose: str) -> Any:
+    """Load kiwi, once a process for each purpose: it takes a second and 300 MB, and may be used by several threads."""
     try:
         from kiwipiepy import Kiwi
     except ImportError:
-        raise MissingExtraError.for_package("kiwipiepy", "korean", "cutting morphemes with kiwi") from None
-    kiwi: Any = Kiwi(num_workers=1)
-
-    def spans(text: str) -> Iterable[tuple[int, int]]:
-        return [(token.start, token.end) for token in kiwi.tokenize(text)]
-
-    return spans
+        raise MissingExtraError.for_package("kiwipiepy", "korean", purpose) from None
+    return Kiwi(num_workers=1)
 
 
 @cache

@@ -21,7 +21,6 @@ In every rule a lone surrogate, which no UTF-8 can hold, becomes U+FFFD.
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from albertkit.errors import ConfigError, suggest_name
@@ -157,7 +156,7 @@ def _strip_marks(text: str) -> str:
 COLLAPSE = RuleStep(lambda text: " ".join(text.split()), collapsed)
 STRIP_MARKS = RuleStep(_strip_marks, without_marks)
 LOWER = RuleStep(str.lower, lowered)
-COMPOSE = RuleStep(partial(normalize, "NFC"), compose_characters)
+COMPOSE = RuleStep(_nfc, compose_characters)
 
 _STEPS: dict[str, tuple[RuleStep, ...]] = {
     "google": (COLLAPSE, STRIP_MARKS, LOWER),

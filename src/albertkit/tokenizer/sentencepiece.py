@@ -73,7 +73,7 @@ class BatchEncoder:
         if self._characters >= CHARACTERS_BEFORE_ENGINE:
             self.start_engine()
         if self._engine is None:
-            return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], threads)
+            return self._by_sentencepiece(texts, threads)
         return in_chunks(self._encode_chunk, texts, threads)
 
     def start_engine(self) -> bool:
@@ -93,7 +93,7 @@ class BatchEncoder:
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         if self._chunks_without_engine > 0:
             self._chunks_without_engine -= 1
-            return self._by_sentencepiece([rules.apply(self._rules, text) for text in texts], 1)
+            return self._by_sentencepiece(texts, 1)
         assert self._engine is not None
         # The engine handles white space and case of ASCII; Python handles all other characters.
         prepared = list(texts)
@@ -108,16 +108,13 @@ class BatchEncoder:
         for index, text in zip(non_ascii, changed_texts, strict=True):
             prepared[index] = text
         encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
-        refused_indices = np.flatnonzero(refused)
-        if not len(refused_indices):
-            return encoded
-        if len(refused_indices) > _REFUSED_SHARE * len(texts):
+        if np.count_nonzero(refused) > _REFUSED_SHARE * len(texts):
             self._chunks_without_engine = _CHUNKS_WITHOUT_ENGINE
-        refused_texts = [rules.apply(self._rules, texts[n]) for n in refused_indices.tolist()]
-        return fill_missing(encoded, refused_indices, self._by_sentencepiece(refused_texts, 1))
+        return encode_refused(encoded, refused, texts, lambda refused_texts: self._by_sentencepiece(refused_texts, 1))
 
-    def _by_sentencepiece(self, prepared: list[str], num_threads: int) -> RaggedIds:
+    def _by_sentencepiece(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """Use SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
+        prepared = [rules.apply(self._rules, text) for text in texts]
         if num_threads == 1 and sum(map(len, prepared)) < _FEW_CHARACTERS:
             rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
         else:
@@ -137,6 +134,16 @@ def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str]
         return concatenate_groups([encode(chunk) for chunk in chunks])
     with ThreadPoolExecutor(threads) as pool:
         return concatenate_groups(list(pool.map(encode, chunks)))
+
+
+def encode_refused(
+    encoded: RaggedIds, refused: np.ndarray, texts: Sequence[str], encode: Callable[[list[str]], RaggedIds]
+) -> RaggedIds:
+    """Encode the texts that an engine has refused, bool [N], in another way."""
+    indices = np.flatnonzero(refused)
+    if not len(indices):
+        return encoded
+    return fill_missing(encoded, indices, encode([texts[index] for index in indices.tolist()]))
 
 
 def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
@@ -381,7 +388,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if facts.model_type != UNIGRAM:
             raise self._not_divisible_error()
         scores = {token_id: score for token_id, (_, score, kind) in enumerate(facts.pieces) if kind == NORMAL}
-        characters = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED) and len(piece) == 1}
+        characters = {piece for piece in facts.of_type(NORMAL, USER_DEFINED) if len(piece) == 1}
         required = {min(scores, key=scores.__getitem__)}
         for token_id, (piece, _, kind) in enumerate(facts.pieces):
             if (kind == NORMAL and (len(piece) == 1 or not characters.issuperset(piece))) or kind not in (

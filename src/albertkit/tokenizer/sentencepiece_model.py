@@ -51,6 +51,10 @@ class ModelFacts:
     one_space: bool = True
     escape_spaces: bool = True
 
+    def of_type(self, *types: int) -> list[str]:
+        """Return the texts of the pieces of some types, in the order of their ids."""
+        return [piece for piece, _, kind in self.pieces if kind in types]
+
 
 @lru_cache(maxsize=1)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
 def read_facts(model: bytes) -> ModelFacts:

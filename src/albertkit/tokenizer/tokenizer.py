@@ -137,7 +137,7 @@ class AlbertTokenizer(ABC):
         only_json = facts.reads_json_first and text_rules is None and not flags
         tokenizer = cls._read_files(folder, settings, text_rules, only_json)
         for role, name in names.items():
-            actual_name = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+            actual_name = tokenizer.role_names()[role]
             if actual_name != name:
                 raise ConfigError(
                     "bad-value",
@@ -226,8 +226,8 @@ class AlbertTokenizer(ABC):
             (path / JSON_NAME).unlink(missing_ok=True)  # of another tokenizer
         for name, content in files.items():
             write_file(path / name, content)
-        names = {role: self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
-        write_json(path / CONFIG_NAME, tokenizer_config(names, self.text_rules, self.model_max_length) | settings)
+        config = tokenizer_config(self.role_names(), self.text_rules, self.model_max_length)
+        write_json(path / CONFIG_NAME, config | settings)
 
     def tokenizer_json(self) -> str:
         """Return the content of `tokenizer.json`, with which the `tokenizers` library gives the same ids.
@@ -324,11 +324,11 @@ class AlbertTokenizer(ABC):
         """
         if add_special_tokens is not None:
             return self(text, pair, add_special_tokens=add_special_tokens).input_ids
-        first = self._encode_masked(text) if mask_literal else self._encode_plain(text)
+        encode = self._encode_masked if mask_literal else self._encode_plain
+        first = encode(text)
         if pair is None:
             return [self.cls_id, *first, self.sep_id] if special_tokens else first
-        second = self._encode_masked(pair) if mask_literal else self._encode_plain(pair)
-        return [self.cls_id, *first, self.sep_id, *second, self.sep_id]
+        return [self.cls_id, *first, self.sep_id, *encode(pair), self.sep_id]
 
     def token_type_ids(self, ids: Sequence[int]) -> list[int]:
         """Return the segment of each id of `encode(text, pair)`: 0 up to and including the first `[SEP]`, 1 after it.
@@ -489,6 +489,10 @@ class AlbertTokenizer(ABC):
         """
         return self._piece(self._check_ids([piece_id])[0])
 
+    def role_names(self) -> dict[str, str]:
+        """Return the names of the five special tokens by role: "pad", "unk", "cls", "sep", "mask"."""
+        return {role: self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES}
+
     @abstractmethod
     def special_ids(self) -> list[int]:
         """Return the ids of special and unknown tokens, ascending."""
@@ -533,7 +537,7 @@ class AlbertTokenizer(ABC):
 
     def matches_added(self, token: AddedToken) -> bool:
         """Return True if a token that a folder adds is one of the five special tokens, or is matched without it."""
-        return any(token.content == self._piece(getattr(self, f"{role}_id")) for role in SPECIAL_ROLES)
+        return token.content in self.role_names().values()
 
     def _not_divisible_error(self) -> CheckpointError:
         return CheckpointError(

@@ -70,11 +70,11 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
 
     facts = read_facts(model)
     check_json_can_express(facts)
-    has_bytes = any(kind == BYTE for _, _, kind in facts.pieces)
+    has_bytes = bool(facts.of_type(BYTE))
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
     steps = _normalizers(model, facts, text_rules)
-    starts = {piece for piece, _, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)}
+    starts = set(facts.of_type(NORMAL, USER_DEFINED))
     # Then no token crosses a space, and the ids of a word do not depend on its neighbours.
     # Without a token for the space itself, unknown characters of two words would be one unknown token. A word that begins
     # with the mark of a space, where the normaliser leaves one, would get no other.
@@ -130,7 +130,7 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
     """
     facts = read_facts(model)
     lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
-    lines += [f"a{symbol}b {symbol} {symbol}," for symbol, _, kind in facts.pieces if kind == USER_DEFINED][:_MAX_LINES]
+    lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.of_type(USER_DEFINED)][:_MAX_LINES]
     if rules.is_google(text_rules):
         numbers = sorted({piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)})
         lines += [form.format(number) for number in numbers[:_MAX_LINES] for form in ("a {} b", "7{} 8", "({}0")]
@@ -148,7 +148,7 @@ def tied_runs(model: bytes) -> list[str]:
     `! !!!`, at the beginning of a text. No other text of two or three of its tokens is a tie that they decide differently.
     """
     facts = read_facts(model)
-    normal = {piece for piece, _, kind in facts.pieces if kind == NORMAL}
+    normal = set(facts.of_type(NORMAL))
     repeated_parts = {piece: _repeated_part(piece) for piece in normal}
     parts = {part for piece, part in repeated_parts.items() if part != piece and part in normal}
     return [part * number for part in sorted(parts) for number in range(2, _LONGEST_RUN)][:_MAX_LINES]
@@ -174,7 +174,7 @@ def _unigram(facts: ModelFacts, text_rules: str) -> Any:
         elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
             score -= _DIGIT_COMMA_PENALTY
         rows.append((piece, score))
-    return models.Unigram(rows, unk_id=1, byte_fallback=any(kind == BYTE for _, _, kind in facts.pieces))
+    return models.Unigram(rows, unk_id=1, byte_fallback=bool(facts.of_type(BYTE)))
 
 
 def _bpe(facts: ModelFacts, text_rules: str) -> Any:
@@ -188,11 +188,11 @@ def _bpe(facts: ModelFacts, text_rules: str) -> Any:
         merges,
         unk_token=facts.pieces[1][0],
         fuse_unk=True,
-        byte_fallback=any(kind == BYTE for _, _, kind in facts.pieces),
+        byte_fallback=bool(facts.of_type(BYTE)),
     )
     if _long_symbols(facts):
         # Such a symbol is a word by itself, which is then looked up whole. So must be every other token that is a word.
-        if any(len(model.tokenize(piece)) > 1 for piece, _, kind in facts.pieces if kind == NORMAL):
+        if any(len(model.tokenize(piece)) > 1 for piece in facts.of_type(NORMAL)):
             raise _not_expressible_error(
                 ["a BPE model with user-defined symbols and tokens that its merges do not lead to"]
             )
@@ -224,7 +224,7 @@ def _has_ordered_merges(facts: ModelFacts) -> bool:
     """
     kinds = {piece: kind for piece, _, kind in facts.pieces}
     scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
-    characters = {character for piece, _, kind in facts.pieces if kind == NORMAL for character in piece}
+    characters = set("".join(facts.of_type(NORMAL)))
     return (
         len(set(scores.values())) == len(scores)
         and all(kinds[piece] == NORMAL for piece in scores)
@@ -267,7 +267,7 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
             # Of its 224,711 replacements 207,355 differ without NFC, 1,861 with the first one alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
-    symbols = [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED]
+    symbols = facts.of_type(USER_DEFINED)
     changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]
     if facts.charsmap:
         # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it reads these two
@@ -324,7 +324,7 @@ def _pre_tokenizer(facts: ModelFacts, word_by_word: bool) -> Any:
 
 def _long_symbols(facts: ModelFacts) -> list[str]:
     """Return user-defined tokens of several characters."""
-    return [piece for piece, _, kind in facts.pieces if kind == USER_DEFINED and len(piece) > 1]
+    return [symbol for symbol in facts.of_type(USER_DEFINED) if len(symbol) > 1]
 
 
 @functools.cache
@@ -431,8 +431,8 @@ class JsonTokenizer(AlbertTokenizer):
         """See `AlbertTokenizer.with_added`."""
         file = folder / JSON_NAME
         content = file.read_text(encoding="utf-8") if file.exists() else tokenizer.tokenizer_json()
-        names = {role: tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id")) for role in SPECIAL_ROLES}
-        return JsonTokenizer(_with_added_tokens(content, added, folder), {**names, **roles}, source=file)
+        names = {**tokenizer.role_names(), **roles}
+        return JsonTokenizer(_with_added_tokens(content, added, folder), names, source=file)
 
     def matches_added(self, token: AddedToken) -> bool:
         """See `AlbertTokenizer.matches_added`; those that the file lists are matched."""
@@ -523,13 +523,10 @@ class JsonTokenizer(AlbertTokenizer):
         """
         first, second = (self._full_tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
         single = [self.cls_id, *first, self.sep_id]
-        if self._full_tokenizer.encode("a").ids == single and self._full_tokenizer.encode("a", "b").ids == [
-            *single,
-            *second,
-            self.sep_id,
-        ]:
+        pair_ids = self._full_tokenizer.encode("a", "b").ids
+        if self._full_tokenizer.encode("a").ids == single and pair_ids == [*single, *second, self.sep_id]:
             return
-        names = [self._piece(token_id) for token_id in self._full_tokenizer.encode("a", "b").ids]
+        names = [self._piece(token_id) for token_id in pair_ids]
         fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
         raise CheckpointError(
             "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"

@@ -33,7 +33,6 @@ from albertkit.tokenizer.sentencepiece_model import (
     NORMAL,
     SPACE,
     SPECIAL_PIECES,
-    Piece,
     add_unused,
     ends_in_digit_comma,
     read_facts,
@@ -104,8 +103,10 @@ def reading_section(compared: int, differing: int) -> Section:
     return Paragraph(f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}")
 
 
-def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit:
-    """Encode lines that the vocabulary was not trained on, and count."""
+def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit | None:
+    """Encode lines that the vocabulary was not trained on, and count; None without lines."""
+    if not lines:
+        return None
     encoded = tokenizer.encode_batch(lines)
     normalized = [tokenizer.normalized(line) for line in lines]
     words = [word for line in normalized for word in line.split(SPACE) if word]
@@ -128,14 +129,13 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
         pieces_a_word=num_pieces / max(num_words, 1),
         character_coverage=1 - sum(unknown.values()) / max(characters.total(), 1),
         unknown_characters=sorted(unknown, key=unknown.__getitem__, reverse=True)[:20],
-        round_trip=back / max(len(lines), 1),
+        round_trip=back / len(lines),
     )
 
 
 def longest_pieces(tokenizer: SentencePieceTokenizer, number: int = 10) -> list[str]:
     """Return the longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
-    pieces = (piece for piece, _, kind in read_facts(tokenizer.model).pieces if kind == NORMAL)
-    return sorted(pieces, key=len, reverse=True)[:number]
+    return sorted(read_facts(tokenizer.model).of_type(NORMAL), key=len, reverse=True)[:number]
 
 
 _MAX_SEED_LENGTH = 16  # characters, as in SentencePiece
@@ -291,16 +291,15 @@ def _train_model(
     # `pretokenization_delimiter` before commas would do it in one training, but it stays in the model file, and the search loses
     # seeds that always precede a comma.
     size = trained_size = vocab_size - settings.reserve
-    model = _run_trainer(texts, size, settings, seeds)
-    pieces = read_facts(model).pieces
-    allowed = _remove_digit_comma(pieces)
-    while len(allowed) < size:
+    while True:
+        model = _run_trainer(texts, trained_size, settings, seeds)
+        pieces = read_facts(model).pieces
+        allowed = [piece for piece in pieces if piece[2] != NORMAL or not ends_in_digit_comma(piece[0])]
+        if len(allowed) >= size:
+            break
         if len(pieces) < trained_size:
             raise _too_little_text_error(vocab_size, len(allowed) + settings.reserve)
         trained_size = size + 2 * (len(pieces) - len(allowed))
-        model = _run_trainer(texts, trained_size, settings, seeds)
-        pieces = read_facts(model).pieces
-        allowed = _remove_digit_comma(pieces)
     optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
     optional_ids.sort(key=lambda n: allowed[n][1])
     dropped_ids = set(optional_ids[: len(allowed) - size])
@@ -309,10 +308,6 @@ def _train_model(
     ]
     model = rebuild_model(model, kept_pieces)  # which also takes the path of the seeds out
     return add_unused(model, settings.reserve) if settings.reserve else model
-
-
-def _remove_digit_comma(pieces: Sequence[Piece]) -> list[Piece]:
-    return [piece for piece in pieces if piece[2] != NORMAL or not ends_in_digit_comma(piece[0])]
 
 
 def _run_trainer(

@@ -175,7 +175,6 @@ class UnigramTables(NamedTuple):
 
 def is_supported_by_engine(facts: ModelFacts) -> bool:
     """Return True if the engine gives the ids of a model, by the argument above."""
-    kinds = {kind for _, _, kind in facts.pieces}
     usable = [(piece, score, kind) for piece, score, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)]
     return (
         facts.model_type == UNIGRAM
@@ -183,10 +182,10 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
         and facts.dummy_prefix
         and facts.one_space
         and facts.escape_spaces
-        and BYTE not in kinds
+        and not facts.of_type(BYTE)
         and all(SPACE not in piece[1:] and "\0" not in piece and score <= 0 for piece, score, _ in usable)
-        and any(piece == SPACE and kind == NORMAL for piece, _, kind in usable)
-        and not any(piece.startswith(SPACE) for piece, _, kind in usable if kind == USER_DEFINED)
+        and SPACE in facts.of_type(NORMAL)
+        and not any(piece.startswith(SPACE) for piece in facts.of_type(USER_DEFINED))
     )
 
 
@@ -335,9 +334,9 @@ class Lattice(NamedTuple):
     """Arrays to segment one word in: for each offset in the word, the best path to it.
 
     Attributes:
-        best: float64. Score of the best path.
+        best: float64. Score of the best path, -inf if there is none.
         second: float64. Score of the second best last step.
-        previous: int32. Offset where its last piece starts, -1 if there is no path.
+        previous: int32. Offset where its last piece starts.
         pieces: int32. That piece.
         path: int32. The pieces of the best segmentation, last first.
         ids: int32. The ids of the whole word.
@@ -418,7 +417,7 @@ def _segment(text, begin, end, tables, lattice):
     unknown, space, after_space = tables.ids[0], tables.ids[1], tables.ids[2]
     length = end - begin
     for offset in range(length + 2):
-        previous[offset] = -1
+        best[offset] = -np.inf
     best[0] = previous[0] = previous[1] = 0
     best[1], second[1], pieces[1] = scores[space], -np.inf, space
     offset = 0
@@ -438,40 +437,18 @@ def _segment(text, begin, end, tables, lattice):
             if piece >= 0:
                 next_offset = position - begin + 1
                 score = score_before + scores[piece]
-                if previous[next_offset] < 0:
-                    best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
-                        score,
-                        -np.inf,
-                        offset,
-                        piece,
-                    )
-                elif score > best[next_offset]:
-                    best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
-                        score,
-                        best[next_offset],
-                        offset,
-                        piece,
-                    )
+                if score > best[next_offset]:
+                    best[next_offset], second[next_offset] = score, best[next_offset]
+                    previous[next_offset], pieces[next_offset] = offset, piece
                 elif score > second[next_offset]:
                     second[next_offset] = score
                 covered = covered or position - first == width
         if not covered:
             next_offset = offset + width
             score = score_before + scores[unknown]
-            if previous[next_offset] < 0:
-                best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
-                    score,
-                    -np.inf,
-                    offset,
-                    unknown,
-                )
-            elif score > best[next_offset]:
-                best[next_offset], second[next_offset], previous[next_offset], pieces[next_offset] = (
-                    score,
-                    best[next_offset],
-                    offset,
-                    unknown,
-                )
+            if score > best[next_offset]:
+                best[next_offset], second[next_offset] = score, best[next_offset]
+                previous[next_offset], pieces[next_offset] = offset, unknown
             elif score > second[next_offset]:
                 second[next_offset] = score
         offset += width

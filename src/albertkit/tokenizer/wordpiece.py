@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json, read_text, sha256_bytes
 from albertkit.folder_facts import BERT_CLASSES
@@ -32,7 +30,7 @@ from albertkit.tokenizer.files import (
     special_names,
 )
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece import available_cores, fill_missing, in_chunks
+from albertkit.tokenizer.sentencepiece import available_cores, encode_refused, in_chunks
 from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 
 if TYPE_CHECKING:
@@ -206,11 +204,7 @@ class WordPieceTokenizer(JsonTokenizer):
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         assert self._engine is not None
         encoded, refused = self._engine.encode(texts)
-        refused_indices = np.flatnonzero(refused)
-        if not len(refused_indices):
-            return encoded
-        refused_texts = [texts[index] for index in refused_indices.tolist()]
-        return fill_missing(encoded, refused_indices, super().encode_batch(refused_texts))
+        return encode_refused(encoded, refused, texts, super().encode_batch)
 
     def _piece(self, piece_id: int) -> str:
         return self._vocabulary[piece_id]

@@ -4,6 +4,7 @@ Every row goes where its token goes, so the model computes for a text what it co
 """
 
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,40 +173,34 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumber_specials`
         and opening a checkpoint raise. MachineError: internal-error.
     """
-    folder, out = local_folder(options.model), Path(options.out)
-    change = renumber_specials(folder)
-    if not (folder / "config.json").exists():
-        if change.old_ids == sorted(change.old_ids):
-            raise _not_needed_error(folder)
-        with new_folder(out) as target:
-            change.tokenizer.save_pretrained(target)
-            return _report(out, change, None)
-    with open_vocabulary_model(folder) as model, new_folder(out) as target:
-        pad_id = model.checkpoint.config.pad_token_id
-        if change.old_ids == sorted(change.old_ids) and pad_id == change.tokenizer.pad_id:
-            raise _not_needed_error(folder)
-        num_rows = len(model.words_VE)
-        check_vocabulary(len(change.old_ids), num_rows, folder)
-        model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
-        moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
-        model.write(target, out.name, change.tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
-        return _report(out, change, model.model_class.__name__)
-
-
-def _report(out: Path, change: Renumbering, model_class: str | None) -> RepairReport:
-    """Compare the ids of both tokenizers, before the folder gets its name, and return the report."""
     import sentencepiece
 
-    old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
-    texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
-    for text in texts:
-        if [change.old_ids[i] for i in change.tokenizer.encode(text)] != old.encode(change.tokenizer.prepared(text)):
-            raise MachineError(
-                "internal-error", f"the renumbered tokenizer reads {text[:60]!r} otherwise", "please report this"
-            )
-    size = change.tokenizer.vocab_size
-    return RepairReport(str(out), change.moved, size, model_class, len(texts))
-
-
-def _not_needed_error(folder: Path) -> ConfigError:
-    return ConfigError("bad-value", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")
+    folder, out = local_folder(options.model), Path(options.out)
+    change = renumber_specials(folder)
+    tokenizer = change.tokenizer
+    is_needed = change.old_ids != sorted(change.old_ids)
+    model = None
+    with ExitStack() as stack:
+        if (folder / "config.json").exists():
+            model = stack.enter_context(open_vocabulary_model(folder))
+            is_needed = is_needed or model.checkpoint.config.pad_token_id != tokenizer.pad_id
+        if not is_needed:
+            raise ConfigError("bad-value", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")
+        target = stack.enter_context(new_folder(out))
+        if model is None:
+            tokenizer.save_pretrained(target)
+        else:
+            num_rows = len(model.words_VE)
+            check_vocabulary(len(change.old_ids), num_rows, folder)
+            model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
+            moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
+            model.write(target, out.name, tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
+        # The ids of both tokenizers are compared before the folder gets its name.
+        old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
+        texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
+        for text in texts:
+            if [change.old_ids[i] for i in tokenizer.encode(text)] != old.encode(tokenizer.prepared(text)):
+                fact = f"the renumbered tokenizer reads {text[:60]!r} otherwise"
+                raise MachineError("internal-error", fact, "please report this")
+    model_class = model.model_class.__name__ if model else None
+    return RepairReport(str(out), change.moved, tokenizer.vocab_size, model_class, len(texts))

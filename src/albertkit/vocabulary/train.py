@@ -85,7 +85,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         fingerprint=tokenizer.fingerprint,
         morphemes=options.morphemes,
         longest_pieces=longest_pieces(tokenizer),
-        held_out=measure_fit(tokenizer, lines.held_out) if lines.held_out else None,
+        held_out=measure_fit(tokenizer, lines.held_out),
         compared=comparison.compared,
         differing=comparison.differing,
         warnings=tuple(warnings),

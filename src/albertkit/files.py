@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 _MOVED_ASIDE = re.compile(re.escape(_OLD) + r"(.+)-[0-9a-f]{8}")
 
+StrPath = str | os.PathLike[str]  # a path, as callers give it
+
 
 def cache_folder() -> Path:
     """Return where fetched files, unfinished builds of remote stores and compiled loops lie.
@@ -44,7 +46,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "albertkit"
 
 
-def sync_folder(folder: str | os.PathLike[str]) -> None:
+def sync_folder(folder: StrPath) -> None:
     """Flush a folder's entries, so that a rename in it survives a power cut; Windows opens no folders and has no such call."""
     if os.name == "nt":
         return
@@ -55,7 +57,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
         os.close(descriptor)
 
 
-def _check_local(path: str | os.PathLike[str]) -> Path:
+def _check_local(path: StrPath) -> Path:
     """Return a path to write to; `Path("gs://bucket/run")` would be the folder `gs:` here, and the bucket stay empty."""
     if _ADDRESS.match(os.fspath(path)):
         scheme, _, rest = os.fspath(path).partition(":")
@@ -68,7 +70,7 @@ def _check_local(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic_file(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file for writing that takes its name only when the block ends without an error.
 
     Args:
@@ -93,7 +95,7 @@ def atomic_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[A
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_folder(path: StrPath) -> Iterator[Path]:
     """Fill a folder that takes its name only when the block ends without an error.
 
     A folder already there is moved aside first and removed last, so its files are lost only once the new ones are in place.
@@ -131,7 +133,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_writable(path: StrPath) -> None:
     """Make sure that a file or folder can be made at a path, before work is spent on what shall lie there."""
     existing_folder = Path(os.path.abspath(path)).parent
     while not existing_folder.exists():
@@ -139,7 +141,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     os.rmdir(tempfile.mkdtemp(prefix=_TEMPORARY, dir=existing_folder))
 
 
-def remove_folder(path: str | os.PathLike[str]) -> None:
+def remove_folder(path: StrPath) -> None:
     """Remove a folder so that a process killed meanwhile leaves nothing that looks like it."""
     target = Path(path)
     doomed = _temporary_path(target)
@@ -147,7 +149,7 @@ def remove_folder(path: str | os.PathLike[str]) -> None:
     shutil.rmtree(doomed)
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> None:
+def remove_leftovers(folder: StrPath) -> None:
     """Delete what killed processes left half-written in a folder; what was moved aside for nothing goes back."""
     for leftover in Path(folder).glob(f"{_TEMPORARY}*"):
         _settle_leftover(leftover)
@@ -204,9 +206,7 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def lock_folder(
-    folder: str | os.PathLike[str], enabled: bool = True, displayed_path: str | os.PathLike[str] | None = None
-) -> Iterator[None]:
+def lock_folder(folder: StrPath, enabled: bool = True, displayed_path: StrPath | None = None) -> Iterator[None]:
     """Keep other processes from writing to a folder, by a lock that ends with this process, however it ends.
 
     Args:
@@ -244,13 +244,13 @@ def _is_open(folder: Path, descriptor: int) -> bool:
     return os.name == "nt" or (folder.exists() and os.path.samestat(os.fstat(descriptor), os.stat(folder)))
 
 
-def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+def write_file(path: StrPath, content: str | bytes) -> None:
     """Write a file, whole or not at all."""
     with atomic_file(path, "w" if isinstance(content, str) else "wb") as stream:
         stream.write(content)
 
 
-def write_json(path: str | os.PathLike[str], value: Any) -> None:
+def write_json(path: StrPath, value: Any) -> None:
     """Write JSON atomically: UTF-8, indented, keys in the order given, newline at the end."""
     write_file(path, json_bytes(value))
 
@@ -260,7 +260,7 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
+def write_lines(path: StrPath, records: Iterable[Any]) -> None:
     """Write JSON lines atomically: UTF-8, a record a line."""
     with atomic_file(path, "w") as stream:
         stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
@@ -269,7 +269,7 @@ def write_lines(path: str | os.PathLike[str], records: Iterable[Any]) -> None:
 _LFS_POINTER = b"version https://git-lfs"
 
 
-def check_regular_file(path: str | os.PathLike[str], kind: str = "file") -> Path:
+def check_regular_file(path: StrPath, kind: str = "file") -> Path:
     """Return the path, if a regular file is there: a pipe may stay empty, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
@@ -291,13 +291,13 @@ def check_regular_file(path: str | os.PathLike[str], kind: str = "file") -> Path
     return Path(path)
 
 
-def check_not_folder(path: str | os.PathLike[str]) -> None:
+def check_not_folder(path: StrPath) -> None:
     """Refuse a folder where a file is expected."""
     if os.path.isdir(path):
         raise DataError("wrong-kind", f"a file was expected, this is a folder: `{path}`", "name the file")
 
 
-def check_new_file(path: str | os.PathLike[str]) -> Path:
+def check_new_file(path: StrPath) -> Path:
     """Refuse an output file that is there already: nothing of a user's is overwritten."""
     if os.path.lexists(path):
         fact = f"`{path}` exists already, and is not overwritten"
@@ -317,7 +317,7 @@ _FILE_SUFFIXES = frozenset(
 )
 
 
-def check_folder_name(path: str | os.PathLike[str], hint: str = "") -> Path:
+def check_folder_name(path: StrPath, hint: str = "") -> Path:
     """Refuse a new output folder that is called a file, such as `results.json`."""
     name = os.fspath(path)
     stem, suffix = os.path.splitext(name)
@@ -330,7 +330,7 @@ def check_folder_name(path: str | os.PathLike[str], hint: str = "") -> Path:
     return Path(path)
 
 
-def check_new_folder(path: str | os.PathLike[str], hint: str = "") -> Path:
+def check_new_folder(path: StrPath, hint: str = "") -> Path:
     """Refuse an output folder that holds something, such as a run or earlier results, or that is called a file."""
     if not os.path.isdir(path):
         check_new_file(path)
@@ -348,7 +348,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         yield folder
 
 
-def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], owner: str) -> None:
+def check_other_files(folder: StrPath, ours: Sequence[str], owner: str) -> None:
     """Refuse an output folder that holds other files than ours, which could be overwritten.
 
     Args:
@@ -362,7 +362,7 @@ def check_other_files(folder: str | os.PathLike[str], ours: Sequence[str], owner
         raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
 
 
-def check_page_file(path: str | os.PathLike[str]) -> Path:
+def check_page_file(path: StrPath) -> Path:
     """Refuse an output page that would overwrite something other than a page; a page is replaced by a new one."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
         fact = f"`{path}` does not end in .html, and one HTML page is written"
@@ -375,7 +375,7 @@ def check_page_file(path: str | os.PathLike[str]) -> Path:
     return check_new_file(path)
 
 
-def read_text(path: str | os.PathLike[str], kind: str = "file") -> str:
+def read_text(path: StrPath, kind: str = "file") -> str:
     """Return the text of a file in UTF-8, a mark at its beginning left out; line ends as Python reads them."""
     try:
         return check_regular_file(path, kind).read_text(encoding="utf-8-sig")
@@ -398,7 +398,7 @@ def parse_json(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def read_json(path: str | os.PathLike[str], kind: str = "file", parse: Callable[[str], Any] = json.loads) -> Any:
+def read_json(path: StrPath, kind: str = "file", parse: Callable[[str], Any] = json.loads) -> Any:
     """Read JSON."""
     try:
         return parse(check_regular_file(path, kind).read_text(encoding="utf-8"))
@@ -409,7 +409,7 @@ def read_json(path: str | os.PathLike[str], kind: str = "file", parse: Callable[
 
 
 def read_typed(
-    path: str | os.PathLike[str], value_type: type[T], kind: str = "file", hint: str = "restore it or create it again"
+    path: StrPath, value_type: type[T], kind: str = "file", hint: str = "restore it or create it again"
 ) -> T:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
 
@@ -446,7 +446,7 @@ def read_typed(
 CHECKSUMS = "SHA256SUMS"  # what `sha256sum -c` reads
 
 
-def write_checksums(folder: str | os.PathLike[str]) -> None:
+def write_checksums(folder: StrPath) -> None:
     """Write the SHA-256 of every file below a folder beside them: `sha256sum -c SHA256SUMS` checks them, too."""
     names = sorted(str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file())
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in names if name != CHECKSUMS]
@@ -454,7 +454,7 @@ def write_checksums(folder: str | os.PathLike[str]) -> None:
         stream.writelines(lines)
 
 
-def changed_files(folder: str | os.PathLike[str], patterns: Sequence[str] = ("*",)) -> list[str]:
+def changed_files(folder: StrPath, patterns: Sequence[str] = ("*",)) -> list[str]:
     """List files of a folder that differ from its `SHA256SUMS` or are missing; none if there is no such file.
 
     Args:
@@ -487,7 +487,7 @@ def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sha256_file(path: str | os.PathLike[str]) -> str:
+def sha256_file(path: StrPath) -> str:
     """Return the SHA-256 of a file as 64 hexadecimal digits, read in chunks."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -29,7 +29,7 @@ from albertkit.errors import (
     closest_name,
     format_list,
 )
-from albertkit.files import read_typed, sha256_bytes, sha256_file, write_json
+from albertkit.files import StrPath, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.folder_facts import FolderFacts
 
 _PACKAGES = {  # that fsspec needs: its name, and the protocols it is for
@@ -46,7 +46,7 @@ _PACKAGES = {  # that fsspec needs: its name, and the protocols it is for
 }
 
 
-def is_remote(location: str | os.PathLike[str]) -> bool:
+def is_remote(location: StrPath) -> bool:
     """Return whether a location is an address (`s3://…`) and not a path."""
     return "://" in os.fspath(location)
 
@@ -130,7 +130,7 @@ def find_weights(folder: Path, use_safetensors: bool | None = None) -> Path | No
 
 
 def local_folder(
-    source: str | os.PathLike[str],
+    source: StrPath,
     revision: str | None = None,
     *,
     weights: bool = True,
@@ -203,7 +203,7 @@ def model_of_run(folder: str | Path) -> Path | None:
     raise DataError("not-found", f"the run `{path}` has no model yet, neither best/ nor final/", hint)
 
 
-def model_kind(folder: str | os.PathLike[str]) -> str:
+def model_kind(folder: StrPath) -> str:
     """Return "a model", "a run" or "": what lies in a folder."""
     path = Path(folder)
     if (path / CONFIG_FILE).is_file():
@@ -260,7 +260,7 @@ class Selected:
 
 
 @contextmanager
-def loading_digest(folder: str | os.PathLike[str]) -> Iterator[str]:
+def loading_digest(folder: StrPath) -> Iterator[str]:
     """Yield the SHA-256 of a model's files while they are loaded: equal digests mean the same model.
 
     Its own files and those of sentence-transformers' modules count; 47 MB take 0.05 s.

@@ -13,6 +13,7 @@ from torch.nn.functional import adaptive_avg_pool3d
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json
+from albertkit.model.files import StateDict
 
 
 class Grid(NamedTuple):
@@ -71,7 +72,7 @@ class Backbone(nn.Module, ABC):
         return hash_weights(f"{self.name} {self.settings()}", state)
 
 
-def hash_weights(text: str, state: Mapping[str, Tensor]) -> str:
+def hash_weights(text: str, state: StateDict) -> str:
     """Return Sha256 over a text and the names, types, shapes and numbers of tensors."""
     digest = sha256(text.encode())
     for key, tensor in sorted(state.items()):

@@ -26,6 +26,7 @@ from albertkit.captioning.backbone import (
 )
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import read_json
+from albertkit.model.files import StateDict
 from albertkit.model_paths import WEIGHTS_FILES, find_weights, local_folder
 from albertkit.output.progress import quiet_transformers
 
@@ -102,9 +103,7 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
     _REGISTERED[name] = make
 
 
-def load_backbone(
-    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
-) -> Backbone:
+def load_backbone(name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None) -> Backbone:
     """Make or load a backbone.
 
     Args:
@@ -131,9 +130,7 @@ def load_backbone(
     raise ConfigError("unknown-name", f"there is no backbone `{name}`", f"write {hint}")
 
 
-def _make_backbone(
-    name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: Mapping[str, Tensor] | None
-) -> Backbone:
+def _make_backbone(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: StateDict | None) -> Backbone:
     """Make a backbone with the weights that were saved, or with fresh ones from torch's generator."""
     try:
         backbone = make(**settings)
@@ -253,7 +250,7 @@ class TransformersBackbone(Backbone):
 
 
 def load_transformers_backbone(
-    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+    name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None
 ) -> TransformersBackbone:
     """Load from a folder or the hub, or make again from settings and weights, which needs neither."""
     try:
@@ -283,7 +280,7 @@ def load_transformers_backbone(
     return backbone
 
 
-def _restore_backbone(name: str, settings: Mapping[str, Any], weights: Mapping[str, Tensor]) -> TransformersBackbone:
+def _restore_backbone(name: str, settings: Mapping[str, Any], weights: StateDict) -> TransformersBackbone:
     try:
         restored = msgspec.convert(settings, _BackboneSettings)
     except msgspec.ValidationError as error:
@@ -312,9 +309,7 @@ def _model_class(kind: VisionKind, name: str) -> Any:
     return getattr(transformers, kind.model_class)
 
 
-def _load_model(
-    name: str, kind: VisionKind, config: Any, folder: Path | None, state: Mapping[str, Tensor] | None
-) -> nn.Module:
+def _load_model(name: str, kind: VisionKind, config: Any, folder: Path | None, state: StateDict | None) -> nn.Module:
     """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     # bf16 would be 1.4 to 2.0 times as fast, with an error of 0.4 to 1.1 %.

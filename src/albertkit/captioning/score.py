@@ -1,7 +1,6 @@
 """`score_caption_files`: captions out of anybody's files against references out of anybody's files."""
 
 import io
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,12 +12,10 @@ from albertkit.captioning.options import ScoreCaptionsOptions
 from albertkit.command import takes
 from albertkit.encodings import file_encoding_advice
 from albertkit.errors import DataError
-from albertkit.files import check_new_file, check_regular_file, parse_json, write_lines
+from albertkit.files import StrPath, check_new_file, check_regular_file, parse_json, write_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import json_problem
-
-File = str | os.PathLike[str]
 
 _NAMES = ("key", "video", "features", "frames", "image_id")
 _JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')  # how it begins; `[UNK] man` is a caption
@@ -35,7 +32,7 @@ class CaptionRow(NamedTuple):
 class CaptionFile(NamedTuple):
     """A file of captions and its rows in their order; a key may come again."""
 
-    path: File
+    path: StrPath
     layout: Literal["tsv", "json", "lines"]
     rows: list[CaptionRow]
 
@@ -80,7 +77,7 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     return scores
 
 
-def read_caption_file(file: File) -> CaptionFile:
+def read_caption_file(file: StrPath) -> CaptionFile:
     """Read captions; the content says how, whatever the file is called.
 
     - SwinBERT's TSV: key, tab, a JSON list of objects with `caption`.
@@ -118,7 +115,7 @@ def read_caption_file(file: File) -> CaptionFile:
     return CaptionFile(file, "json", list(_json_rows(file, content)))
 
 
-def _read_text(file: File) -> str:
+def _read_text(file: StrPath) -> str:
     source = find_input_file(file)
     if "://" not in source.path:
         check_regular_file(source.path, "captions")  # read whole: a pipe or a device might never end
@@ -131,7 +128,7 @@ def _read_text(file: File) -> str:
         raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(content), str(file))) from None
 
 
-def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
+def _json_rows(file: StrPath, content: Any) -> Iterator[CaptionRow]:
     """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         for key, captions in content.items():
@@ -142,7 +139,7 @@ def _json_rows(file: File, content: Any) -> Iterator[CaptionRow]:
         yield _record_row(file, f"record {number:,}", record)
 
 
-def _record_row(file: File, location: str, record: Any) -> CaptionRow:
+def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
     if not isinstance(record, dict):
         raise _bad_row_error(file, location, f"a {type(record).__name__}, not an object")
     name = next((name for name in _NAMES if record.get(name) is not None), None)
@@ -163,7 +160,7 @@ def _record_row(file: File, location: str, record: Any) -> CaptionRow:
     return _caption_row(file, location, key, _as_list(captions))
 
 
-def _caption_row(file: File, location: str, key: Any, captions: list[Any]) -> CaptionRow:
+def _caption_row(file: StrPath, location: str, key: Any, captions: list[Any]) -> CaptionRow:
     """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise _bad_row_error(file, location, f"the key is {key!r}, it must be text or a whole number")
@@ -179,7 +176,7 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _parse_line(file: File, number: int, text: str) -> Any:
+def _parse_line(file: StrPath, number: int, text: str) -> Any:
     try:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -193,7 +190,7 @@ def _is_json(text: str) -> bool:
     return False
 
 
-def _bad_row_error(file: File, location: str, reason: str) -> DataError:
+def _bad_row_error(file: StrPath, location: str, reason: str) -> DataError:
     return DataError(
         "bad-row", f"`{file}`, {location}: {reason}", "correct the row: every clip needs a key and a caption"
     )

@@ -25,7 +25,7 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
-from albertkit.model.files import HEADS, read_tensors
+from albertkit.model.files import HEADS, StateDict, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
 from albertkit.output.render import escape_markdown
@@ -327,7 +327,7 @@ def _initial_model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str
 
 
 def _interpolate_frames(
-    tensors: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], grid: Grid
+    tensors: StateDict, shapes: Mapping[str, torch.Size], grid: Grid
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
     fitted, notes = dict(tensors), list[str]()

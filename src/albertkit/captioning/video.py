@@ -2,7 +2,6 @@
 
 import errno
 import math
-import os
 import re
 from bisect import bisect_right
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import numpy as np
 
 from albertkit.errors import DataError, MissingExtraError, explain_os_error, suggest_path
+from albertkit.files import StrPath
 from albertkit.validation import Range, check_fields
 
 MAX_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
@@ -46,7 +46,7 @@ class VideoFile:
         broken_off: Whether reading ended in an error, not at the end of the file.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: StrPath) -> None:
         try:
             import av
         except ImportError:
@@ -223,7 +223,7 @@ def _pixel_limit() -> dict[str, str]:
     return {"max_pixels": str(2 * MAX_PIXELS)}
 
 
-def too_large_error(path: str | os.PathLike[str], size: str) -> DataError:
+def too_large_error(path: StrPath, size: str) -> DataError:
     """Return the error for frames that would take too much memory."""
     return DataError(
         "too-large",
@@ -232,7 +232,7 @@ def too_large_error(path: str | os.PathLike[str], size: str) -> DataError:
     )
 
 
-def undecodable_error(path: str | os.PathLike[str], reason: object) -> DataError:
+def undecodable_error(path: StrPath, reason: object) -> DataError:
     """Return the error for a file that cannot be read as video."""
     text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
     return DataError(
@@ -252,7 +252,7 @@ _FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEX
 class Squares:
     """Scales frames until their shorter side is S, turns and mirrors them as they are displayed and cuts out the middle."""
 
-    def __init__(self, size: int, path: str | os.PathLike[str] = "a picture") -> None:
+    def __init__(self, size: int, path: StrPath = "a picture") -> None:
         from av.error import FFmpegError
         from av.video.reformatter import Interpolation, VideoReformatter
 
@@ -360,7 +360,7 @@ class Bounds:
     end: float | None = None
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str], start: float | None, end: float | None) -> "Bounds":
+    def of(cls, path: StrPath, start: float | None, end: float | None) -> "Bounds":
         """Return the bounds, if they are possible."""
         bounds = [bound for bound in (start, end) if bound is not None]
         last = math.inf if end is None else end
@@ -401,7 +401,7 @@ class Timeline:
         return self.pts is not None and bool((np.diff(self.pts) > 0).all())
 
 
-def read_timeline(path: str | os.PathLike[str], bounds: Bounds) -> Timeline:
+def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
     """Read the packets of a clip; of a file that can be sought, only those near it."""
     with VideoFile(path) as video:
         low, high = bounds.ticks(video)
@@ -533,7 +533,7 @@ class Frames:
 
 
 def sample_frames(
-    path: str | os.PathLike[str], sampling: FrameSampling, start: float | None = None, end: float | None = None
+    path: StrPath, sampling: FrameSampling, start: float | None = None, end: float | None = None
 ) -> Frames:
     """Decode the frames of a clip that `sampling` names.
 
@@ -591,9 +591,7 @@ def _decode_by_time(
     return pixels, np.array([video.seconds(int(time)) for time in pts[indices]])
 
 
-def _decode_by_count(
-    path: str | os.PathLike[str], timeline: Timeline, bounds: Bounds, sampling: FrameSampling
-) -> Frames:
+def _decode_by_count(path: StrPath, timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
     """Return frames by decoding everything, once more where there are not as many as packets."""
     count, timed = timeline.packets, timeline.pts is not None
     while True:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from albertkit.captioning.backbone import IMAGENET, Backbone, Grid, check_unchanged, hash_weights
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
-from albertkit.model.files import read_tensor_file
+from albertkit.model.files import StateDict, read_tensor_file
 from albertkit.validation import Range, Share, list_wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
@@ -276,7 +276,7 @@ _HEADS = ("cls_head.", "head.")  # of classifiers, where nothing stands before t
 
 
 def load_video_swin(
-    name: str, settings: Mapping[str, Any] | None = None, weights: Mapping[str, Tensor] | None = None
+    name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None
 ) -> VideoSwinBackbone:
     """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
     if weights is not None:
@@ -295,7 +295,7 @@ def load_video_swin(
     return _build_backbone(file_settings, tensors, name, str(file)).requires_grad_(False)
 
 
-def read_video_swin(state: Mapping[str, Tensor], file: Path, name: str) -> VideoSwinBackbone:
+def read_video_swin(state: StateDict, file: Path, name: str) -> VideoSwinBackbone:
     """Make the Video Swin of a state dict, frozen; arguments and errors as `sort_video_swin`."""
     settings, tensors = sort_video_swin(state, file)
     return _build_backbone(settings, tensors, name, str(file)).requires_grad_(False)
@@ -316,7 +316,7 @@ def find_checkpoint_file(path: Path) -> Path:
     )
 
 
-def sort_video_swin(state: Mapping[str, Tensor], file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def sort_video_swin(state: StateDict, file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
     starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
     if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:
@@ -360,7 +360,7 @@ class _CaptionerBackbone:
     backbone: _BackboneEntry
 
 
-def _settings_from_shapes(tensors: Mapping[str, Tensor], indices: Mapping[str, Tensor]) -> dict[str, Any]:
+def _settings_from_shapes(tensors: StateDict, indices: StateDict) -> dict[str, Any]:
     first = tensors[_FIRST]
     table_paths = [key.split(".") for key in tensors if key.endswith(_TABLE)]
     blocks = sorted((int(stage), int(block)) for _, stage, _, block, *_ in table_paths)
@@ -391,9 +391,7 @@ def _find_window(table: Tensor, index: Tensor) -> list[int]:
     raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
 
 
-def _build_backbone(
-    settings: dict[str, Any], tensors: Mapping[str, Tensor], name: str, source: str
-) -> VideoSwinBackbone:
+def _build_backbone(settings: dict[str, Any], tensors: StateDict, name: str, source: str) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
         with torch.device("meta"):

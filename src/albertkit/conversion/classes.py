@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.errors import CheckpointError, ConfigError, format_list, suggest_name
 from albertkit.files import changed_files
-from albertkit.model.files import PREFIX, match_tensors, read_tensors
+from albertkit.model.files import PREFIX, StateDict, match_tensors, read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, local_folder
 from albertkit.tokenizer import AlbertTokenizer
@@ -127,7 +127,7 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
     return "masked-lm" if "predictions" in parts else "encoder"
 
 
-def with_labels(config: AlbertConfig, head: str, tensors: Mapping[str, Tensor]) -> AlbertConfig:
+def with_labels(config: AlbertConfig, head: str, tensors: StateDict) -> AlbertConfig:
     """Return the configuration with as many labels as the head has outputs, and with the loss that the head is known to have."""
     if head not in _LABELLED:
         return config
@@ -143,11 +143,11 @@ def with_labels(config: AlbertConfig, head: str, tensors: Mapping[str, Tensor]) 
     return config.replace(foreign=foreign)
 
 
-def _parts(tensors: Mapping[str, Tensor]) -> set[str]:
+def _parts(tensors: StateDict) -> set[str]:
     return {name.split(".")[0] for name in tensors}
 
 
-def _outputs(tensors: Mapping[str, Tensor]) -> int:
+def _outputs(tensors: StateDict) -> int:
     """Return how many outputs the classifier has; 0 without one."""
     weight = tensors.get("classifier.weight")
     return 0 if weight is None or weight.dim() != 2 else len(weight)

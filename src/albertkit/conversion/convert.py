@@ -2,7 +2,6 @@
 
 import shutil
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_file, write_json
 from albertkit.model import AlbertForMultipleChoice
-from albertkit.model.files import PREFIX, write_tensors
+from albertkit.model.files import PREFIX, StateDict, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import WEIGHTS_FILE
 from albertkit.output.progress import quiet_transformers
@@ -44,7 +43,7 @@ layers_to_keep gap_size num_memory_blocks inner_group_num down_scale_factor type
 """.split()
 
 
-def check_target_can_express(tensors: Mapping[str, Tensor], config: AlbertConfig, to: str, lossy: bool) -> None:
+def check_target_can_express(tensors: StateDict, config: AlbertConfig, to: str, lossy: bool) -> None:
     """Refuse a target format whose readers would compute something else than the source."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     differing = [n for n in range(layers) if int(n / (layers / groups)) != int(n / layers * groups)]
@@ -97,7 +96,7 @@ def drop_unknown_heads(source: SourceModel, to: str, lossy: bool) -> None:
 
 
 def write_transformers(
-    folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
+    folder: Path, tensors: StateDict, config: AlbertConfig, model_class: type[PretrainedAlbert]
 ) -> None:
     """Write `config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
     bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
@@ -109,9 +108,7 @@ def write_transformers(
     config.replace(foreign=foreign).save_pretrained(folder)
 
 
-def write(
-    to: str, folder: Path, tensors: Mapping[str, Tensor], config: AlbertConfig, model_class: type[PretrainedAlbert]
-) -> None:
+def write(to: str, folder: Path, tensors: StateDict, config: AlbertConfig, model_class: type[PretrainedAlbert]) -> None:
     """Write a model in the format `to` of `ConvertOptions`; Google's have an `albert_config.json`."""
     if to == "transformers":
         write_transformers(folder, tensors, config, model_class)
@@ -157,7 +154,7 @@ def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
     return source.config.replace(**special_ids(tokenizer))
 
 
-def _tf1_variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
+def _tf1_variables(tensors: StateDict, config: AlbertConfig) -> dict[str, NDArray[np.float32]]:
     """Return the tensors under TensorFlow 1's names, in its layout."""
     variables = {}
     for name, tensor in tensors.items():
@@ -175,7 +172,7 @@ _TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep model
 _REPORT = "please report this with the model's configuration"
 
 
-def reread(folder: Path, tensors: Mapping[str, Tensor], model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
+def reread(folder: Path, tensors: StateDict, model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
     """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly."""
     with open_checkpoint(folder) as copy:
         if copy.tensors.keys() != tensors.keys():

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from albertkit.config import AlbertConfig, make_config
 from albertkit.conversion import names
@@ -17,6 +16,7 @@ from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
 from albertkit.errors import CheckpointError, format_list
 from albertkit.files import read_typed
+from albertkit.model.files import StateDict
 
 PREFIX = "bert_model.ckpt"  # as in Google's archives
 
@@ -63,13 +63,13 @@ def check_one_block(config: AlbertConfig) -> None:
         raise CheckpointError("not-expressible", fact, "write TensorFlow 1's checkpoint: --to tf1")
 
 
-def unknown_heads(tensors: Mapping[str, Tensor]) -> list[str]:
+def unknown_heads(tensors: StateDict) -> list[str]:
     """Return the parameters that the Model Garden's checkpoints have no place for: every head but that of the masked LM."""
     supported = {name for layer in _LAYERS for name in layer} | _MASKED_LM.keys()
     return [name for name in tensors if name not in supported]
 
 
-def variables(tensors: Mapping[str, Tensor], config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
+def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
     """Return the variables of a checkpoint, and the values of each by its key."""
     has_projection = config.embedding_size != config.hidden_size
     layers = []

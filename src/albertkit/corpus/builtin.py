@@ -15,7 +15,7 @@ from pathlib import Path
 
 from albertkit.corpus.sentences import split_sentences
 from albertkit.errors import MissingExtraError
-from albertkit.files import atomic_file
+from albertkit.files import StrPath, atomic_file
 
 _TOPICS = "pydoc_data/topics.py"
 _PASSED_OVER = set("test tests idle_test site-packages dist-packages __pycache__ pydoc_data lib-dynload".split())
@@ -55,7 +55,7 @@ def builtin_documents() -> Iterator[list[str]]:
         )
 
 
-def write_builtin_corpus(path: str | os.PathLike[str]) -> dict[str, int]:
+def write_builtin_corpus(path: StrPath) -> dict[str, int]:
     """Write the built-in corpus as plain text: a sentence a line, a blank line after each document.
 
     Args:

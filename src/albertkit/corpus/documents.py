@@ -7,13 +7,12 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import IO, Any, get_args
 
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
 from albertkit.encodings import SAMPLE_BYTES, check_mojibake, check_not_utf16
 from albertkit.errors import ConfigError, DataError, suggest_name
-from albertkit.files import parse_json
+from albertkit.files import StrPath, parse_json
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
 from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
 from albertkit.tables.text_lines import HEAD_BYTES, MAX_RECORD_CHARACTERS, blocks, check_running_text, encoding_hint
@@ -415,7 +414,7 @@ def _field_hint(field: str, fields: Iterable[str]) -> str:
 
 
 def read_documents(
-    inputs: Sequence[str | PathLike[str]],
+    inputs: Sequence[StrPath],
     format: Format | None = None,
     field: str = "text",
     errors: str = "strict",

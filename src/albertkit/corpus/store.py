@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from albertkit.errors import CheckpointError, DataError, suggest_path
 from albertkit.files import (
+    StrPath,
     cache_folder,
     json_bytes,
     read_json,
@@ -323,7 +324,7 @@ class TokenStore:
             raise TypeError("vocab_size is not a number, or the fingerprint of the tokenizer is not a text")
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> "TokenStore":
+    def open(cls, folder: StrPath) -> "TokenStore":
         """Open a store; checks that every file is there and has its size (`verify` checks the contents).
 
         Args:

@@ -17,6 +17,8 @@ from albertkit.files import atomic_file, check_regular_file, write_json
 from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILE, find_weights, open_hub
 from albertkit.weights_file import check_header, check_shards, list_shards, transformers_names, unread_weights_hint
 
+StateDict = Mapping[str, Tensor]  # tensors by name, as `state_dict()` gives them
+
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 HEADS = ("predictions", "sop_classifier", "classifier", "qa_outputs", "start_logits", "end_logits", "answer_class")
@@ -41,7 +43,7 @@ class MatchedTensors:
 def match_tensors(
     model: nn.Module,
     tied: Mapping[str, str],
-    tensors: Mapping[str, Tensor],
+    tensors: StateDict,
     allow_missing: Collection[str],
     source: str,
 ) -> MatchedTensors:
@@ -85,7 +87,7 @@ def match_tensors(
     return MatchedTensors({name: renamed[name] for name in parameters if name in renamed}, left_out, fresh)
 
 
-def check_decoder(tensors: Mapping[str, Tensor], tie_word_embeddings: object, source: str) -> None:
+def check_decoder(tensors: StateDict, tie_word_embeddings: object, source: str) -> None:
     """Refuse a masked-LM head without its decoder, which is to be another table than the embeddings."""
     if tie_word_embeddings is False and "predictions.bias" in tensors and "predictions.decoder.weight" not in tensors:
         fact = f"the weights in `{source}` have no predictions.decoder.weight, and its config.json has tie_word_embeddings false"
@@ -94,8 +96,8 @@ def check_decoder(tensors: Mapping[str, Tensor], tie_word_embeddings: object, so
 
 
 def leave_out_heads(
-    parameters: Mapping[str, Tensor], tied: Mapping[str, str], tensors: Mapping[str, Tensor], other_shapes: bool
-) -> tuple[Mapping[str, Tensor], list[str]]:
+    parameters: StateDict, tied: Mapping[str, str], tensors: StateDict, other_shapes: bool
+) -> tuple[StateDict, list[str]]:
     """Return the tensors to load, and the parameters of heads, or of the pooler, that the file lacks as a whole.
 
     A head of which only a part is there is damaged, and stays an error.
@@ -118,7 +120,7 @@ def leave_out_heads(
     return {name: tensor for name, tensor in tensors.items() if name.removeprefix(PREFIX) not in bare}, fresh
 
 
-def _with_prefix(tensors: Mapping[str, Tensor], prefixed: bool) -> dict[str, Tensor]:
+def _with_prefix(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
     """Return the tensors under the names of a class with heads ("albert.encoder…") or of the encoder alone ("encoder…")."""
     renamed = {}
     for name, tensor in tensors.items():
@@ -128,13 +130,13 @@ def _with_prefix(tensors: Mapping[str, Tensor], prefixed: bool) -> dict[str, Ten
     return renamed
 
 
-def _is_unused_head(name: str, parameters: Mapping[str, Tensor]) -> bool:
+def _is_unused_head(name: str, parameters: StateDict) -> bool:
     first = name.removeprefix(PREFIX).split(".")[0]
     parts = {key.removeprefix(PREFIX).split(".")[0] for key in parameters}
     return first in (*HEADS, "pooler") and first not in parts
 
 
-def _differing_copies(parameters: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[str]:
+def _differing_copies(parameters: StateDict, tensors: StateDict) -> list[str]:
     """List names that are one parameter in the model, but whose tensors in the file differ."""
     first_name: dict[int, str] = {}
     differing = []
@@ -207,7 +209,7 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int |
         (folder / WEIGHTS_FILE).unlink(missing_ok=True)  # it would be read first
 
 
-def read_tensors(folder: str | Path, use_safetensors: bool | None = None) -> Mapping[str, Tensor]:
+def read_tensors(folder: str | Path, use_safetensors: bool | None = None) -> StateDict:
     """Return the tensors of a folder's weights, in one file or in the files of an index, by their `transformers_names`.
 
     Args:
@@ -246,7 +248,7 @@ def _no_weights_error(path: Path, use_safetensors: bool | None) -> CheckpointErr
     return CheckpointError("missing-file", fact, hint)
 
 
-def read_tensor_file(file: Path, key: str = "") -> Mapping[str, Tensor]:
+def read_tensor_file(file: Path, key: str = "") -> StateDict:
     """Return the tensors by name of a safetensors file, or of a file of `torch.save`, read without unpickling objects."""
     check_regular_file(file, "file of weights")
     try:

@@ -20,6 +20,7 @@ from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
 from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.files import (
     MatchedTensors,
+    StateDict,
     check_decoder,
     leave_out_heads,
     match_tensors,
@@ -454,7 +455,7 @@ class PretrainedAlbert(nn.Module):
 
     @classmethod
     def from_tensors(
-        cls, config: AlbertConfig, tensors: Mapping[str, Tensor], allow_missing: Collection[str], source: str
+        cls, config: AlbertConfig, tensors: StateDict, allow_missing: Collection[str], source: str
     ) -> tuple[Self, MatchedTensors]:
         """Create a model from a file's tensors; only parameters missing in the file are initialised.
 
@@ -557,7 +558,7 @@ class PretrainedAlbert(nn.Module):
         folder: str | Path,
         tokenizer: Any = None,
         *,
-        state_dict: Mapping[str, Tensor] | None = None,
+        state_dict: StateDict | None = None,
         max_shard_size: int | str | None = None,
         is_main_process: bool = True,
         **options: Any,

@@ -1,7 +1,6 @@
 """Model cards: the `README.md` of a model folder, with metadata for a hub, a heading and sections."""
 
 import json
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from albertkit.files import write_file
+from albertkit.files import StrPath, write_file
 from albertkit.output.render import escape_markdown, to_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
 
@@ -32,7 +31,7 @@ class Card:
         """Return YAML front matter, then Markdown."""
         return f"---\n{_yaml(self.fields)}\n---\n\n# {escape_markdown(self.name)}\n\n{to_markdown(self.sections)}"
 
-    def write(self, folder: str | os.PathLike[str]) -> Path:
+    def write(self, folder: StrPath) -> Path:
         """Write `README.md` into a model's folder and return the file."""
         text, file = self.text(), Path(folder) / "README.md"
         write_file(file, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from albertkit.captioning.prepared import PREPARED, PreparedClips, is_sound, item_file
 from albertkit.corpus.store import MANIFEST, UNFINISHED, TokenStore
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.files import CHECKSUMS, changed_files
+from albertkit.files import CHECKSUMS, StrPath, changed_files
 from albertkit.output.sections import Result
 
 
@@ -29,7 +29,7 @@ class VerifyReport(Result):
     prepared: int
 
 
-def verify_files(folder: str | os.PathLike[str]) -> VerifyReport:
+def verify_files(folder: StrPath) -> VerifyReport:
     """Compare everything below a folder (a run, a store, prepared clips) with the checksums that were written with it."""
     root = Path(folder)
     hint = "name a run, a store or a folder of prepared clips"

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from albertkit.conversion import bert
 from albertkit.conversion.classes import identity_projection
 from albertkit.errors import CheckpointError, DataError, format_list
 from albertkit.files import new_folder, read_typed, sha256_file, write_json
-from albertkit.model.files import PROVENANCE, read_tensor_file
+from albertkit.model.files import PROVENANCE, StateDict, read_tensor_file
 from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.output.sections import FactList, Paragraph, Result, Section
 from albertkit.printable import join_lines
@@ -96,7 +95,7 @@ def find_state_file(source: Path) -> Path:
     )
 
 
-def sort_state(state: Mapping[str, Tensor], file: Path) -> SwinBertState:
+def sort_state(state: StateDict, file: Path) -> SwinBertState:
     """Give every tensor its name here."""
     shorts = {name: name.removeprefix(TEXT_MODEL) for name in state}
     bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}

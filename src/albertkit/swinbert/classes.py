@@ -1,7 +1,6 @@
 """Our configuration, captioner and tokenizers with the methods, arguments and outputs of SwinBERT's BERT classes."""
 
 import dataclasses
-import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,8 @@ from albertkit.captioning.layers import CaptionConfig, encode_context, score_bia
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import make_config
 from albertkit.errors import ConfigError
-from albertkit.files import read_typed
-from albertkit.model.files import read_tensors
+from albertkit.files import StrPath, read_typed
+from albertkit.model.files import StateDict, read_tensors
 from albertkit.model.pretrained import REFUSED, check_changes
 from albertkit.model_paths import WEIGHTS_FILE, local_folder
 from albertkit.printable import print_note
@@ -127,7 +126,7 @@ def cached_path(source: str | Path) -> str:
 
 
 def load_weights(
-    config: core.AlbertConfig, stored: Mapping[str, Tensor], source: str, allow_missing: Collection[str] = ()
+    config: core.AlbertConfig, stored: StateDict, source: str, allow_missing: Collection[str] = ()
 ) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
     """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
     caption, projection = CaptionConfig.of(config), stored.get(f"{_PROJECTION}projection.weight")
@@ -287,7 +286,7 @@ class SwinBertTokenizer:
         return getattr(self.tokenizer, name)
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], do_lower_case: bool | None = None) -> "SwinBertTokenizer":
+    def from_pretrained(cls, folder: StrPath, do_lower_case: bool | None = None) -> "SwinBertTokenizer":
         """Read the tokenizer of a folder; `do_lower_case` as in `AlbertTokenizer.from_pretrained`."""
         return cls(AlbertTokenizer.from_pretrained(folder, do_lower_case=do_lower_case))
 

@@ -19,7 +19,7 @@ import zstandard
 
 from albertkit.encodings import check_utf8_name
 from albertkit.errors import DataError, closest_name, format_list, suggest_path
-from albertkit.files import check_not_folder
+from albertkit.files import StrPath, check_not_folder
 from albertkit.model_paths import file_system, is_remote, reaching
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords
 
@@ -66,7 +66,7 @@ class InputFile:
         return self.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-def find_inputs(inputs: Sequence[str | os.PathLike[str] | Records]) -> list[InputFile]:
+def find_inputs(inputs: Sequence[StrPath | Records]) -> list[InputFile]:
     """Return the files that paths, globs, folders and URLs name.
 
     Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
@@ -90,7 +90,7 @@ def find_inputs(inputs: Sequence[str | os.PathLike[str] | Records]) -> list[Inpu
     return list(files.values())
 
 
-def find_input_file(item: str | os.PathLike[str] | Records | SplitRecords) -> InputFile:
+def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
     """Return the one file that a path, glob or URL names, or rows in memory; a folder is refused."""
     files = find_inputs([check_is_file(item)])
     if len(files) > 1:
@@ -98,7 +98,7 @@ def find_input_file(item: str | os.PathLike[str] | Records | SplitRecords) -> In
     return files[0]
 
 
-def check_is_file(item: str | os.PathLike[str] | Records | SplitRecords) -> str | os.PathLike[str] | Records:
+def check_is_file(item: StrPath | Records | SplitRecords) -> StrPath | Records:
     """Return what is one file; refuse a folder, or rows by split."""
     if isinstance(item, SplitRecords):
         fact = f"rows of one split were expected, these are of {', '.join(item) or 'none'}"
@@ -167,7 +167,7 @@ def check_links(folder: Path) -> None:
             _check_link_target(str(path))
 
 
-def check_not_saved_dataset(folder: str | os.PathLike[str], names: Sequence[str]) -> None:
+def check_not_saved_dataset(folder: StrPath, names: Sequence[str]) -> None:
     """Refuse a folder of `datasets.save_to_disk`, whose Arrow files are read by that library."""
     if "dataset_dict.json" in names or {"dataset_info.json", "state.json"} <= set(names):
         fact = f"`{os.fspath(folder)}` was written by save_to_disk of datasets, whose files are not read"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
+from albertkit.files import StrPath
 from albertkit.model_paths import file_system, is_remote, reaching
 
 STANDARD_INPUT = Path("/dev/stdin")
@@ -51,7 +52,7 @@ DataFile = Path | Records
 DataFiles = DataFile | SplitRecords  # a file, or files by split: a folder, or rows by split
 
 
-def is_standard_output(out: str | os.PathLike[str]) -> bool:
+def is_standard_output(out: StrPath) -> bool:
     """Return whether an output is "-", or the path that stands for it."""
     return os.fspath(out) in ("-", str(STANDARD_OUTPUT))
 
@@ -179,7 +180,7 @@ def canonical_split(name: str) -> str:
     return name.replace("validation", "dev", 1)
 
 
-def as_source(data: DataFiles | str | os.PathLike[str]) -> DataFiles:
+def as_source(data: DataFiles | StrPath) -> DataFiles:
     """Return what `as_files` yielded as it is, anything else as a path."""
     return data if isinstance(data, Records | SplitRecords) else Path(data)
 

@@ -7,7 +7,6 @@ import csv
 import glob
 import itertools
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -19,7 +18,7 @@ from typing import IO, Any, Literal, NamedTuple, Self
 
 from albertkit.encodings import check_not_utf16
 from albertkit.errors import DataError, MissingExtraError, suggest_name
-from albertkit.files import unique_keys
+from albertkit.files import StrPath, unique_keys
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
@@ -181,7 +180,7 @@ class Table:
 
     def __init__(
         self,
-        file: str | os.PathLike[str] | Records,
+        file: StrPath | Records,
         *,
         quoted: Quoting = None,
         bad_rows: BadRows | None = None,

@@ -1,7 +1,6 @@
 """`tokenizer check`: compare albertkit's ids with those of `tokenizer.json` and AutoTokenizer. `tokenizer convert`, `encode`."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from typing import Any, TypeGuard
 
 from albertkit.command import takes
 from albertkit.errors import CheckpointError, MissingExtraError
-from albertkit.files import check_folder_name
+from albertkit.files import StrPath, check_folder_name
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection
@@ -175,7 +174,7 @@ class TokenizerCheckReport(Result):
         return [*sections, agreement if self.ok else Paragraph("what albertkit wrote gives other ids", tone="bad")]
 
 
-def check_tokenizer(folder: str | os.PathLike[str], sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
+def check_tokenizer(folder: StrPath, sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
     """Compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer.
 
     Args:

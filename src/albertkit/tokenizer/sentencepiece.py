@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import atomic_file, check_regular_file, sha256_bytes
+from albertkit.files import StrPath, atomic_file, check_regular_file, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, find_model
@@ -175,7 +175,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         self,
         model: bytes,
         text_rules: str = "google",
-        source: str | os.PathLike[str] = "the model",
+        source: StrPath = "the model",
         analyser: str | None = None,
     ) -> None:
         """Use `from_pretrained` unless the model file is in memory.
@@ -292,7 +292,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
         return tied_runs(self._model)
 
-    def write_listing(self, folder: str | os.PathLike[str]) -> None:
+    def write_listing(self, folder: StrPath) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
         with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
             stream.writelines(f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces)

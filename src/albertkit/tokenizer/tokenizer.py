@@ -1,7 +1,6 @@
 """`AlbertTokenizer`: text to ids and back, with every kind of tokenizer that a folder can hold."""
 
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from albertkit.errors import CheckpointError, ConfigError, format_list
-from albertkit.files import write_file, write_json
+from albertkit.files import StrPath, write_file, write_json
 from albertkit.folder_facts import AddedToken, FolderFacts
 from albertkit.model_paths import local_folder
 from albertkit.tokenizer.files import (
@@ -73,7 +72,7 @@ class AlbertTokenizer(ABC):
     @classmethod
     def from_pretrained(
         cls,
-        folder: str | os.PathLike[str],
+        folder: StrPath,
         text_rules: str | None = None,
         *,
         do_lower_case: bool | None = None,
@@ -208,7 +207,7 @@ class AlbertTokenizer(ABC):
             only_json: Look at `tokenizer.json` alone.
         """
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+    def save_pretrained(self, folder: StrPath) -> None:
         """Write the files that `from_pretrained` and transformers' `AutoTokenizer` read, each whole or not at all.
 
         A `tokenizer.json` that gives other ids is reported by a warning. Where none can give the same, none is written.

@@ -8,7 +8,6 @@ tokens in a text are plain text, not ids.
 
 import functools
 import json
-import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json, sha256_bytes
+from albertkit.files import StrPath, read_json, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, check_no_rules, special_names
@@ -363,7 +362,7 @@ class JsonTokenizer(AlbertTokenizer):
         content: str,
         names: Mapping[str, str] | None = None,
         text_rules: str = "tokenizer.json",
-        source: str | os.PathLike[str] = JSON_NAME,
+        source: StrPath = JSON_NAME,
     ) -> None:
         """Use `from_pretrained` unless the file is in memory.
 

@@ -11,13 +11,12 @@ last; the Python class of transformers 4 composed a text (NFC) before anything e
 so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
 """
 
-import os
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from albertkit.errors import CheckpointError
-from albertkit.files import read_json, read_text, sha256_bytes
+from albertkit.files import StrPath, read_json, read_text, sha256_bytes
 from albertkit.folder_facts import BERT_CLASSES
 from albertkit.tokenizer.files import (
     CONFIG_NAME,
@@ -107,7 +106,7 @@ class WordPieceTokenizer(JsonTokenizer):
         vocabulary: Sequence[str],
         rules: BertRules = BertRules(),  # noqa: B008
         names: Mapping[str, str] | None = None,
-        source: str | os.PathLike[str] = VOCAB_NAME,
+        source: StrPath = VOCAB_NAME,
     ) -> None:
         """Use `from_pretrained` unless the vocabulary is in memory.
 

@@ -20,7 +20,7 @@ from albertkit.conversion.convert import reread, write_transformers
 from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import new_folder, read_json, write_file, write_json
+from albertkit.files import StrPath, new_folder, read_json, write_file, write_json
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
@@ -303,7 +303,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     )
 
 
-def sentencepiece_tokenizer(folder: str | os.PathLike[str]) -> SentencePieceTokenizer:
+def sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
     """Return the tokenizer of a folder, if it is a SentencePiece model."""
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     if not isinstance(tokenizer, SentencePieceTokenizer):

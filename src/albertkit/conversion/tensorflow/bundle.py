@@ -7,7 +7,6 @@ Source: tensorflow/core/util/tensor_bundle/tensor_bundle.cc.
 import errno
 import gzip
 import math
-import os
 import re
 import struct
 import tarfile
@@ -46,7 +45,7 @@ from albertkit.conversion.tensorflow.table import (
     write_table,
 )
 from albertkit.errors import AlbertKitError, CheckpointError, DataError
-from albertkit.files import atomic_file
+from albertkit.files import StrPath, atomic_file
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 MAX_GRAPH_BYTES = 4 << 20  # about 15,000 variables. A graph of nothing but empty nodes takes 30 times its bytes
@@ -152,7 +151,7 @@ class TensorBundle:
         self._shards = shards
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "TensorBundle":
+    def open(cls, path: StrPath) -> "TensorBundle":
         """Open a checkpoint: read its index, map its shards into memory, and check that every tensor lies inside them."""
         prefix = find_prefix(path)
         index = Path(f"{prefix}.index")
@@ -227,7 +226,7 @@ def bundle_shard_name(prefix: str, number: int, num_shards: int) -> str:
     return f"{prefix}.data-{number:05d}-of-{num_shards:05d}"
 
 
-def write_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]]) -> None:
+def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write a checkpoint of one shard that TensorFlow's own readers accept, byte for byte what its writer makes."""
     table = [(b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())]
     with (
@@ -262,7 +261,7 @@ def _encode(values: NDArray[Any], number: int) -> tuple[Sequence[bytes | NDArray
     return [little], crc32c(little)
 
 
-def find_prefix(path: str | os.PathLike[str]) -> str:
+def find_prefix(path: StrPath) -> str:
     """Return the prefix of the one checkpoint at a path: a prefix, an `.index` file, or a folder, itself or its `variables/`.
 
     Of several, the folder's file `checkpoint`, which `tf.train.Saver` keeps up to date, chooses.
@@ -349,7 +348,7 @@ _FREE_BYTES = 64 << 20
 
 
 @contextmanager
-def open_saved_model(path: str | os.PathLike[str]) -> Iterator[tuple[TensorBundle, dict[str, Path]]]:
+def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Path]]]:
     """Open a SavedModel or a TF-Hub module, of TensorFlow 1 or 2."""
     source = Path(path)
     if source.is_dir():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from albertkit.conversion.tensorflow.encoding import crc32c, define_messages, masked
 from albertkit.errors import DataError
+from albertkit.files import StrPath
 
 _HEAD, _FOOT = struct.Struct("<QI"), struct.Struct("<I")  # length and its checksum; checksum of the payload
 _GZIP = b"\x1f\x8b"
@@ -48,7 +49,7 @@ class RecordFile:
         fingerprint: SHA-256 of all lengths and checksums, and so of every payload as far as CRC-32C tells them apart.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: StrPath) -> None:
         self.path = Path(path)
         digest = hashlib.sha256()
         starts: list[int] = []
@@ -119,7 +120,7 @@ class RecordFile:
         return DataError("corrupt", fact, "copy or download it again")
 
 
-def begins_with_record(file: str | os.PathLike[str]) -> bool:
+def begins_with_record(file: StrPath) -> bool:
     """Return whether a file is empty, compressed, or begins with the length of a record and its checksum."""
     with open(file, "rb") as stream:
         head = stream.read(_HEAD.size)

@@ -358,7 +358,7 @@ def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figure
     if file.scores is None:
         return {"retrieval": retrieval_figures(unit_vectors(a), unit_vectors(b), file.texts, file.pairs)}
     scores = similarity_scores(a, b, file.scores)
-    figures = _correlated(file, file.scores, similarities(a, b)["cosine"], scores, seed)
+    figures = _correlated(file, similarities(a, b)["cosine"], scores, seed)
     figures["groups"] = {}
     for group in dict.fromkeys(file.groups or ()):
         is_in_group = np.array([group_of_pair == group for group_of_pair in file.groups or ()])
@@ -373,13 +373,13 @@ def _baseline(file: PairFile, a: Any, b: Any, seed: int) -> Figures:
         return {"retrieval": retrieval_figures(a, b, file.texts, file.pairs)}
     cosines = pair_cosines(a, b)
     scores = {f"{kind}_cosine": value for kind, value in correlations(file.scores, cosines).items()}
-    return _correlated(file, file.scores, cosines, scores, seed)
+    return _correlated(file, cosines, scores, seed)
 
 
-def _correlated(
-    file: PairFile, labels: np.ndarray, cosines: np.ndarray, scores: dict[str, float | None], seed: int
-) -> Figures:
+def _correlated(file: PairFile, cosines: np.ndarray, scores: dict[str, float | None], seed: int) -> Figures:
     """Return correlations, the intervals of those of the cosine, and F1 where the data set has it."""
+    labels = file.scores
+    assert labels is not None
     figures: Figures = {"scores": scores, "intervals": {}}
     if scores["pearson_cosine"] is not None:
         intervals = correlation_intervals(labels, cosines, seed)

@@ -233,7 +233,7 @@ class TaskAnswerer:
     """Answer the examples of a task's file with a fine-tuned model."""
 
     def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
-        model = ready_model("predict", options.model, options.precision, options.device, bad_rows, options.input)
+        model = ready_model("predict", options, options.input, bad_rows)
         self.task = with_columns(model.task, options.columns)
         self._model = model._replace(task=self.task)
         self._split = options.split

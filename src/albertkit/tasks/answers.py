@@ -30,6 +30,7 @@ from albertkit.tasks.nbest import (
     top_beams,
     top_spans,
 )
+from albertkit.tasks.options import ScoreOptions
 from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
 from albertkit.tasks.task import Prediction, Predictions, Task
@@ -275,31 +276,25 @@ def hold_out_articles(
 # --- anybody's predictions --------------------------------------------------------------------------------------------
 
 
-def score_answers(
-    file: File,
-    questions: Sequence[QuestionExample],
-    version: int,
-    *,
-    null_odds: File | None,
-    null_threshold: float,
-    korean_words: bool,
-) -> dict[str, Any]:
+def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], version: int) -> dict[str, Any]:
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
-    if not korean_words and are_korean(answer.text for question in questions for answer in question.answers):
+    file: File = options.predictions
+    if options.f1_of != "words" and are_korean(answer.text for question in questions for answer in question.answers):
         fact = "the answers are Korean: KorQuAD's F1 counts characters, SQuAD's counts words"
         raise ConfigError("doubtful", fact, "use KorQuAD's own script, or say --f1-of words for SQuAD's")
-    if null_odds is not None and version == 1:
+    if options.null_odds is not None and version == 1:
         raise ConfigError("conflicting-options", "SQuAD 1.1 has no null odds", "leave out --null-odds, or score squad2")
     official, gold = official_version(version), gold_pairs(questions)
-    answers, odds = _read_answers(file), None if null_odds is None else _read_odds(null_odds)
-    scores = squad_scores(answers, gold, official, odds, null_threshold)
+    answers = _read_answers(file)
+    odds = None if options.null_odds is None else _read_odds(options.null_odds)
+    scores = squad_scores(answers, gold, official, odds, options.null_threshold)
     names = {name for name, _ in gold}
     missing, extra = len(names - answers.keys()), len(answers.keys() - names)
     if missing == len(names):
         fact = f"`{file}` has an answer to none of {pluralize(missing, 'question')}"
         raise DataError("predictions-mismatch", fact, SAME_FILE)
-    overruled = sum(odds[name] > null_threshold and bool(answers.get(name)) for name in names) if odds else 0
-    ruled = f"counted as none, with null odds above {null_threshold:g}; --null-threshold says which are"
+    overruled = sum(odds[name] > options.null_threshold and bool(answers.get(name)) for name in names) if odds else 0
+    ruled = f"counted as none, with null odds above {options.null_threshold:g}; --null-threshold says which are"
     notes = [
         (missing, "question", "without a prediction, counted as wrong"),
         (extra, "prediction", "for questions that the gold file lacks, counted for nothing"),

@@ -678,8 +678,7 @@ def choice_features(
     """
     room = tokens_for_text(length, 3)
     texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
-    firsts: list[int] = []
-    seconds: list[int] = []
+    segments: list[tuple[int, int]] = []  # the two texts of each sequence
     owners: list[int] = []
     for number, example in enumerate(examples):
         for choice in example.choices:
@@ -688,18 +687,18 @@ def choice_features(
                 second_text = choice
             elif cloze and "_" in example.question:
                 second_text = example.question.replace("_", choice)
-            firsts.append(texts.setdefault(example.context or example.question, len(texts)))
-            seconds.append(texts.setdefault(second_text, len(texts)))
+            first = texts.setdefault(example.context or example.question, len(texts))
+            segments.append((first, texts.setdefault(second_text, len(texts))))
             owners.append(number)
     encoded = tokenizer.encode_batch(list(texts))
     cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
     rows = []
     left_out = np.zeros(len(examples), np.int64)
-    for first, second, owner in zip(firsts, seconds, owners, strict=True):
-        num_tokens = len(encoded.text(first)) + len(encoded.text(second))
-        answer = encoded.text(second)
+    for segment, owner in zip(segments, owners, strict=True):
+        text, answer = map(encoded.text, segment)
+        num_tokens = len(text) + len(answer)
         answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
-        text, remaining = encoded.text(first), room - len(answer)
+        remaining = room - len(answer)
         text = text[:remaining] if examples[owner].context else text[max(len(text) - remaining, 0) :]
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
         left_out[owner] = max(left_out[owner], num_tokens - len(text) - len(answer))

@@ -9,7 +9,6 @@ from typing import Any
 from albertkit.batches.features import truncated_tokens
 from albertkit.command import takes
 from albertkit.engines import load_engine, on_engine
-from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.files import check_new_folder
 from albertkit.output.render import to_terminal
@@ -24,7 +23,7 @@ from albertkit.tasks.answers import AnswerTask, score_answers
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
-from albertkit.tasks.options import EvaluateOptions, ScoreOptions
+from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
 from albertkit.tasks.predictions import File, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
 from albertkit.tasks.tagging import TaggingTask
@@ -49,7 +48,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if options.out is not None:
         check_new_folder(options.out)
     bad_rows = BadRows(options.on_error)
-    loaded = ready_model("evaluate", options.model, options.precision or "auto", options.device, bad_rows, options.data)
+    loaded = ready_model("evaluate", options, options.data, bad_rows)
     task = with_columns(loaded.task, options.columns)
     with as_files(options.data) as files:
         file, split = file_of(task, files, options.split)
@@ -81,19 +80,17 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     return result
 
 
-def ready_model(
-    command: str, model: str | Path, precision: Precision, device: str, bad_rows: BadRows, data: Data
-) -> TaskModel:
+def ready_model(command: str, options: EvaluateOptions | PredictOptions, data: Data, bad_rows: BadRows) -> TaskModel:
     """Load the model of a folder on an engine for a command; what the engine fell back from is noted."""
-    check_not_swapped(model, data)
-    loaded = load_task_model(model)
-    world = join_world(device)
+    check_not_swapped(options.model, data)
+    loaded = load_task_model(options.model)
+    world = join_world(options.device)
     if world.size > 1:
         raise ConfigError(
             "bad-value", f"{command} was started with {world.size} processes", "start it with one process"
         )
     loaded.model.to(world.device)
-    engine = load_engine(loaded.model, precision)
+    engine = load_engine(loaded.model, options.precision or "auto")
     for note in engine.notes:
         bad_rows.note(note)
     return loaded._replace(model=on_engine(loaded.model, engine))
@@ -165,18 +162,11 @@ def score_file(options: ScoreOptions) -> Scores:
         task_of_gold, gold = task_of_gold.with_changes(tag_column=-2), predictions
     labelled = _require_gold(gold)
     if task_of_gold is None:
-        results = _score_table(name, predictions, labelled, options, bad_rows)
+        results = _score_table(name, options, labelled, bad_rows)
     else:
         examples = read_split(task_of_gold, Path(labelled), "dev", bad_rows)
         if isinstance(task_of_gold, AnswerTask):
-            results = score_answers(
-                predictions,
-                examples,
-                task_of_gold.version,
-                null_odds=options.null_odds,
-                null_threshold=options.null_threshold,
-                korean_words=options.f1_of == "words",
-            )
+            results = score_answers(options, examples, task_of_gold.version)
         else:
             results = _score_records(task_of_gold, examples, task_of_gold.read_predictions(predictions, examples))
     results = {"task": name if task_of_gold is None else task_of_gold.name, **results}
@@ -215,8 +205,9 @@ def _score_records(
     return {"metric": task.metric, **scores, "examples": len(examples), **details, "notes": reported}
 
 
-def _score_table(name: str, file: File, gold: File, options: ScoreOptions, bad_rows: BadRows) -> dict[str, Any]:
+def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
+    file = options.predictions
     label, id = options.label, options.id
     if label is None:
         fact = f"no column is named for the label of `{name}`"

@@ -142,16 +142,13 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
         raise UnusableRowError("this is not a question: an object with `question` and `context` is needed")
     question, context = _required_text(record, "question"), _required_text(record, "context")
     name = record_id(record)
-    answers, impossible, repaired = _read_labelled_answers(record, context, version) if labelled else ((), False, False)
     title = record.get("title")
     return QuestionExample(
         id=str(number - 1 if name is None else name),
         question=question,
         context=context,
-        answers=answers,
-        impossible=impossible,
         article=title if isinstance(title, str) and title else context,
-        repaired=repaired,
+        **(_read_labels(record, context, version) if labelled else {}),
     )
 
 
@@ -164,9 +161,8 @@ def _required_text(record: dict[str, Any], key: str) -> str:
     return encodable(value)
 
 
-def _read_labelled_answers(
-    record: dict[str, Any], context: str, version: int
-) -> tuple[tuple[AnnotatedAnswer, ...], bool, bool]:
+def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str, Any]:
+    """Return the fields of `QuestionExample` that a labelled record has."""
     file_answers = _read_answers(record.get("answers"))
     impossible = record.get("is_impossible", "answers" in record and not file_answers)
     if not isinstance(impossible, bool):
@@ -176,7 +172,7 @@ def _read_labelled_answers(
             raise UnusableRowError(
                 "the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2"
             )
-        return (), True, False
+        return {"impossible": True}
     if not file_answers:
         raise UnusableRowError("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
     located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
@@ -187,7 +183,7 @@ def _read_labelled_answers(
         and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
         for answer, (_, start) in zip(located, file_answers, strict=True)
     )
-    return located, False, moved
+    return {"answers": located, "repaired": moved}
 
 
 def _read_answers(values: Any) -> list[tuple[str, int | None]]:

@@ -251,10 +251,8 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
     if first[1].lstrip().startswith("{"):
         return _ColumnFacts(is_json=True)
-    rows, comments = (
-        Counter[tuple[int, bool]](),
-        Counter[tuple[int, bool]](),
-    )  # by number of columns, and whether with tabs
+    rows = Counter[tuple[int, bool]]()  # by number of columns, and whether with tabs
+    comments = Counter[tuple[int, bool]]()
     types: dict[int, set[str]] = defaultdict(set)
     num_tagged = num_span_indices = num_counting = num_others = 0
     num_runs = 0  # of equal values in the first column of a sentence

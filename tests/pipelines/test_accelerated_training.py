@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import albertkit
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from tests.pipelines import test_accelerate
 from tests.pipelines.test_accelerate import is_fast
@@ -237,6 +237,9 @@ def test_what_it_does_not_compute_is_said_once():
         torch._dynamo.reset()
         compiled = torch.compile(model, backend="eager")
         compiled(**BATCH)
+    for mode in (True, False):
+        with pytest.raises(DataError, match="a sequence has 41 tokens, the model reads 40"), torch.no_grad():
+            model.train(mode)(torch.full((1, 41), 7))
     model.albert.encoder.register_forward_hook(lambda *_: None)
     with pytest.warns(UserWarning, match="`encoder` has a hook"):
         model(**BATCH)

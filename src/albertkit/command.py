@@ -57,7 +57,7 @@ from typing import (
 
 from cyclopts import Parameter
 
-from albertkit.errors import ConfigError, suggest_name
+from albertkit.errors import ConfigError, find_address, suggest_name
 from albertkit.printable import escape_json, print_note
 from albertkit.tables.columns import Columns, OnError
 from albertkit.validation import Positive, field_types, is_of_type, list_wrong_fields
@@ -217,6 +217,10 @@ def check_values(options: Any) -> None:
             raise ConfigError(
                 "unknown-name", f"{name} cannot be `{value}`", suggest_name(str(value), map(str, choices))
             )
+        kinds = (kind, *get_args(kind))
+        if Path in kinds and str not in kinds and value is not None and (address := find_address(value)):
+            hint = "name a path here, and copy the files from or to the address"
+            raise ConfigError("bad-value", f"`{address}` is an address: {name} must be a path of this machine", hint)
         if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
             problems += [f"{name}: {problem}" for problem in list_wrong_fields(value)]
     if problems:

@@ -6,6 +6,7 @@ from, and one hint with something that works. The command line prints them witho
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,9 @@ from pathlib import Path
 from albertkit.printable import escape_control_characters
 
 _MAX_COMPARED_NAMES = 1000  # names of a folder that a misspelt one is compared with
+_ADDRESS = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL
+)  # two letters at least: `C:/` is a drive of Windows
 _MAX_LISTED_NAMES = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
 
 
@@ -101,9 +105,17 @@ def format_list(names: Sequence[str], max_names: int = 8) -> str:
     return ", ".join(names[:max_names]) + remainder
 
 
+def find_address(path: str | os.PathLike[str]) -> str | None:
+    """Return the address that a path is (`gs://bucket/run`, of which pathlib makes `gs:/bucket/run`); None for a path."""
+    address = _ADDRESS.fullmatch(os.fspath(path))
+    return f"{address[1]}://{address[2]}" if address else None
+
+
 def suggest_path(path: str | os.PathLike[str], otherwise: str) -> str:
     """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
     missing_path = Path(path)
+    if address := find_address(path):
+        return f"this is read from this machine only: copy `{address}` here first"
     try:
         if missing_path.exists():
             return otherwise

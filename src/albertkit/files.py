@@ -22,9 +22,16 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from albertkit.encodings import file_encoding_advice
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, format_list, suggest_path
+from albertkit.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    find_address,
+    format_list,
+    suggest_path,
+)
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # of two letters at least: `C:/` is a drive of Windows
 _TEMPORARY = ".partial-"
 _OLD = f"{_TEMPORARY}old-"  # a folder that another takes the place of
 MAX_FILE_BYTES = 256 << 20  # of a JSON or TOML file; the longest of ours are index files of records
@@ -57,15 +64,12 @@ def sync_folder(folder: StrPath) -> None:
         os.close(descriptor)
 
 
-def _check_local(path: StrPath) -> Path:
+def check_local(path: StrPath) -> Path:
     """Return a path to write to; `Path("gs://bucket/run")` would be the folder `gs:` here, and the bucket stay empty."""
-    if _ADDRESS.match(os.fspath(path)):
-        scheme, _, rest = os.fspath(path).partition(":")
-        raise ConfigError(
-            "bad-value",
-            f"`{scheme}://{rest.lstrip('/')}` is an address: this is written to folders of this machine",
-            "name a folder, and copy it there when it is finished; a token store may have an address as --out",
-        )
+    if address := find_address(path):
+        fact = f"`{address}` is an address: this is written to folders of this machine"
+        hint = "name a folder, and copy it there when it is finished; a token store may have an address as --out"
+        raise ConfigError("bad-value", fact, hint)
     return Path(path)
 
 
@@ -77,7 +81,7 @@ def atomic_file(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
         path: The final name. Its folder is made if missing.
         mode: "wb" or "w" (UTF-8, newlines untouched).
     """
-    target = _check_local(path)
+    target = check_local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers_of(target)
     temporary = _temporary_path(target)
@@ -103,7 +107,7 @@ def atomic_folder(path: StrPath) -> Iterator[Path]:
     Yields:
         The temporary folder to fill; a sibling of the final one.
     """
-    target = _check_local(path)
+    target = check_local(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers_of(target)
     temporary = _temporary_path(target)
@@ -135,7 +139,7 @@ def atomic_folder(path: StrPath) -> Iterator[Path]:
 
 def check_writable(path: StrPath) -> None:
     """Make sure that a file or folder can be made at a path, before work is spent on what shall lie there."""
-    existing_folder = Path(os.path.abspath(path)).parent
+    existing_folder = Path(os.path.abspath(check_local(path))).parent
     while not existing_folder.exists():
         existing_folder = existing_folder.parent
     os.rmdir(tempfile.mkdtemp(prefix=_TEMPORARY, dir=existing_folder))
@@ -217,7 +221,7 @@ def lock_folder(folder: StrPath, enabled: bool = True, displayed_path: StrPath |
     if not enabled:
         yield
         return
-    path = Path(os.path.abspath(_check_local(folder)))
+    path = Path(os.path.abspath(check_local(folder)))
     new_folders = [new_folder for new_folder in (path, *path.parents) if not new_folder.exists()]
     while True:
         path.mkdir(parents=True, exist_ok=True)
@@ -299,6 +303,7 @@ def check_not_folder(path: StrPath) -> None:
 
 def check_new_file(path: StrPath) -> Path:
     """Refuse an output file that is there already: nothing of a user's is overwritten."""
+    check_local(path)
     if os.path.lexists(path):
         fact = f"`{path}` exists already, and is not overwritten"
         hint = f"choose another --out, or keep it under another name: mv -n {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
@@ -396,6 +401,19 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def parse_json(text: str | bytes) -> Any:
     """Return the value of JSON that holds data: `json.loads` keeps the last value of a key given twice, this refuses it."""
     return json.loads(text, object_pairs_hook=unique_keys)
+
+
+def parse_yaml(text: str | bytes) -> Any:
+    """Return the value of YAML: `yaml.safe_load` keeps the last value of a key given twice, this is a ValueError."""
+    import yaml  # 15 ms, which a help page does without
+
+    class UniqueKeyLoader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:  # before `<<` adds the keys of another
+            node = super().compose_mapping_node(anchor)
+            unique_keys([(str(key.value), value) for key, value in node.value])
+            return node
+
+    return yaml.load(text, UniqueKeyLoader)
 
 
 def read_json(path: StrPath, kind: str = "file", parse: Callable[[str], Any] = json.loads) -> Any:

@@ -27,6 +27,7 @@ from albertkit.errors import (
     MachineError,
     MissingExtraError,
     closest_name,
+    find_address,
     format_list,
 )
 from albertkit.files import StrPath, read_typed, sha256_bytes, sha256_file, write_json
@@ -153,9 +154,11 @@ def local_folder(
     path = Path(source)
     if not str(source):
         raise DataError("not-found", "the path of a model is empty", "name a folder; . is the current one")
-    if "://" in str(source):
-        fact = f"`{source}` is an address; models are read from folders and from the hub"
-        raise DataError("not-found", fact, f"download and convert it: albertkit convert '{source}' FOLDER")
+    if address := find_address(source):
+        fact = f"`{address}` is an address; models are read from folders and from the hub"
+        raise DataError(
+            "not-found", fact, f"copy it here first, or a pretrained one: albertkit convert '{address}' FOLDER"
+        )
     if path.is_dir():
         of_run = model_of_run(path)
         if of_run is None:

@@ -138,6 +138,7 @@ def test_settings_are_read_from_a_pipe(tmp_path, text):
         ("a.yaml", "lr: [1, {a: b}]", "neither a number"),
         ("a.yaml", "a: &a [x]\nb: &b [*a, *a]\nlr: [*b, *b]", "neither a number"),
         ("a.yaml", "lr: !!python/object:os.system {}", "could not determine a constructor"),
+        ("a.yaml", "lr: 0.1\nsteps: 3\nlr: 0.2\n", "the key `lr` occurs twice"),
         ("a.toml", "lr = ", "a.toml"),
         ("a.toml", "# " + "x" * 1_000_001, "longer than 1,000,000 bytes"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.tokenizer import SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece_model import read_facts, rebuild_model, round_score
 
@@ -65,6 +65,9 @@ def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path
     assert (runs.name, runs.differing, runs.first.text) == (RUNS, len(differing_runs), differing_runs[0])
     with pytest.warns(UserWarning, match=f"on {len(differing_runs)} hard lines, the first of them '!!!!'"):
         google.save_pretrained(tmp_path / "google")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # whoever wrote the folder was warned
+        AlbertTokenizer.from_pretrained(tmp_path / "google").save_pretrained(tmp_path / "again")
     pieces = [(piece, round_score(score), kind) for piece, score, kind in read_facts(google.model).pieces]
     rounded = SentencePieceTokenizer(rebuild_model(google.model, pieces))
     with warnings.catch_warnings():

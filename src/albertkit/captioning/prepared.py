@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbone import Grid
 from albertkit.captioning.video import FrameSampling
-from albertkit.errors import DataError
+from albertkit.errors import DataError, suggest_path
 from albertkit.files import atomic_file, check_regular_file, read_typed, remove_leftovers, sha256_bytes, write_json
 
 ITEMS = "items"
@@ -223,7 +223,7 @@ class PreparedClips(Preparation):
         if not (path / PREPARED).is_file():
             if (path / "items").is_dir():
                 raise DataError("unfinished", f"`{path}` holds clips that are not all prepared", _PREPARE_HINT)
-            hint = "albertkit caption prepare DATA --out FOLDER"
+            hint = suggest_path(path, "albertkit caption prepare DATA --out FOLDER")
             raise DataError("wrong-kind", f"`{path}` holds no prepared clips", hint)
         facts = read_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:

@@ -13,7 +13,7 @@ import yaml
 
 from albertkit.captioning.clips import Clip, Span, clip_key, find_file_above, parse_captions, parse_span, validate_key
 from albertkit.errors import DataError
-from albertkit.files import check_regular_file
+from albertkit.files import check_regular_file, parse_yaml
 from albertkit.tables.bad_rows import BadRows
 
 _CHUNK = 1 << 24
@@ -147,9 +147,10 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
+    content = check_regular_file(path).read_bytes()
     try:
-        settings = yaml.safe_load(check_regular_file(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        settings = parse_yaml(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
     if not isinstance(settings, dict) or not settings.get("img"):

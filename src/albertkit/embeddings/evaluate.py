@@ -32,7 +32,7 @@ from albertkit.embeddings.metrics import (
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions, EvaluateEmbeddingsOptions, MeasureOptions
 from albertkit.errors import ConfigError, DataError, suggest_name
-from albertkit.files import atomic_file, check_new_folder, write_file, write_json
+from albertkit.files import atomic_file, check_local, check_new_folder, write_file, write_json
 from albertkit.output.render import to_markdown, to_page
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
@@ -227,7 +227,7 @@ def _cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
 
 def check_table_file(file: str | os.PathLike[str]) -> Path:
     """Return the path of a table to write, if it ends as one."""
-    path = Path(file)
+    path = check_local(file)
     if path.suffix not in SUFFIXES:
         raise ConfigError(
             "bad-value", f"`{path}` ends in neither {' nor '.join(SUFFIXES)}", f"--table {path.with_suffix('.md')}"

@@ -34,9 +34,10 @@ from albertkit.model import (
     PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import is_remote, local_folder
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.records import as_files
 from albertkit.tasks.data import file_of, read_split
 from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.options import ComparePrecisionOptions
@@ -189,8 +190,9 @@ def compare_with_fp32(
     if isinstance(model, SentenceEncoder):
         raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
     task, _, tokenizer = load_task_model(folder)
-    file, split = file_of(task, Path(data), split)
-    examples = read_split(task, file, split, BadRows())
+    with as_files(data) as files:
+        file, split = file_of(task, files, split)
+        examples = read_split(task, file, split, BadRows())
     features = task.features(examples, tokenizer, labelled=False)
     scale = 1 if task.kind == "answers" else 100  # to points
     points = []
@@ -208,7 +210,8 @@ def compare_with_fp32(
     parts = np.split(sequences, range(_BATCH_SEQUENCES, len(sequences), _BATCH_SEQUENCES))
     closeness = _compare_outputs([features.batch(part).packed for part in parts], model, form)
     cosines = (closeness.cosine_mean, closeness.cosine_min)
-    return PrecisionComparison(precision, str(file), len(examples), *cosines, top1, task.metric, points[0], points[1])
+    source = str(data if is_remote(data) else file)
+    return PrecisionComparison(precision, source, len(examples), *cosines, top1, task.metric, points[0], points[1])
 
 
 def _compare_outputs(batches: list[PackedBatch], model: Form, form: Form) -> "Closeness":

@@ -190,7 +190,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         self.text_rules = rules.check_rules_name(text_rules)
         self.analyser = analyser
         self._model = model
-        self._processor = load_processor(model, Path(source))
+        self._source = Path(source)
+        self._processor = load_processor(model, self._source)
         self.vocab_size = self._processor.get_piece_size()
         spaces = f"\0{analyser}" if analyser else ""
         self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
@@ -245,8 +246,11 @@ class SentencePieceTokenizer(AlbertTokenizer):
             fact = f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
             warnings.warn(fact, stacklevel=3)
             return {MODEL_NAME: self._model}, settings
-        comparison = self._json_comparison
-        if comparison.first is not None:
+        source_json = self._source.with_name(JSON_NAME)
+        # Whoever wrote the same file was warned: Google's own vocabulary differs in runs such as `!!!!`, in every training.
+        was_reported = source_json.is_file() and source_json.read_bytes() == content.encode()
+        if not was_reported and self._json_comparison.first is not None:
+            comparison = self._json_comparison
             warnings.warn(
                 "transformers reads other ids from tokenizer.json, which cannot express all of this vocabulary, on "
                 f"{comparison.differing:,} hard lines, the first of them {comparison.first.text!r}; see: albertkit "

@@ -27,9 +27,6 @@ def read_lines(path: Path) -> Iterator[str]:
     if str(path) == "-":
         yield from _decode_lines(sys.stdin.buffer, "the standard input")
         return
-    if re.match(r"[a-z][a-z0-9]+:/", str(path)):  # pathlib has made one slash of two
-        fact = f"`{path}` is an address; this file is read from this machine only"
-        raise DataError("bad-value", fact, "copy it here first, or pipe it in with `-`")
     if path.is_dir() or not path.exists():
         problem = "is a folder, not a text file" if path.is_dir() else "does not exist"
         hint = suggest_path(path, "name files; a pattern such as `texts/*.txt` names many")

@@ -12,7 +12,7 @@ import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.files import check_other_files, check_regular_file, parse_json, write_file
+from albertkit.files import check_other_files, check_regular_file, parse_json, parse_yaml, write_file
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
@@ -269,7 +269,7 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
         if suffix == ".json" or (suffix not in _YAML and text.lstrip().startswith("{")):
             values = parse_json(text)
         elif suffix in _YAML:
-            values = yaml.safe_load(text)
+            values = parse_yaml(text)
         else:
             values = tomllib.loads(text)
         if not isinstance(values, dict):

@@ -155,6 +155,7 @@ def test_what_is_wrong_is_named(tmp_path, clips, slug_of):
         return slug_of(read_swinbert, path)
 
     assert slug("train.yaml", "img: [") == "bad-file"
+    assert slug("train.yaml", "img: train.img.tsv\nimg: other.tsv\n") == "bad-file"
     assert slug("train.yaml", "caption: train.caption.tsv") == "missing-file"
     assert slug("train.yaml", "- img") == "missing-file"
     assert slug("train.yaml", "img: none.tsv") == "not-found"

@@ -108,7 +108,6 @@ _MODEL_FILES = (
 )  # fmt: skip
 _DATA_FILES = ("*.tsv", "*.csv", "*.txt", "*.jsonl", "*.parquet", "train*", "dev*")
 _OF_A_RUN = ("run.toml", *(f"{name}/{CONFIG_FILE}" for name in MODELS))
-_MANIFEST_BYTES = 4096  # its first key says that it is of a store
 _ANY_MODEL = (
     "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
     "albert/albert-base-v2"
@@ -173,7 +172,9 @@ def local_folder(
         hint = f"name its folder: {path.parent}" if (path.parent / CONFIG_FILE).exists() else _ANY_MODEL
         raise DataError("wrong-kind", fact, hint)
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
-    if path.exists() or not _HUB_NAME.fullmatch(name) or _begins_here(path):
+    # `run3/fianl` beside a folder `run3` is a misspelt path and no name of the hub.
+    begins_here = len(path.parts) > 1 and Path(path.parts[0]).is_dir()
+    if path.exists() or begins_here or not _HUB_NAME.fullmatch(name):
         raise DataError("not-found", f"no checkpoint folder at `{source}`", _suggest_folder(path))
     if not weights:
         return _download(name, revision, _TOKENIZER_FILES)
@@ -217,9 +218,9 @@ def model_kind(folder: StrPath) -> str:
 def _check_no_data(folder: Path) -> None:
     """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
     names = sorted(file.name for file in folder.iterdir() if file.is_file())
-    if "manifest.json" in names and _is_of_a_store(folder / "manifest.json"):
-        fact, hint = "is a token store, not a model", f"train a model on it: albertkit pretrain {folder} --out RUN"
-        raise DataError("wrong-kind", f"`{folder}` {fact}", hint)
+    if "manifest.json" in names and b'"albertkit_store"' in (folder / "manifest.json").read_bytes():
+        hint = f"train a model on it: albertkit pretrain {folder} --out RUN"
+        raise DataError("wrong-kind", f"`{folder}` is a token store, not a model", hint)
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
         return
     if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
@@ -229,11 +230,6 @@ def _check_no_data(folder: Path) -> None:
 def or_model_of_run(folder: str | Path) -> Path:
     """Return the model of a run, or the folder itself if it is none; nothing is downloaded or logged."""
     return model_of_run(folder) or Path(folder)
-
-
-def _is_of_a_store(manifest: Path) -> bool:
-    with open(manifest, "rb") as stream:
-        return b'"albertkit_store"' in stream.read(_MANIFEST_BYTES)
 
 
 def is_captioner_folder(folder: str | Path) -> bool:
@@ -333,17 +329,10 @@ def _suggest_folder(path: Path) -> str:
         return f"did you mean `{parent / close}`?"
     if names and parent != Path("."):
         folders = f"the folders in `{parent}`: {format_list(names, 12)}"
-        looks_like_hub_name = not path.is_absolute() and len(path.parts) == 2
-        return (
-            folders
-            + f"; names of the hub are not looked up where there is a folder `{path.parts[0]}`" * looks_like_hub_name
-        )
+        if path.is_absolute() or len(path.parts) != 2:
+            return folders
+        return f"{folders}; names of the hub are not looked up where there is a folder `{path.parts[0]}`"
     return _ANY_MODEL
-
-
-def _begins_here(path: Path) -> bool:
-    """Return whether a path begins with a folder that exists: `run3/fianl` is then a misspelt path and no name of the hub."""
-    return len(path.parts) > 1 and Path(path.parts[0]).is_dir()
 
 
 # --- the hub ----------------------------------------------------------------------------------------------------------

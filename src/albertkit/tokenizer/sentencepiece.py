@@ -249,8 +249,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         source_json = self._source.with_name(JSON_NAME)
         # Whoever wrote the same file was warned: Google's own vocabulary differs in runs such as `!!!!`, in every training.
         was_reported = source_json.is_file() and source_json.read_bytes() == content.encode()
-        if not was_reported and self._json_comparison.first is not None:
-            comparison = self._json_comparison
+        comparison = self._json_comparison
+        if comparison.first is not None and not was_reported:
             warnings.warn(
                 "transformers reads other ids from tokenizer.json, which cannot express all of this vocabulary, on "
                 f"{comparison.differing:,} hard lines, the first of them {comparison.first.text!r}; see: albertkit "

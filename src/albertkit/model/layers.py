@@ -293,11 +293,11 @@ class AlbertLayer(nn.Module):
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """Return the block's output, given the output of attention and the block's input, [..., H] each."""
-        update = F.dropout(weights.attention_output(context), self.hidden_dropout, self.training)
-        hidden = weights.attention_norm(hidden + update)
+        # Sums are not named: a name would keep [T, H] numbers in memory until the end.
+        hidden = hidden + F.dropout(weights.attention_output(context), self.hidden_dropout, self.training)
+        hidden = weights.attention_norm(hidden)
         inner = activated(weights.ffn, self.activation, hidden)
-        update = F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training)
-        return weights.ffn_norm(hidden + update)
+        return weights.ffn_norm(hidden + F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training))
 
 
 def _compiled_after_attention(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:

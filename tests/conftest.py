@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+# An example may take as long as a busy machine needs for it.
+hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("default")
 
 # Before torch is imported: one thread a process, because threads of several processes wait for each other, spinning.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -35,7 +35,7 @@ def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
     return [*documents, file.faulty_lines] if span == () else [*documents]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(LINES, max_size=25), st.booleans(), st.sampled_from(["text", "paragraphs", "pairs"]), st.integers(1, 60)
 )
@@ -47,7 +47,7 @@ def test_ranges_of_plain_text(tmp_path_factory, lines, ending, format, width):
     check_ranges(path, format, width)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(["One.", "두 번째", ""]), max_size=3), max_size=8), st.integers(1, 80))
 def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
     folder = tmp_path_factory.mktemp("ranges", numbered=True)

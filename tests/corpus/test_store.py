@@ -32,7 +32,7 @@ def store(tmp_path):
     return make(tmp_path, "\n\n".join(f"Document {i} begins.\nIt ends {i * i}." for i in range(200)), shard_tokens=500)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(DOCUMENTS, st.integers(1, 30), st.sampled_from([100, 70_000]))
 def test_documents_come_back(documents, shard_tokens, vocab_size):
     tokenizer = WordTokenizer(vocab_size)

@@ -13,7 +13,7 @@ sequences = st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_s
 
 
 @given(sequences)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sequences_survive_packing(ids):
     batch = PackedBatch.from_sequences(ids)
     assert [piece.tolist() for piece in batch.input_ids.split(batch.lengths)] == ids

@@ -43,7 +43,7 @@ def nested(inner):
 
 
 values = st.recursive(plain, nested, max_leaves=8)
-ANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+ANY = settings(max_examples=40, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ settings_of = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(corpora, settings_of, st.integers(-5, 5), st.integers(1, 3), st.data())
 def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     store = numbered(lengths, num_shards=num_shards)
@@ -98,7 +98,7 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
         assert origins[first[-1]][1] < origins[second[0]][1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(corpora, settings_of, st.integers(0, 5))
 def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
     def plan(num_shards):
@@ -109,7 +109,7 @@ def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
         assert plan(1) == plan(min(3, len(lengths)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(2, 200), st.integers(0, 1000))
 def test_truncation_ends_where_the_original_loop_ends(a_length, b_length, max_tokens, seed):
     a_front, a_kept, b_front, b_kept = _truncate(a_length, b_length, max_tokens, make_key(seed, 1, 0), 0)
@@ -197,7 +197,7 @@ def test_impossible_settings_are_refused(wrong):
 # --- how much of a text an epoch shows --------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=8), min_size=1, max_size=4),
     st.integers(5, 60),

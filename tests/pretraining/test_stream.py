@@ -249,7 +249,7 @@ def test_evaluation_repeats_itself_and_loses_nothing():
     assert sorted(divided) == sorted(alone)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(5, 80), st.integers(1, 30) | st.none(), st.integers(1, 6), st.booleans(), st.booleans(),
     st.floats(0.01, 0.9), st.integers(0, 1000),

@@ -332,7 +332,7 @@ TABLES = st.dictionaries(KEYS, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_si
 
 
 @pytest.mark.usefixtures("without_pictures")
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     results=TABLES,
     lines=st.lists(TABLES, max_size=4),

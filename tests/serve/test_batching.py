@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from albertkit.batches.features import Features
@@ -40,7 +40,6 @@ def drain(queue):
     st.integers(1, 200),
     st.integers(1, 3),
 )
-@settings(deadline=None)
 def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pipelines):
     queue = Queue(batch_tokens)
     keys = [("model", str(number % pipelines)) for number in range(len(requests))]
@@ -57,7 +56,6 @@ def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pip
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 40), min_size=1)), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_tokens_that_wait_are_known_of_each_client(requests):
     queue = Queue(100)
     jobs = [job(lengths, client=str(client)) for client, lengths in requests]

@@ -21,9 +21,7 @@ PATHS = [
     "/page/%2e%2e/app.py",
 ]  # fmt: skip
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
-SETTINGS = hypothesis.settings(
-    deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
-)
+SETTINGS = hypothesis.settings(derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck))
 NAMES = "texts pairs questions top model text input others question context choices dimensions".split()
 TEXTS = [
     "", " ", "\x00", "[MASK]", "[CLS][SEP]", "the [MASK] fox " * 40, "\u202e", "é\u0301" * 50, "\U0001f600" * 300, "﷽" * 100,

@@ -272,7 +272,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_threshold_is_the_best_there_is(rows):
     """Against every possible threshold, ties included; a score of 1 where there is no answer is an empty best answer."""
     rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]

@@ -213,7 +213,7 @@ def test_windows_leave_nothing_out(pieces, room, stride):
 
 
 @given(st.integers(20, 100), st.integers(1, 200), st.integers(1, 80), st.integers(0, 60), st.integers(0, 300))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
     tokenizer, length, stride, query, num_question_words, words
 ):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from record_files import read_records, write_records
 from scipy.stats import binomtest
@@ -509,7 +509,6 @@ def test_features_without_a_text_to_read(tokenizer):
 # --- the loss ---------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 2**32), ties=st.booleans(),
     unlabelled=st.booleans(),

@@ -67,7 +67,7 @@ def test_undefined_correlations_are_nan():
         ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(2, 6).flatmap(
         lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=30))
@@ -126,7 +126,7 @@ sentence_pairs = st.integers(1, 12).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(sentence_pairs, min_size=1, max_size=4))
 def test_entities_equal_seqeval_on_any_tags(pairs):
     from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support

@@ -58,7 +58,6 @@ WORDS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(words=WORDS, spaces=st.booleans())
 @example(words=["a", "\u200b", "b"], spaces=True)
 @example(words=["\ufffd"], spaces=False)
@@ -108,7 +107,6 @@ def test_words_without_a_piece_of_their_own():
     assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 60))
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
     starts, window_of = sentence_windows(num_pieces, size)
@@ -124,7 +122,7 @@ def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
         assert (np.minimum(num_before, num_after) == contexts.max(0)).all()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     words=st.lists(
         st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]), min_size=1, max_size=80
@@ -247,7 +245,6 @@ def tagged_characters(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
     return text, draw(tags), draw(tags)
 
 
-@settings(deadline=None)
 @given(st.lists(tagged_characters(), min_size=1, max_size=5))
 def test_klue_scores_are_the_benchmarks(sentences):
     examples = [TaggedExample("", tuple(text), tuple(gold), False) for text, gold, _ in sentences]

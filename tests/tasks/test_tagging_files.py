@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
@@ -99,7 +99,6 @@ def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
     return position + draw(st.integers(1, 3)), entities
 
 
-@settings(deadline=None)
 @given(sentences(), st.sampled_from(SCHEMES))
 def test_schemes_are_seqevals(sentence, scheme):
     num_words, entities = sentence
@@ -109,7 +108,6 @@ def test_schemes_are_seqevals(sentence, scheme):
     assert spans(tags) == entities
 
 
-@settings(deadline=None)
 @given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
 def test_every_scheme_is_read_as_iob2(tmp_path_factory, contents, scheme):
     rows = [write_tags(entities, n, "BIOES" if scheme == "BILOU" else scheme) for n, entities in contents]

@@ -41,7 +41,7 @@ def tokenizers(models):
 @given(texts)
 @example("ＡΣ Σ\u0301 ﬁ\u0301")
 @example("\u0301a")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_alignment_names_the_origin(text):
     for name in rules.NAMES:
         aligned = rules.align(name, text)
@@ -56,7 +56,7 @@ def test_alignment_names_the_origin(text):
 
 
 @given(texts)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_spans_stand_for_their_pieces(tokenizers, text):
     for tokenizer in tokenizers:
         ids, spans = tokenizer.encode_with_offsets(text)

@@ -67,7 +67,7 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
     assert example({"input_ids": features["input_ids"]})[3:] not in payload
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.text(max_size=20),
@@ -176,7 +176,7 @@ def test_a_file_that_changes_after_its_scan_is_noticed(tmp_path):
         records[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_any_payload_is_an_example_or_an_error(payload):
     arrays = {}

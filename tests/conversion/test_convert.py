@@ -546,6 +546,14 @@ def test_the_tokenizer_and_the_card_come_along(folder, tmp_path, data):
     assert any("copied as it is" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("file", ["task.json", "modules.json"])
+def test_what_a_finished_model_has_more_is_said(folder, tmp_path, file):
+    (folder / file).write_text("{}")
+    report = convert(folder, tmp_path / "out")
+    assert any(note.startswith(f"left out: `{file}`") for note in report.notes)
+    assert f"left out: `{file}`" in (tmp_path / "out" / "README.md").read_text()
+
+
 def test_what_is_no_checkpoint(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "flax").mkdir()

@@ -234,6 +234,11 @@ def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
 
 
 _HEADING = "## Conversion"
+# Of finished models; a target is weights, configuration and tokenizer alone.
+_LEFT_OUT = {
+    "task.json": "how its task reads texts and names outputs",
+    "modules.json": "how it makes one vector of a text",
+}
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
 # Weights of any format; but a tokenizer may be called model.model.
 _REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "bert_model.ckpt*", "pytorch_model*")
@@ -318,6 +323,9 @@ def convert(options: ConvertOptions) -> ConversionReport:
                 if model is not None:
                     difference, note = compare_outputs(model, folder)
                     source.notes.append(note)
+                for file, meaning in _LEFT_OUT.items():
+                    if (source.folder / file).is_file():
+                        source.notes.append(f"left out: `{file}`, {meaning}; the source itself needs no conversion")
                 report = ConversionReport(
                     source=source_name,
                     target=str(target),

@@ -38,6 +38,7 @@ def run_cli(capsys):
         (["corpus", "build"], "`albertkit corpus build INPUTS`: INPUTS is missing", "`albertkit corpus build --help`"),
         (["pretrain", "store"], "`albertkit pretrain STORE`: --out is missing", "--help"),
         (["pretrain", "store", "--out"], "`albertkit pretrain STORE`: --out needs a value", "--help"),
+        (["predict", "m", "--text", "-5 degrees"], "--text needs a value", "begins with a dash: --text='-5 degrees'"),
         (
             ["tokenizer", "train", "text", "--out", "o", "--special-pieces", "[PAD],[UNK]"],
             "--special-pieces takes 5 words, separated by spaces",

@@ -4,6 +4,7 @@ import ctypes
 import inspect
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -89,11 +90,14 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         displayed_name = name.upper() if name in required else flag
         number, _ = error.argument.token_count()
         needed = "needs a value" if number == 1 else f"takes {number} words, separated by spaces"
-        wrong = needed if flag in (error.root_input_tokens or ()) else "is missing"
+        words = list(error.root_input_tokens or ())
+        wrong = needed if flag in words else "is missing"
         usage = " ".join([command, *map(str.upper, required)])
-        return ConfigError(
-            "bad-command-line", f"`{usage}`: {displayed_name} {wrong}", f"`{command} --help` lists the options"
-        )
+        hint = f"`{command} --help` lists the options"
+        after = words[words.index(flag) + 1 :][:1] if flag in words else []
+        if after and after[0].startswith("-") and number == 1:
+            hint = f"a value that begins with a dash: {flag}={shlex.quote(after[0])}"
+        return ConfigError("bad-command-line", f"`{usage}`: {displayed_name} {wrong}", hint)
     fact, has_suggestion, close = " ".join(str(error).split()).partition("Did you mean ")
     fact = fact.strip().rstrip(".").removeprefix(f'Command "{" ".join(chain)}" ')
     close = close.rstrip("?.").strip("\"'")

@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import subprocess
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -914,3 +915,22 @@ def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path)
         list(table.rows(list(table.columns)))
     assert (error.value.slug, bool(error.value.hint)) == (slug, True)
     assert name in error.value.message
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending):
+    rows = pd.DataFrame({"tokens": [["Anna", "came"], ["He", "left"]], "ner_tags": [["B-PER", "O"], ["O", "O"]]})
+    for number in range(2):
+        name = tmp_path / f"train-0000{number}-of-00002.{ending}"
+        part = rows[number : number + 1]
+        part.to_parquet(name) if ending == "parquet" else part.to_json(name, orient="records", lines=True)
+    pattern = tmp_path / f"train-*-of-00002.{ending}"
+    with pytest.raises(DataError, match="names 2 files, one was expected") as error:
+        find_input_file(pattern)
+    command = error.value.hint.removeprefix("join them in one file: ").replace("python -c", f"{sys.executable} -c")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    task, joined = find_task("ner"), tmp_path / f"joined.{ending}"
+    assert [example.words for example in task.read(joined, labelled=True, bad_rows=BadRows())] == [
+        ("Anna", "came"),
+        ("He", "left"),
+    ]

@@ -11,7 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 import fsspec
@@ -94,7 +94,13 @@ def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
     """Return the one file that a path, glob or URL names, or rows in memory; a folder is refused."""
     files = find_inputs([check_is_file(item)])
     if len(files) > 1:
-        raise DataError("ambiguous", f"`{item}` names {len(files)} files", "give them one by one")
+        ending = "".join(PurePosixPath(files[0].name).suffixes)
+        joined = f"joined{ending}"
+        hint = f"join them in one file: cat {item} > {joined}"
+        if ending == ".parquet":
+            code = f"p.concat(map(p.read_parquet, sorted(glob.glob('{item}')))).to_parquet('{joined}')"
+            hint = f'join them in one file: python -c "import glob, pandas as p; {code}"'
+        raise DataError("ambiguous", f"`{item}` names {len(files)} files, one was expected", hint)
     return files[0]
 
 

@@ -220,6 +220,11 @@ def test_labels_that_are_several_names_are_found(kind, separator):
     assert not list(label_findings(kind, {"train": no_name_twice}))
 
 
+def test_several_tags_of_one_word_are_found():
+    [finding] = label_findings("tagging", {"train": {"PER|B-ORG": 10, "PER": 10}})
+    assert finding.startswith("labels `PER|B-ORG` seem to be several tags of one word")
+
+
 def test_labels_that_share_a_name_are_found_though_there_are_as_many_names():
     [finding] = label_findings("multilabel", {"train": dict.fromkeys(["a|b", "b|c", "a"], 10)})
     assert finding.startswith("labels `a|b`, `b|c` seem to be several labels with `|`")

@@ -90,6 +90,7 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
     [
         (["good", "bad", "NaN"] * 6, "labels `NaN`: the label of 6 training examples; or is it missing there?"),
         (["good", "bad", "-"] * 6, "labels `-`: the label of 6 training examples; or is it missing there?"),
+        (["0", "1", "-1"] * 6, "labels `-1`: the label of 6 training examples; or is it missing there?"),
         (["+", "-"] * 6, None),
         (["good", "bad"] * 6, None),
     ],

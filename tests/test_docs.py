@@ -139,7 +139,10 @@ def captioning(folder: Path, start: Path) -> None:
 # Names that a block uses and the page explains in words.
 GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "docs/architecture.md": lambda: dict(vars(successors)),
-    "docs/inference.md": lambda: {"tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX")},
+    "docs/inference.md": lambda: {
+        "tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX"),
+        "rows": [{"input_ids": [2, 11, 12, 3], "labels": 0}, {"input_ids": [2, 12, 11, 3], "labels": 1}],
+    },
 }
 FIXTURES = {
     "README.md": "readme",

@@ -85,7 +85,7 @@ _PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "#n/a", "-", "--", 
 
 def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
     """Yield a line on labels that people and programs write where there is none, such as SNLI's `-`; beside `+` it is one."""
-    placeholders = () if "+" in counts else _PLACEHOLDERS
+    placeholders: tuple[str, ...] = () if "+" in counts else _PLACEHOLDERS
     if "0" in counts:  # the hub's test sets have -1; beside 1 alone it is one
         placeholders += ("-1",)
     missing = {name: count for name, count in counts.items() if name.lower() in placeholders}

@@ -70,6 +70,41 @@ def test_losses_and_gradients_of_every_class(name):
     assert_same_gradients(model.eval(), twin.eval(), batch_of(name))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_hidden_groups": 3, "inner_group_num": 2}, {"hidden_act": "gelu"}, {"attn_implementation": "eager"}],
+)
+def test_other_configurations(changes):
+    model, twin = (make_model("ForMaskedLM", **changes).train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
+
+
+def test_a_sentence_transformer_trains(tiny_model_folder, tiny_texts):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer import losses as losses_of_library
+
+    folder = str(tiny_model_folder(AlbertModel))
+    settings = dict(
+        device="cpu", config_kwargs=dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
+    )
+    model, twin = (sentence_transformers.SentenceTransformer(folder, **settings).train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    rows = [
+        model.preprocess([text[: 9 * n + 20] for n, text in enumerate(tiny_texts[start : start + 4])])
+        for start in (0, 4)
+    ]
+    losses = []
+    for part in (model, twin):
+        loss = losses_of_library.MultipleNegativesRankingLoss(part)([dict(row) for row in rows], None)
+        loss.backward()
+        losses.append(float(loss))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    for (name, parameter), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if expected.grad is not None:
+            assert torch.allclose(parameter.grad, expected.grad, atol=1e-4), name
+
+
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
 def test_logits_of_all_places_and_odd_calls_of_masked_words(name):
     model, twin = make_model(name).train(), make_model(name).train()

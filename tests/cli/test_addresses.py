@@ -21,7 +21,8 @@ def bucket(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     Path("d.csv").write_text("text,label\n" + "a,x\nb,y\n" * 4)
-    memory = fsspec.filesystem("memory")
+    memory = fsspec.filesystem("memory")  # one of the process: other tests leave files there
+    memory.store.clear()
     memory.pipe("/bucket/texts.txt", b"the quick brown fox\nseven old wizards\n")
     yield memory
     assert list(Path.cwd().iterdir()) == [Path("d.csv").resolve()]  # no folder `memory:`

@@ -13,7 +13,7 @@ import albertkit
 from albertkit.cli import COMING_FROM, app, main
 from albertkit.cli.commands import COMMANDS
 from albertkit.errors import ConfigError, DataError
-from albertkit.files import check_folder_name
+from albertkit.files import check_folder_name, parse_yaml
 from albertkit.pretraining import PretrainSettings
 from albertkit.tasks.settings import FinetuneSettings
 
@@ -232,3 +232,8 @@ def test_a_closed_stream_is_read_and_written_as_nothing(stream, monkeypatch):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == status
+
+
+def test_a_key_of_yaml_that_overrides_a_merged_one_is_none_given_twice():
+    text = "base: &base {lr: 0.1, steps: 3}\nrun: {<<: *base, lr: 0.2}\n"
+    assert parse_yaml(text)["run"] == {"lr": 0.2, "steps": 3}

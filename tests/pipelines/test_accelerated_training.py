@@ -1,7 +1,9 @@
 """`accelerate(model, training=True)`: losses and gradients of transformers' own classes, from our packed layers."""
 
 import copy
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -298,3 +300,45 @@ def test_our_own_classes_train_as_before(tiny_model_folder):
     loss, ours = gradients(albertkit.accelerate(model, "fp32", training=True), batch)
     assert loss == expected
     assert all(torch.equal(ours[name], gradient) for name, gradient in theirs.items())
+
+
+def test_what_changes_afterwards_is_said():
+    peft = pytest.importorskip("peft")
+    model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32", training=True)
+    attention = model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
+    attention.num_attention_heads -= 1  # as transformers 4 does when it prunes one
+    with pytest.warns(UserWarning, match="its layers were replaced since"):
+        model(**BATCH)
+    model = albertkit.accelerate(make_model("ForSequenceClassification"), "int8")
+    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    with torch.no_grad(), pytest.warns(UserWarning, match="accelerate") as fallbacks:
+        model(**BATCH)
+    assert any("not int8: `encoder" in str(fallback.message) for fallback in fallbacks)
+
+
+def test_checkpointing_stays_on_and_labels_of_other_heads_are_theirs():
+    model = albertkit.accelerate(make_model("ForMaskedLM").train(), "fp32", training=True)
+    model.activation_checkpointing_enable()
+    assert albertkit.accelerate(model, "fp32", training=True).is_activation_checkpointing
+    with pytest.warns(UserWarning, match="asked for sentence_order_label"):
+        loss = model(**batch_of("ForMaskedLM"), sentence_order_label=ROWS).loss
+    expected = make_model("ForMaskedLM").train()(**batch_of("ForMaskedLM"), sentence_order_label=ROWS).loss
+    assert torch.allclose(loss, expected, atol=1e-5)
+
+
+def test_two_threads_have_their_own_losses():
+    model = albertkit.accelerate(make_model("ForMaskedLM").train(), "fp32", training=True)
+    batches = [{**BATCH, "labels": BATCH["input_ids"].masked_fill(value != TOKENS, -100)} for value in (0, 1)]
+    expected = [float(model(**batch).loss) for batch in batches]
+    meeting = threading.Barrier(2)
+    original = model.albert.forward  # both are inside at once: each waits for the other before its head is called
+
+    def wait_and_run(*args, **kwargs):
+        output = original(*args, **kwargs)
+        meeting.wait(30)
+        return output
+
+    model.albert.forward = wait_and_run
+    with ThreadPoolExecutor(2) as pool:
+        losses = list(pool.map(lambda batch: float(model(**batch).loss), batches))
+    assert losses == pytest.approx(expected, abs=1e-5)

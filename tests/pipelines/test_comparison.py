@@ -1,9 +1,11 @@
 """Comparison of an engine with fp32: what it counts, against numpy, and that a damaged engine is refused."""
 
 import copy
+import dataclasses
 from itertools import chain, islice
 
 import numpy as np
+import fsspec
 import pytest
 import torch
 
@@ -105,6 +107,17 @@ def test_labels_decide(classifier, monkeypatch):
     assert broken.reference == 100
     assert broken.loss > 0.5
     assert "points" in broken.problems[0]
+
+
+def test_labels_at_an_address_decide_as_here(classifier):
+    model, file = classifier
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/dev.tsv", file.read_bytes())
+    try:
+        remote = compare_precision(model, "memory://bucket/dev.tsv")
+    finally:
+        memory.rm("/bucket", recursive=True)
+    assert remote == dataclasses.replace(compare_precision(model, file), source="memory://bucket/dev.tsv")
 
 
 @pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])

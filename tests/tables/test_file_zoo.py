@@ -917,18 +917,28 @@ def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path)
     assert name in error.value.message
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending):
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("place", ["data", "it's my data"])
+def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending, place):
+    folder = tmp_path / place
+    folder.mkdir()
     rows = pd.DataFrame({"tokens": [["Anna", "came"], ["He", "left"]], "ner_tags": [["B-PER", "O"], ["O", "O"]]})
     for number in range(2):
-        name = tmp_path / f"train-0000{number}-of-00002.{ending}"
+        name = folder / f"train-0000{number}-of-00002.{ending}"
         part = rows[number : number + 1]
         part.to_parquet(name) if ending == "parquet" else part.to_json(name, orient="records", lines=True)
-    pattern = tmp_path / f"train-*-of-00002.{ending}"
     with pytest.raises(DataError, match="names 2 files, one was expected") as error:
-        find_input_file(pattern)
+        find_input_file(folder / f"train-*-of-00002.{ending}")
     command = error.value.hint.removeprefix("join them in one file: ").replace("python -c", f"{sys.executable} -c")
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     joined = tmp_path / f"joined.{ending}"
     examples = find_task("ner").examples(joined, split="train", labelled=True, bad_rows=BadRows())
     assert [example.words for example in examples] == [("Anna", "came"), ("He", "left")]
+
+
+def test_shards_that_no_command_joins_are_named_without_one(tmp_path):
+    for number in range(2):  # one after the other, two documents are no JSON
+        (tmp_path / f"train-0000{number}-of-00002.json").write_text('{"data": []}')
+    with pytest.raises(DataError) as error:
+        find_input_file(tmp_path / "train-*.json")
+    assert error.value.hint == "name one of them, or join them in one file"

@@ -4,6 +4,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator
+from threading import get_ident
 from typing import Any, TypeVar
 
 import torch
@@ -63,6 +64,7 @@ def accelerate(model: AnyModel, precision: Precision = "auto", *, training: bool
         kind = type(model).__name__
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
         raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
+    checkpointed = [module for module in _modules(model) if vars(module).get("gradient_checkpointing")]
     restore(model)
     for encoder in encoders:
         if isinstance(encoder, AlbertModel):
@@ -73,12 +75,11 @@ def accelerate(model: AnyModel, precision: Precision = "auto", *, training: bool
             # Their loss of a span is a softmax over all places of a row, padding too.
             keeps_padding = any(type(module).__name__ == "AlbertForQuestionAnswering" for module in _modules(model))
             encoder.forward = _TransformersForward(encoder, fast, keeps_padding)
-        for note in fast.engine().notes:
-            warnings.warn(f"accelerate: {note}", stacklevel=2)
+        fast.engine()  # what it falls back from is said now
     for module in _modules(model) if training else ():
         # Their methods and Trainer ask the outer model whether it can, and set the flag of whatever has it.
         if _is_theirs(module):
-            vars(module).update(supports_gradient_checkpointing=True, gradient_checkpointing=False)
+            vars(module).update(supports_gradient_checkpointing=True, gradient_checkpointing=module in checkpointed)
             if type(module).__name__ in ("AlbertForMaskedLM", "AlbertForPreTraining"):
                 module.forward = _MaskedLMForward(module)
     return model
@@ -151,6 +152,8 @@ class _LiveEngine:
         if self._engine is None or reason != self._unpackable:
             self._unpackable = reason
             self._engine = load_engine(self.ours, self.precision)
+            for note in self._engine.notes:
+                self.warn(note)
         return self._engine
 
     def packed_layers(self, device: str) -> AlbertModel:
@@ -185,11 +188,11 @@ class _LiveEngine:
                     return f"`{name}` has a hook"
         return ""
 
-    def warn(self, reason: str) -> None:
-        """Say once why the model computes by itself."""
-        if reason not in self._warned:
-            self._warned.add(reason)
-            warnings.warn(f"accelerate: computed by the model itself, {reason}", stacklevel=5)
+    def warn(self, fallback: str) -> None:
+        """Say once what computes in another way than was asked for."""
+        if fallback not in self._warned:
+            self._warned.add(fallback)
+            warnings.warn(f"accelerate: {fallback}", stacklevel=5)
 
 
 def _parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -227,7 +230,7 @@ class _TransformersForward:
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
         if reason := self._unsupported(arguments) or self.fast.obstacle():
-            self.fast.warn(reason)
+            self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
         inputs = self._with_buffers(arguments.get("token_type_ids"), arguments.get("position_ids"), ids)
@@ -308,11 +311,19 @@ class _MaskedLMForward:
             return type(model).forward(model, *args, **kwargs)
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
-        labels, order = arguments.pop("labels", None), arguments.pop("sentence_order_label", None)
-        if labels is None or (order is None and hasattr(model, "sop_classifier")):
+        has_order = hasattr(model, "sop_classifier")
+        labels = arguments.pop("labels", None)
+        order = arguments.pop("sentence_order_label", None) if has_order else None
+        if labels is None or (has_order and order is None):
             return type(model).forward(model, *args, **kwargs)
         states: list[Tensor] = []
-        hook = head.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0]))
+        thread = get_ident()  # a hook is called by all threads that compute this model
+
+        def collect(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            if get_ident() == thread:
+                states.append(inputs[0])
+
+        hook = head.register_forward_pre_hook(collect)
         try:
             output = type(model).forward(model, **{**arguments, "return_dict": True})
         finally:
@@ -354,7 +365,7 @@ class _OwnEncode:
         if is_watched or states_wanted or words is not None or not isinstance(batch, PackedBatch):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         if reason := self.fast.obstacle():
-            self.fast.warn(reason)
+            self.fast.warn(f"computed by the model itself, {reason}")
         if reason or self.fast.computes_gradients():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()

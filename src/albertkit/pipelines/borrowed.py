@@ -67,7 +67,8 @@ class BorrowedModel(AlbertModel):
                     is_borrowed = prefix + child in self._leaves
                     kind = None if is_borrowed else type(module)
                     structure.append((prefix + child, kind, not is_borrowed and "forward" in vars(module)))
-        return structure
+        heads = [theirs.get_submodule(f"{name}.attention").num_attention_heads for name in self._blocks]
+        return [*structure, ("heads", tuple(heads), False)]  # transformers 4 prunes them
 
     def follow(self, theirs: nn.Module) -> None:
         """Take the modules, and the rates of dropout, that their model has now."""

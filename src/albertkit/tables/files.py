@@ -6,6 +6,7 @@ import io
 import lzma
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import zlib
@@ -95,11 +96,16 @@ def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
     files = find_inputs([check_is_file(item)])
     if len(files) > 1:
         ending = "".join(PurePosixPath(files[0].name).suffixes)
-        joined = f"joined{ending}"
-        hint = f"join them in one file: cat {item} > {joined}"
-        if ending == ".parquet":
-            code = f"p.concat(map(p.read_parquet, sorted(glob.glob('{item}')))).to_parquet('{joined}')"
-            hint = f'join them in one file: python -c "import glob, pandas as p; {code}"'
+        hint = "name one of them, or join them in one file"
+        if not is_remote(str(item)) and ending.startswith((".jsonl", ".txt", ".conll", ".parquet")):
+            pattern = re.sub(
+                r"([^\w*?\[\]./@%+=:-])", r"\\\1", str(item)
+            )  # blanks and quotes, but not what the shell fills in
+            command = f"cat {pattern} > joined{ending}"
+            if ending == ".parquet":
+                code = f"p.concat(map(p.read_parquet, sorted(glob.glob({str(item)!r})))).to_parquet('joined.parquet')"
+                command = f"python -c {shlex.quote(f'import glob, pandas as p; {code}')}"
+            hint = f"join them in one file: {command}"
         raise DataError("ambiguous", f"`{item}` names {len(files)} files, one was expected", hint)
     return files[0]
 

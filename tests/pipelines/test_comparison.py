@@ -4,8 +4,8 @@ import copy
 import dataclasses
 from itertools import chain, islice
 
-import numpy as np
 import fsspec
+import numpy as np
 import pytest
 import torch
 

@@ -918,9 +918,9 @@ def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet"])
-@pytest.mark.parametrize("place", ["data", "it's my data"])
-def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending, place):
-    folder = tmp_path / place
+@pytest.mark.parametrize("folder_name", ["data", "it's my data"])
+def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending, folder_name):
+    folder = tmp_path / folder_name
     folder.mkdir()
     rows = pd.DataFrame({"tokens": [["Anna", "came"], ["He", "left"]], "ner_tags": [["B-PER", "O"], ["O", "O"]]})
     for number in range(2):

@@ -219,8 +219,11 @@ def check_values(options: Any) -> None:
             )
         kinds = (kind, *get_args(kind))
         if Path in kinds and str not in kinds and value is not None and (address := find_address(value)):
-            hint = "name a path here, and copy the files from or to the address"
-            raise ConfigError("bad-value", f"`{address}` is an address: {name} must be a path of this machine", hint)
+            raise ConfigError(
+                "bad-value",
+                f"`{address}` is an address: {name} must be a path of this machine",
+                "name a path here, and copy the files from or to the address",
+            )
         if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
             problems += [f"{name}: {problem}" for problem in list_wrong_fields(value)]
     if problems:

@@ -170,8 +170,11 @@ class AlbertConfig:
             ConfigError: bad-value.
         """
         if length > (max_length := self.max_position_embeddings):
-            fact = f"length {length} exceeds the {max_length} positions of {source}"
-            raise ConfigError("bad-value", fact, f"use --length {max_length}")
+            raise ConfigError(
+                "bad-value",
+                f"length {length} exceeds the {max_length} positions of {source}",
+                f"use --length {max_length}",
+            )
 
     @property
     def head_size(self) -> int:
@@ -229,7 +232,8 @@ class AlbertConfig:
             problems.append(
                 f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}"
             )
-        labels, num_labels = self.foreign.get("id2label"), self.foreign.get("num_labels")
+        labels = self.foreign.get("id2label")
+        num_labels = self.foreign.get("num_labels")
         if labels and not _are_numbered(labels):
             keys = ", ".join(sorted(map(str, labels))[:5])
             problems.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}")
@@ -369,7 +373,10 @@ class AlbertConfig:
         Returns:
             For base with 30,000 tokens: 11,683,584, or 11,813,810 with heads.
         """
-        e, h, i, v = self.embedding_size, self.hidden_size, self.intermediate_size, self.vocab_size
+        e = self.embedding_size
+        h = self.hidden_size
+        i = self.intermediate_size
+        v = self.vocab_size
         attention = 4 * (h * h + h) + 2 * h
         ffn = h * i + i + i * h + h + 2 * h
         attention_sets = 1 if self.parameter_sharing == "attention" else self.num_hidden_groups
@@ -392,7 +399,8 @@ class AlbertConfig:
             predicted_share: Share of tokens the masked-LM head is computed for; 0.15 when gathered, 1 when dense.
             num_layers: Layers that are computed. Default: all.
         """
-        h, e = self.hidden_size, self.embedding_size
+        h = self.hidden_size
+        e = self.embedding_size
         blocks = (num_layers or self.num_hidden_layers) * self.inner_group_num
         linear = blocks * 2 * (4 * h * h + 2 * h * self.intermediate_size)
         attention = blocks * 4 * mean_length * h
@@ -411,8 +419,11 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
             a key that changes what is computed; bad-value.
     """
     if values.get("model_type") not in (None, "", "albert"):
-        fact = f"`{file}` describes a {values['model_type']} model, not an albert"
-        raise ConfigError("wrong-model", fact, "name the folder of an ALBERT; `albertkit convert` makes one of a BERT")
+        raise ConfigError(
+            "wrong-model",
+            f"`{file}` describes a {values['model_type']} model, not an albert",
+            "name the folder of an ALBERT; `albertkit convert` makes one of a BERT",
+        )
     fields = {f.name for f in dataclasses.fields(AlbertConfig)} - {"foreign"}
     unknown = [key for key in values if key not in fields | FOREIGN_KEYS]
     shaping = {name for name in fields - values.keys() if not name.endswith(("_prob", "_token_id", "_range"))}

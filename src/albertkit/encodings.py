@@ -45,7 +45,8 @@ def _kana(character: str) -> bool:
 
 
 def _korean(text: str) -> float:
-    syllables, single_letters = _in_rows("euc_kr", 0xB0, 0xC8), _in_rows("euc_kr", 0xA4, 0xA4)
+    syllables = _in_rows("euc_kr", 0xB0, 0xC8)
+    single_letters = _in_rows("euc_kr", 0xA4, 0xA4)
     return _share(_foreign_letters(text), syllables, single_letters)
 
 
@@ -225,8 +226,11 @@ def check_utf8_name(name: str) -> None:
     """Refuse a file name, or a word of the command line, that is not UTF-8: no JSON and no page could hold it."""
     readable = name.encode("utf-8", "backslashreplace").decode()
     if readable != name:
-        hint = "rename the file to a name in UTF-8; a text on the command line must be UTF-8, too"
-        raise DataError("bad-encoding", f"the name `{readable}` is not UTF-8", hint)
+        raise DataError(
+            "bad-encoding",
+            f"the name `{readable}` is not UTF-8",
+            "rename the file to a name in UTF-8; a text on the command line must be UTF-8, too",
+        )
 
 
 def check_not_utf16(head: bytes, path: str) -> None:

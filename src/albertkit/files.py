@@ -67,9 +67,11 @@ def sync_folder(folder: StrPath) -> None:
 def check_local(path: StrPath) -> Path:
     """Return a path to write to; `Path("gs://bucket/run")` would be the folder `gs:` here, and the bucket stay empty."""
     if address := find_address(path):
-        fact = f"`{address}` is an address: this is written to folders of this machine"
-        hint = "name a folder, and copy it there when it is finished; a token store may have an address as --out"
-        raise ConfigError("bad-value", fact, hint)
+        raise ConfigError(
+            "bad-value",
+            f"`{address}` is an address: this is written to folders of this machine",
+            "name a folder, and copy it there when it is finished; a token store may have an address as --out",
+        )
     return Path(path)
 
 
@@ -232,8 +234,11 @@ def lock_folder(folder: StrPath, enabled: bool = True, displayed_path: StrPath |
         os.close(descriptor)  # another process has just removed what it had made
     try:
         if not locked:
-            fact = f"another process is writing to `{displayed_path or folder}`"
-            raise MachineError("in-use", fact, "wait until it has ended, or choose another --out")
+            raise MachineError(
+                "in-use",
+                f"another process is writing to `{displayed_path or folder}`",
+                "wait until it has ended, or choose another --out",
+            )
         yield
     finally:
         if locked and (not path.exists() or _is_open(path, descriptor)):
@@ -290,8 +295,11 @@ def check_regular_file(path: StrPath, kind: str = "file") -> Path:
         raise DataError("wrong-kind", f"a file was expected, this is {actual_kind}: `{path}`", "name the file")
     with open(path, "rb") as stream:
         if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            fact = f"`{path}` is a pointer of Git LFS, not the file itself"
-            raise DataError("bad-file", fact, f"fetch the file: git -C {shlex.quote(str(Path(path).parent))} lfs pull")
+            raise DataError(
+                "bad-file",
+                f"`{path}` is a pointer of Git LFS, not the file itself",
+                f"fetch the file: git -C {shlex.quote(str(Path(path).parent))} lfs pull",
+            )
     return Path(path)
 
 
@@ -305,9 +313,11 @@ def check_new_file(path: StrPath) -> Path:
     """Refuse an output file that is there already: nothing of a user's is overwritten."""
     check_local(path)
     if os.path.lexists(path):
-        fact = f"`{path}` exists already, and is not overwritten"
-        hint = f"choose another --out, or keep it under another name: mv -n {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
-        raise CheckpointError("exists", fact, hint)
+        raise CheckpointError(
+            "exists",
+            f"`{path}` exists already, and is not overwritten",
+            f"choose another --out, or keep it under another name: mv -n {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}",
+        )
     return Path(path)
 
 
@@ -330,8 +340,9 @@ def check_folder_name(path: StrPath, hint: str = "") -> Path:
         name = stem
         stem, suffix = os.path.splitext(name)
     if name != os.fspath(path) and not os.path.exists(path):
-        fact = f"`{path}` is called a file, and a folder is written"
-        raise ConfigError("bad-value", fact, hint or f"name a folder, such as {name}")
+        raise ConfigError(
+            "bad-value", f"`{path}` is called a file, and a folder is written", hint or f"name a folder, such as {name}"
+        )
     return Path(path)
 
 
@@ -363,15 +374,21 @@ def check_other_files(folder: StrPath, ours: Sequence[str], owner: str) -> None:
     """
     other_files = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
     if other_files:
-        fact = f"`{folder}` holds files that are not part of {owner}: {format_list(other_files, 5)}"
-        raise CheckpointError("exists", fact, "choose an empty folder, or one that does not exist")
+        raise CheckpointError(
+            "exists",
+            f"`{folder}` holds files that are not part of {owner}: {format_list(other_files, 5)}",
+            "choose an empty folder, or one that does not exist",
+        )
 
 
 def check_page_file(path: StrPath) -> Path:
     """Refuse an output page that would overwrite something other than a page; a page is replaced by a new one."""
     if Path(path).suffix.lower() not in (".html", ".htm"):
-        fact = f"`{path}` does not end in .html, and one HTML page is written"
-        raise ConfigError("bad-value", fact, f"name it {Path(path).with_suffix('.html')}")
+        raise ConfigError(
+            "bad-value",
+            f"`{path}` does not end in .html, and one HTML page is written",
+            f"name it {Path(path).with_suffix('.html')}",
+        )
     check_not_folder(path)
     if os.path.isfile(path):
         with open(path, "rb") as stream:
@@ -385,8 +402,11 @@ def read_text(path: StrPath, kind: str = "file") -> str:
     try:
         return check_regular_file(path, kind).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        fact = f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}"
-        raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(error.object), str(path))) from None
+        raise DataError(
+            "bad-encoding",
+            f"`{path}` is not UTF-8: byte {error.start:,} is 0x{error.object[error.start]:02x}",
+            file_encoding_advice(io.BytesIO(error.object), str(path)),
+        ) from None
 
 
 def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

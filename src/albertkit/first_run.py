@@ -116,7 +116,8 @@ class QuickstartResult(Result):
 
     def sections(self) -> list[Section]:
         """Return what was learned compared with guessing, the filled masks, and what to try next."""
-        measured, pretraining = self.numbers, self.pretraining
+        measured = self.numbers
+        pretraining = self.pretraining
         min_updates, max_updates = pretraining["planned"]
         duration = (
             f"{self.seconds:.0f} seconds, {60 * pretraining['minutes_used']:.0f} of them for {pretraining['steps']:,} updates "
@@ -179,7 +180,9 @@ def _text(out: Path, options: QuickstartOptions) -> list[str]:
 
 def _tokenizer(out: Path, inputs: list[str], options: QuickstartOptions) -> None:
     _say("[bold]2 of 5[/] tokenizer")
-    folder, size, rules = out / "tokenizer", options.vocab_size, options.text_rules
+    folder = out / "tokenizer"
+    size = options.vocab_size
+    rules = options.text_rules
     if not (folder / "tokenizer_config.json").exists():
         train_tokenizer(_sample(inputs), folder, vocab_size=size, text_rules=rules, seed=options.seed, overwrite=True)
     _say(f"  {size:,} tokens")
@@ -200,7 +203,9 @@ def _store(out: Path, inputs: list[str]) -> TokenStore:
 
 def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
     """Return commands to try next, and what each does."""
-    model, store, run = out / "run" / "final", out / "store", out / "run"
+    model = out / "run" / "final"
+    store = out / "store"
+    run = out / "run"
     longer = f"albertkit pretrain {store} --out {out / 'longer'} --config-file {run / 'run.toml'} --minutes 30"
     masking = f"--length {SETTINGS.length} --masked-lm-prob {SETTINGS.masked_lm_prob}"
     return [
@@ -221,8 +226,9 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
     # Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in the same folder.
     if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != chosen:
-            hint = "choose another --out, or remove the folder"
-            raise CheckpointError("changed", f"`{out}` was made with other arguments", hint)
+            raise CheckpointError(
+                "changed", f"`{out}` was made with other arguments", "choose another --out, or remove the folder"
+            )
     else:
         if not recorded.exists():
             check_other_files(out, [], "a quickstart")
@@ -311,7 +317,8 @@ def masked_sentences(
             continue
         masked_position = words[rng.integers(len(words))]
         ids = sentence.tolist()
-        before, after = tokenizer.decode(ids[:masked_position]), tokenizer.decode(ids[masked_position + 1 :])
+        before = tokenizer.decode(ids[:masked_position])
+        after = tokenizer.decode(ids[masked_position + 1 :])
         pairs.append((f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[masked_position]]).strip()))
         if len(pairs) == count:
             break

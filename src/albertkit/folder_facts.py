@@ -108,8 +108,11 @@ class FolderFacts:
         }
         for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "keep_accents"):
             if (flag := self.tokenizer.get(key)) not in (True, False, None):
-                fact = f"`{key}` in `{self.folder / TOKENIZER_CONFIG}` is {flag!r}"
-                raise CheckpointError("bad-file", fact, "write true or false, without quotes")
+                raise CheckpointError(
+                    "bad-file",
+                    f"`{key}` in `{self.folder / TOKENIZER_CONFIG}` is {flag!r}",
+                    "write true or false, without quotes",
+                )
         for key, usual in splits.items():
             if (value := self.tokenizer.get(key)) not in usual:
                 raise self._unread_tokenizer(f"with `{key}` {value!r}")
@@ -117,8 +120,9 @@ class FolderFacts:
     def _unread_tokenizer(self, kind: str) -> CheckpointError:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
         classes = ", ".join((*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
-        hint = f"encode with that class and give its ids to the model; known here: {classes}"
-        return CheckpointError("unsupported", fact, hint)
+        return CheckpointError(
+            "unsupported", fact, f"encode with that class and give its ids to the model; known here: {classes}"
+        )
 
     @property
     def reads_json_first(self) -> bool:
@@ -143,9 +147,11 @@ class FolderFacts:
         try:
             return {token.content: token for token in self._listed_tokens() if token.content}
         except (TypeError, ValueError, KeyError, AttributeError):
-            fact = f"the lists of added tokens in `{self.folder}` are not names with numbers"
-            hint = f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again"
-            raise CheckpointError("bad-file", fact, hint) from None
+            raise CheckpointError(
+                "bad-file",
+                f"the lists of added tokens in `{self.folder}` are not names with numbers",
+                f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again",
+            ) from None
 
     def _listed_tokens(self) -> list[AddedToken]:
         names = self._special_names()
@@ -199,8 +205,11 @@ class FolderFacts:
             raise CheckpointError("unsupported", f"`{self.folder}` is a model of FARM", hint.format(self.folder))
         if quantization := self.model.get("quantization_config"):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-            fact = f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})"
-            raise CheckpointError("unsupported", fact, "save them unquantized: model.dequantize() of transformers")
+            raise CheckpointError(
+                "unsupported",
+                f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})",
+                "save them unquantized: model.dequantize() of transformers",
+            )
 
     # --- sentence-transformers ----------------------------------------------------------------------------------------
 
@@ -257,9 +266,10 @@ class FolderFacts:
         """
         modules = self.module_types()
         if self.is_cross_encoder and modules not in ([], ["Transformer"]):
-            fact = f"`{self.folder}` is a CrossEncoder of the modules {', '.join(modules)}"
             raise CheckpointError(
-                "unsupported", fact, "only one Transformer is computed here; use sentence-transformers"
+                "unsupported",
+                f"`{self.folder}` is a CrossEncoder of the modules {', '.join(modules)}",
+                "only one Transformer is computed here; use sentence-transformers",
             )
 
     @property
@@ -279,16 +289,20 @@ class FolderFacts:
             CheckpointError: unsupported for any other function.
         """
         if self.sentences.get("default_prompt_name") is not None:
-            fact = f"the CrossEncoder in `{self.folder}` puts a prompt before every text"
             raise CheckpointError(
-                "unsupported", fact, "set default_prompt_name to null, and put it before the texts yourself"
+                "unsupported",
+                f"the CrossEncoder in `{self.folder}` puts a prompt before every text",
+                "set default_prompt_name to null, and put it before the texts yourself",
             )
         if self._activation is None:
             return "sigmoid" if self._outputs == 1 and self.is_cross_encoder else "identity"
         match = re.fullmatch(r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)", self._activation)
         if match is None:
-            fact = f"`{self.folder}` has the activation `{self._activation}`"
-            raise CheckpointError("unsupported", fact, "only torch's Identity and Sigmoid are computed here")
+            raise CheckpointError(
+                "unsupported",
+                f"`{self.folder}` has the activation `{self._activation}`",
+                "only torch's Identity and Sigmoid are computed here",
+            )
         return match[1].lower()
 
 

@@ -70,13 +70,15 @@ class Helpers:
 
     def _forget(self) -> None:
         """Begin anew: a fork has none of the threads, and would find the lock as it was."""
-        self.free, self._size = Lock(), 0
+        self.free = Lock()
+        self._size = 0
         self._executor: ThreadPoolExecutor | None = None
 
     def submit(self, size: int, work: Callable[..., None], *arguments: Any) -> Future[None]:
         """Let one of at least `size` threads call work(*arguments)."""
         if self._executor is None or self._size < size:
-            self._executor, self._size = ThreadPoolExecutor(size, self._name), size
+            self._executor = ThreadPoolExecutor(size, self._name)
+            self._size = size
         return self._executor.submit(work, *arguments)
 
 

@@ -81,7 +81,8 @@ class _Growing:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.stream = open(path, "r+b" if size else "wb")  # noqa: SIM115
         self.stream.seek(size)
-        self.size, self.sha256 = size, sha256
+        self.size = size
+        self.sha256 = sha256
 
     def write(self, content: bytes | memoryview) -> None:
         self.stream.write(content)
@@ -120,7 +121,11 @@ class Job:
         progress: bool = False,
         rank: int = 0,
     ) -> None:
-        self.folder, self.key, self.into, self._overwrite, self._rank = folder, key, into or folder, overwrite, rank
+        self.folder = folder
+        self.key = key
+        self.into = into or folder
+        self._overwrite = overwrite
+        self._rank = rank
         self.progress = ProgressBar(title, total, unit, progress and not rank)
         self.resumed = False
         self._state = _State()
@@ -341,7 +346,9 @@ class Job:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
-        self._hashes, self._changed, self._discarded = {}, set(), set()
+        self._hashes = {}
+        self._changed = set()
+        self._discarded = set()
 
     def _close(self) -> None:
         while self._growing:

@@ -114,7 +114,8 @@ class CodeFiles:
     """
 
     def __init__(self, folder: Path, stem: str, stamp: str) -> None:
-        self._folder, self._stem = folder, stem
+        self._folder = folder
+        self._stem = stem
         self._made_from = (stamp, sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
 
     def load(self, key: Any) -> Any:

@@ -64,8 +64,11 @@ def reaching(url: str) -> Iterator[None]:
         raise DataError("not-found", f"no such file or folder: `{url}`", "check the address") from None
     except ImportError as error:
         package = _PACKAGES.get(url.split("://")[0])
-        hint = f"pip install {package}" if package else "install the package it names"
-        raise MissingExtraError("not-installed", f"`{url}` cannot be opened: {error}", hint) from None
+        raise MissingExtraError(
+            "not-installed",
+            f"`{url}` cannot be opened: {error}",
+            f"pip install {package}" if package else "install the package it names",
+        ) from None
     except ValueError as error:
         if isinstance(error, AlbertKitError):
             raise
@@ -77,8 +80,11 @@ def reaching(url: str) -> Iterator[None]:
 
 
 def _unreachable(url: str, error: BaseException | None) -> MachineError:
-    fact = f"`{url}`: {type(error).__name__}: {error}"
-    return MachineError("unreachable", fact, "check address, network and rights, then run it again")
+    return MachineError(
+        "unreachable",
+        f"`{url}`: {type(error).__name__}: {error}",
+        "check address, network and rights, then run it again",
+    )
 
 
 def file_system(url: str) -> tuple[Any, str]:
@@ -154,9 +160,10 @@ def local_folder(
     if not str(source):
         raise DataError("not-found", "the path of a model is empty", "name a folder; . is the current one")
     if address := find_address(source):
-        fact = f"`{address}` is an address; models are read from folders and from the hub"
         raise DataError(
-            "not-found", fact, f"copy it here first, or a pretrained one: albertkit convert '{address}' FOLDER"
+            "not-found",
+            f"`{address}` is an address; models are read from folders and from the hub",
+            f"copy it here first, or a pretrained one: albertkit convert '{address}' FOLDER",
         )
     if path.is_dir():
         of_run = model_of_run(path)
@@ -168,9 +175,11 @@ def local_folder(
         logger.info("model  %s", describe_model(of_run))
         return of_run
     if path.is_file():
-        fact = f"`{source}` is a file, a model is a folder"
-        hint = f"name its folder: {path.parent}" if (path.parent / CONFIG_FILE).exists() else _ANY_MODEL
-        raise DataError("wrong-kind", fact, hint)
+        raise DataError(
+            "wrong-kind",
+            f"`{source}` is a file, a model is a folder",
+            f"name its folder: {path.parent}" if (path.parent / CONFIG_FILE).exists() else _ANY_MODEL,
+        )
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
     # `run3/fianl` beside a folder `run3` is a misspelt path and no name of the hub.
     begins_here = len(path.parts) > 1 and Path(path.parts[0]).is_dir()
@@ -219,8 +228,11 @@ def _check_no_data(folder: Path) -> None:
     """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
     names = sorted(file.name for file in folder.iterdir() if file.is_file())
     if "manifest.json" in names and b'"albertkit_store"' in _first_bytes(folder / "manifest.json"):
-        hint = f"train a model on it: albertkit pretrain {folder} --out RUN"
-        raise DataError("wrong-kind", f"`{folder}` is a token store, not a model", hint)
+        raise DataError(
+            "wrong-kind",
+            f"`{folder}` is a token store, not a model",
+            f"train a model on it: albertkit pretrain {folder} --out RUN",
+        )
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
         return
     if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
@@ -245,8 +257,11 @@ def is_captioner_folder(folder: str | Path) -> bool:
 
 def captioner_error(folder: str | Path) -> CheckpointError:
     """Return the error for a captioner where a model of texts is needed."""
-    fact = f"`{folder}` is a captioner: it reads a video, not a text alone"
-    return CheckpointError("wrong-model", fact, f"ask it for captions: albertkit caption predict {folder} VIDEO")
+    return CheckpointError(
+        "wrong-model",
+        f"`{folder}` is a captioner: it reads a video, not a text alone",
+        f"ask it for captions: albertkit caption predict {folder} VIDEO",
+    )
 
 
 @dataclass(frozen=True)
@@ -330,7 +345,8 @@ def _suggest_folder(path: Path) -> str:
         wrong = path.relative_to(parent).parts[0] if path.parts else ""
         names = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent != Path("/") else []
     except (OSError, ValueError):
-        wrong, names = path.name, []
+        wrong = path.name
+        names = []
     if close := closest_name(wrong, names):
         return f"did you mean `{parent / close}`?"
     if names and parent != Path("."):
@@ -358,8 +374,11 @@ def open_hub() -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        fact = "models of the hub need the package `huggingface_hub`, which is not installed"
-        raise MissingExtraError("not-installed", fact, "pip install -c constraints.txt huggingface_hub") from None
+        raise MissingExtraError(
+            "not-installed",
+            "models of the hub need the package `huggingface_hub`, which is not installed",
+            "pip install -c constraints.txt huggingface_hub",
+        ) from None
     return huggingface_hub
 
 
@@ -372,8 +391,11 @@ def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> 
             "not-found", f"the hub's `{repo_id}` has no revision `{revision}`", "look at its branches and tags"
         )
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
-        fact = f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use"
-        return DataError("not-found", fact, "check the name; for a private or gated model first run `hf auth login`")
+        return DataError(
+            "not-found",
+            f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use",
+            "check the name; for a private or gated model first run `hf auth login`",
+        )
     reason = (str(error).splitlines() or [""])[0]
     return MachineError(
         "unreachable",

@@ -71,7 +71,8 @@ Share = Annotated[float, Range(0, below=1)]
 
 def is_of_type(value: Any, kind: Any) -> bool:
     """Return whether a value is of the type of a field, in its range and one of its choices."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
         ranges = [limit for limit in arguments[1:] if isinstance(limit, Range)]
         return is_of_type(value, arguments[0]) and (value is None or all(value in limit for limit in ranges))
@@ -93,7 +94,8 @@ def is_of_type(value: Any, kind: Any) -> bool:
 
 def describe_type(kind: Any) -> str:
     """Return the type of a field in words: "a whole number, at least 1"."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
         return ", ".join(
             [describe_type(arguments[0]), *(str(limit) for limit in arguments[1:] if isinstance(limit, Range))]

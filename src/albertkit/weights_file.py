@@ -88,8 +88,11 @@ def check_header(file: Path) -> None:
     with open(file, "rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
     if _MAX_HEADER_BYTES < size < file.stat().st_size:
-        fact = f"`{file}` has a header of {size / 1e6:,.0f} MB: no ALBERT has so many tensors"
-        raise CheckpointError("corrupt", fact, "copy it again, or name the weights of an ALBERT")
+        raise CheckpointError(
+            "corrupt",
+            f"`{file}` has a header of {size / 1e6:,.0f} MB: no ALBERT has so many tensors",
+            "copy it again, or name the weights of an ALBERT",
+        )
 
 
 def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfig) -> tuple[dict[str, int], int]:
@@ -140,8 +143,11 @@ def list_shards(weights: Path) -> list[Path]:
     files = [weights.parent / Path(name).name for name in dict.fromkeys(weight_map.values())]
     for file in files:
         if not file.is_file():
-            fact = f"there is no `{file}`, which `{weights.name}` names"
-            raise CheckpointError("missing-file", fact, "put all files of the checkpoint into one folder")
+            raise CheckpointError(
+                "missing-file",
+                f"there is no `{file}`, which `{weights.name}` names",
+                "put all files of the checkpoint into one folder",
+            )
     return files
 
 

@@ -58,7 +58,8 @@ class Features:
         left_out: np.ndarray | None = None,
     ) -> Features:
         """Make features from M pairs: ids with special tokens, and how many of them are of type 0; the others are of type 1."""
-        ids, firsts = [], []
+        ids = []
+        firsts = []
         for row, first in sequences:
             ids.append(np.asarray(row, np.int32))
             firsts.append(min(first, len(row)))
@@ -74,7 +75,10 @@ class Features:
 
         `left_out` is not kept: it says something of whole requests, not of what is computed.
         """
-        examples, tokens, num_examples, num_tokens = [], [], 0, 0
+        examples = []
+        tokens = []
+        num_examples = 0
+        num_tokens = 0
         for part in parts:
             examples.append(part.examples + num_examples)
             tokens.append(part.offsets[1:] + num_tokens)

@@ -93,8 +93,11 @@ class PackedBatch(MovableBatch):
         """
         lengths = tuple(map(len, input_ids))
         if not lengths or 0 in lengths:
-            fact = f"sequence {lengths.index(0)} has no token" if lengths else "there is no sequence"
-            raise DataError("empty", fact, "leave empty texts out, or add the special tokens")
+            raise DataError(
+                "empty",
+                f"sequence {lengths.index(0)} has no token" if lengths else "there is no sequence",
+                "leave empty texts out, or add the special tokens",
+            )
         starts = [0, *accumulate(lengths)]
         types = chain.from_iterable(token_type_ids) if token_type_ids is not None else [0] * starts[-1]
         positions = None
@@ -148,8 +151,11 @@ class PackedBatch(MovableBatch):
         is_token = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
         lengths = (width,) * rows if attention_mask is None else tuple(is_token.sum(1).tolist())
         if not lengths or 0 in lengths:
-            fact = f"row {lengths.index(0)} is all padding" if lengths else "there is no row"
-            raise DataError("empty", fact, "leave empty rows out of the batch")
+            raise DataError(
+                "empty",
+                f"row {lengths.index(0)} is all padding" if lengths else "there is no row",
+                "leave empty rows out of the batch",
+            )
         if position_ids is None:
             position_ids = torch.arange(width, device=device)
         masked_positions = masked_labels = None
@@ -183,7 +189,8 @@ class PackedBatch(MovableBatch):
 
     def unpack(self, values: Tensor) -> Tensor:
         """Lay packed values [T, ...] out in rows of the longest length: [N, longest, ...]; padding is zero."""
-        rows, feature_shape = len(self.offsets) - 1, values.shape[1:]
+        rows = len(self.offsets) - 1
+        feature_shape = values.shape[1:]
         padded = values.new_zeros(rows * self.longest, *feature_shape).index_copy(0, self.padded_positions(), values)
         return padded.view(rows, self.longest, *feature_shape)
 

@@ -26,12 +26,17 @@ class EpochOrder:
 
     def __init__(self, name: str, count: int, batch_size: int, seed: int, world_size: int) -> None:
         if batch_size < world_size:
-            fact = f"an update of {batch_size} {name} cannot be shared by {world_size} processes"
-            raise ConfigError("bad-value", fact, f"use --batch-size {world_size} or more")
+            raise ConfigError(
+                "bad-value",
+                f"an update of {batch_size} {name} cannot be shared by {world_size} processes",
+                f"use --batch-size {world_size} or more",
+            )
         if count < world_size:
             raise DataError("too-little-data", f"{count} training {name} for {world_size} processes", "add some")
         self._made_from = {"seed": seed, name: count}
-        self._count, self._batch_size, self._seed = count, batch_size, seed
+        self._count = count
+        self._batch_size = batch_size
+        self._seed = seed
         self.epoch = self._cursor = 0
         self._order: tuple[int, np.ndarray] | None = None
 
@@ -43,7 +48,8 @@ class EpochOrder:
 
     def __next__(self) -> np.ndarray:
         if self._cursor >= self._count:
-            self.epoch, self._cursor = self.epoch + 1, 0
+            self.epoch += 1
+            self._cursor = 0
         if self._order is None or self._order[0] != self.epoch:
             generator = np.random.default_rng([self._seed, self.epoch])
             self._order = self.epoch, generator.permutation(self._count)
@@ -58,7 +64,8 @@ class EpochOrder:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken."""
         check_same_stream(state, self._made_from)
-        self.epoch, self._cursor = int(state["epoch"]), int(state["cursor"])
+        self.epoch = int(state["epoch"])
+        self._cursor = int(state["cursor"])
 
 
 class OrderedStream:
@@ -107,9 +114,13 @@ class ExampleStream(OrderedStream):
         world_size: int = 1,
     ) -> None:
         bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
-        self._features, self._bounds, self._grouped = features, bounds, grouped
+        self._features = features
+        self._bounds = bounds
+        self._grouped = grouped
         self._lengths = np.diff(features.offsets[bounds])
-        self._batch_tokens, self._rank, self._world_size = batch_tokens, rank, world_size
+        self._batch_tokens = batch_tokens
+        self._rank = rank
+        self._world_size = world_size
         super().__init__(EpochOrder("examples", len(self._lengths), batch_size, seed, world_size))
 
     def __next__(self) -> list[LabelledBatch]:
@@ -140,13 +151,17 @@ def runs_by_length(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
     """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
     if not isinstance(budget, Integral) or budget < 1:
-        fact = f"batch_tokens is {budget!r}, it must be a whole number, at least 1"
-        raise ConfigError("bad-value", fact, "leave it out")
-    runs, start, num_tokens = [], 0, 0
+        raise ConfigError(
+            "bad-value", f"batch_tokens is {budget!r}, it must be a whole number, at least 1", "leave it out"
+        )
+    runs = []
+    start = 0
+    num_tokens = 0
     for index, length in enumerate(lengths.tolist()):
         if index > start and num_tokens + length > budget:
             runs.append(values[start:index])
-            start, num_tokens = index, 0
+            start = index
+            num_tokens = 0
         num_tokens += length
     return [*runs, values[start:]] if start < len(values) else runs
 

@@ -115,9 +115,11 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
 
     records = read_clip_records(_read_content(path, bad_rows), report, bad_rows.note)
     if records is None:
-        fact = f"`{path}` is not captions of {LAYOUTS}"
-        hint = "write a manifest instead: one JSON object a line with video and captions"
-        raise DataError("missing-file", fact, hint)
+        raise DataError(
+            "missing-file",
+            f"`{path}` is not captions of {LAYOUTS}",
+            "write a manifest instead: one JSON object a line with video and captions",
+        )
     files: dict[str, list[Path]] = defaultdict(list)  # with and without ending
     for file in sorted(path.parent.rglob("*")):
         if file.suffix.lower() in VIDEO_ENDINGS:
@@ -314,7 +316,8 @@ def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRe
             for index, step in enumerate(_get(video, "annotations"), 1):
                 part = f"{location} (`{name}`), step {index:,}"
                 with _reported(report, number, part):
-                    key, span = f"{name}_{_get(step, 'id')}", _span(step, "segment")
+                    key = f"{name}_{_get(step, 'id')}"
+                    span = _span(step, "segment")
                     captions = _parse_usable_captions(step.get("sentence", []), number, part, report)
                     sources = (VideoReference(key), VideoReference(name, *span))
                     yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
@@ -325,7 +328,8 @@ def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     for number, row in enumerate(rows, 1):
         location = f"line {number:,}"
         with _reported(report, number, location):
-            name, span = str(_get(row, "vid_name")), _span(row, "ts")
+            name = str(_get(row, "vid_name"))
+            span = _span(row, "ts")
             descriptions = row.get("descs") or []
             texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
             captions = _parse_usable_captions(texts, number, location, report)

@@ -48,7 +48,8 @@ class Conv3dBackbone(Backbone):
         super().__init__()
         if width < 64 or width % 64:
             raise ConfigError("bad-value", f"width is {width}, it must be a multiple of 64", "use 128, 192 or 256")
-        self.name, self.out_dim = "conv3d", width
+        self.name = "conv3d"
+        self.out_dim = width
         first = width // 8
         second = width // 4
         third = width // 2
@@ -193,7 +194,8 @@ class TransformersBackbone(Backbone):
 
     def grid(self, num_frames: int, size: int) -> Grid:
         """Return how the tokens lie."""
-        extent, subject = self.extent, f"`{self.name}` ({self.config.model_type})"
+        extent = self.extent
+        subject = f"`{self.name}` ({self.config.model_type})"
         fixed = self.kind.fixed_frames and num_frames != extent.num_frames
         if num_frames < 1 or num_frames % extent.tubelet or fixed:
             accepted = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
@@ -267,8 +269,9 @@ def load_transformers_backbone(
     values = read_json(folder / "config.json")
     kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
     if find_weights(folder) is None:
-        fact = f"`{folder}` holds none of {', '.join(WEIGHTS_FILES)}"
-        raise CheckpointError("missing-file", fact, "copy or download the whole model")
+        raise CheckpointError(
+            "missing-file", f"`{folder}` holds none of {', '.join(WEIGHTS_FILES)}", "copy or download the whole model"
+        )
     config_class = _model_class(kind, name).config_class
     config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
     for key, value in kind.config.items():

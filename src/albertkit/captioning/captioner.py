@@ -73,8 +73,11 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
             name = f"{kind}:{relative_location.resolve()}"  # captioner and backbone were moved together
         return find_backbone(name, saved.settings, saved.fingerprint, f"the captioner in `{path}`").eval()
     if elsewhere is not None:
-        fact = f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself"
-        raise ConfigError("bad-value", fact, "leave --backbone out")
+        raise ConfigError(
+            "bad-value",
+            f"the captioner in `{path}` keeps the weights of its backbone `{saved.name}` itself",
+            "leave --backbone out",
+        )
     try:
         weights = load_file(check_regular_file(path / BACKBONE_WEIGHTS))
     except (OSError, SafetensorError) as error:
@@ -93,13 +96,17 @@ def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, 
     except AlbertKitError as error:
         if error.slug not in ("not-found", "unreachable"):
             raise
-        fact = f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}"
-        hint = f"say where it lies now: --backbone {name.partition(':')[0]}:PLACE"
-        raise CheckpointError("not-found", fact, hint) from None
+        raise CheckpointError(
+            "not-found",
+            f"{user} needs its backbone `{name}`, which cannot be loaded: {error.message}",
+            f"say where it lies now: --backbone {name.partition(':')[0]}:PLACE",
+        ) from None
     if fingerprint not in (None, backbone.fingerprint()):
-        fact = f"`{name}` has other weights than {user} was made with"
-        hint = "put the weights back that it had, name their place with --backbone, or train the captioner on these"
-        raise CheckpointError("changed", fact, hint)
+        raise CheckpointError(
+            "changed",
+            f"`{name}` has other weights than {user} was made with",
+            "put the weights back that it had, name their place with --backbone, or train the captioner on these",
+        )
     return backbone
 
 
@@ -166,12 +173,18 @@ class VideoCaptioner:
         """
         path = local_folder(folder)
         if not (path / CAPTIONER_FILE).exists():
-            hint = "name a folder that `albertkit caption train` wrote"
-            raise CheckpointError("wrong-model", f"there is no {CAPTIONER_FILE} in `{path}`", hint)
+            raise CheckpointError(
+                "wrong-model",
+                f"there is no {CAPTIONER_FILE} in `{path}`",
+                "name a folder that `albertkit caption train` wrote",
+            )
         saved = _read_captioner_file(path)
         if backbone is not None and saved.backbone is None:
-            fact = f"the captioner in `{path}` has no backbone that --backbone could name the place of"
-            raise ConfigError("bad-value", fact, "leave --backbone out")
+            raise ConfigError(
+                "bad-value",
+                f"the captioner in `{path}` has no backbone that --backbone could name the place of",
+                "leave --backbone out",
+            )
         loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
         model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
         tokenizer = read_model_tokenizer(path, model.config)
@@ -179,7 +192,8 @@ class VideoCaptioner:
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write model, tokenizer, how frames are sampled, and the weights of a backbone that was trained along."""
-        path, backbone = Path(folder), self.backbone
+        path = Path(folder)
+        backbone = self.backbone
         self.model.save_pretrained(path, self.tokenizer)
         saved = _CaptionerFile(1, None, self.sampling, self.grid)
         if backbone is not None:
@@ -218,9 +232,11 @@ class VideoCaptioner:
             ConfigError: wrong-model.
         """
         if self.backbone is None or self.sampling is None:
-            fact = "this captioner was trained on features of another backbone"
-            hint = "prepare features of the clips with that backbone, and caption the prepared folder"
-            raise ConfigError("wrong-model", fact, hint)
+            raise ConfigError(
+                "wrong-model",
+                "this captioner was trained on features of another backbone",
+                "prepare features of the clips with that backbone, and caption the prepared folder",
+            )
         return self.backbone, self.sampling
 
     def visual_tokens(self, frames: Tensor) -> Tensor:

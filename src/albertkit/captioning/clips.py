@@ -160,7 +160,8 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
         raise ValueError("it has both `caption` and `captions`")
     if ("row" in record) != (source_names == ["frames"]):
         raise ValueError("`frames` and `row` belong together")
-    name, row = record[source_names[0]], record.get("row")
+    name = record[source_names[0]]
+    row = record.get("row")
     if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
         raise ValueError(f"row is {row!r}, it must be a number of a line, from 0")
     source = resolve_file(folder, name)

@@ -49,8 +49,11 @@ def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]
     """Return the captions of each clip by its key; every clip must have one."""
     references = {clip.key: clip.captions for clip in clips.clips(split)}
     if bare := [key for key, captions in references.items() if not captions]:
-        fact = f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with"
-        raise DataError("bad-label", fact, f"add captions to it, or leave it out of {split}, and prepare again")
+        raise DataError(
+            "bad-label",
+            f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
+            f"add captions to it, or leave it out of {split}, and prepare again",
+        )
     return references
 
 
@@ -123,7 +126,8 @@ class CaptionEvaluation(Result):
 @takes(EvaluateCaptionerOptions)
 def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     """Caption the clips of a split and score the captions."""
-    split, out = options.split, options.out
+    split = options.split
+    out = options.out
     if out is not None:
         check_new_file(out)
     captioner = open_captioner(options.model, options.backbone, options.device)
@@ -155,5 +159,8 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         pairs["visual tokens"] = (grids[0], grids[1])
     differing = [f"{name} {expected}, not {actual}" for name, (expected, actual) in pairs.items() if expected != actual]
     if differing:
-        fact = f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`"
-        raise CheckpointError("changed", fact, "prepare the clips as those that it was trained on")
+        raise CheckpointError(
+            "changed",
+            f"the captioner was trained with {'; '.join(differing)} as the clips in `{clips.folder}`",
+            "prepare the clips as those that it was trained on",
+        )

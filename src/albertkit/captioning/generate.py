@@ -113,7 +113,8 @@ class FinishedCaptions:
 
 def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Tensor, Tensor, Tensor]:
     """Search for B clips at once; those that are done are left out of what is computed."""
-    beams, end = settings.num_beams, reader.ids.end
+    beams = settings.num_beams
+    end = reader.ids.end
     size = settings.num_captions if settings.swinbert else beams
     clips = reader.context.num_clips
     finished = [FinishedCaptions(size, settings) for _ in range(clips)]
@@ -122,7 +123,8 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
     scores[:, 0] = 0.0  # all beams of a clip begin alike
     while active:
         log_probabilities = reader.next_log_probabilities()
-        length, vocabulary = reader.captions.shape[1], log_probabilities.shape[1]
+        length = reader.captions.shape[1]
+        vocabulary = log_probabilities.shape[1]
         last = length + 1 == settings.longest
         candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * vocabulary)
         # Twice as many as beams: if all that end are taken out, enough go on.
@@ -136,7 +138,8 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
                 continue
             chosen: list[tuple[float, int, int]] = []
             for score, index in zip(candidate_scores, candidate_indices, strict=True):
-                row, word = active_index * beams + index // vocabulary, index % vocabulary
+                row = active_index * beams + index // vocabulary
+                word = index % vocabulary
                 if score == -torch.inf or len(chosen) == beams:
                     break
                 if word == end or last:
@@ -219,7 +222,8 @@ def generate(
 
 def _decode_stepwise(reader: CaptionReader, settings: GenerationSettings) -> Generated:
     """Append the likeliest word, or a drawn one, until every caption has ended."""
-    end, padding = reader.ids.end, reader.ids.padding
+    end = reader.ids.end
+    padding = reader.ids.padding
     rows = len(reader.captions)
     generator = torch.Generator(reader.captions.device).manual_seed(settings.seed)
     total = torch.zeros(rows, dtype=torch.float64, device=reader.captions.device)

@@ -66,8 +66,11 @@ class CaptionConfig:
     def __post_init__(self) -> None:
         check_fields(self, "change these values of `captioning` in the configuration")
         if self.learned and not self.num_visual_tokens:
-            fact = f"num_visual_tokens is 0, the gate of video_attention {self.video_attention!r} needs the number"
-            raise ConfigError("bad-value", fact, "give the number of visual tokens of a clip")
+            raise ConfigError(
+                "bad-value",
+                f"num_visual_tokens is 0, the gate of video_attention {self.video_attention!r} needs the number",
+                "give the number of visual tokens of a clip",
+            )
         object.__setattr__(self, "grid", self.grid and tuple(self.grid))  # a list, where it is read from JSON
 
     @property
@@ -276,7 +279,8 @@ def _caption_layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
     if before is not None:
-        key, value = torch.cat([before[0], key], 2), torch.cat([before[1], value], 2)
+        key = torch.cat([before[0], key], 2)
+        value = torch.cat([before[1], value], 2)
     (rows, heads, length, width), (clips, _, tokens, _) = query.shape, context[0].shape
     beams = rows // clips
     query = query * width**-0.5

@@ -83,7 +83,8 @@ class NgramCounts:
                 ends = starts + size - 1
                 is_complete = ends < len(word_ids)
                 is_complete[is_complete] = caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
-                starts, ends = starts[is_complete], ends[is_complete]
+                starts = starts[is_complete]
+                ends = ends[is_complete]
                 ngrams = np.unique(ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
             num_ngrams = int(ngrams.max(initial=-1)) + 1
             pairs, times = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
@@ -122,9 +123,11 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
     # the reference nearest in length to the candidate, of two equally near the shorter
     order = np.lexsort((lengths, np.abs(lengths - candidate_lengths[of_item]), of_item))
     reference_lengths = lengths[order[np.searchsorted(of_item[order], np.arange(items))]]
-    right, guessed = [], []
+    right = []
+    guessed = []
     for size, rows in enumerate(counts.sizes, start=1):
-        keys, of_candidate = counts.keys(rows), rows.caption < items
+        keys = counts.keys(rows)
+        of_candidate = rows.caption < items
         in_references, inverse = np.unique(keys[~of_candidate], return_inverse=True)
         max_counts = np.zeros(len(in_references), np.int64)
         np.maximum.at(max_counts, inverse, rows.times[~of_candidate])
@@ -250,7 +253,8 @@ def score_captions(
     texts = list(candidates.values())
     flat = [reference for key in candidates for reference in references[key]]
     if tokenize:
-        texts, flat = tokenize_captions(texts), tokenize_captions(flat)
+        texts = tokenize_captions(texts)
+        flat = tokenize_captions(flat)
     remaining_references = iter(flat)
     groups = [list(islice(remaining_references, len(references[key]))) for key in candidates]
     counts = NgramCounts.of(texts, groups)

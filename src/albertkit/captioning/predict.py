@@ -208,7 +208,8 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
         raise MissingExtraError.for_package("pillow", "caption", "drawing a contact sheet") from None
     caption = drawable_line(caption)
     font, missing_letters = find_font(caption + _OWN_LETTERS)
-    large, small = font.font_variant(size=_CAPTION_SIZE), font.font_variant(size=_TEXT_SIZE)
+    large = font.font_variant(size=_CAPTION_SIZE)
+    small = font.font_variant(size=_TEXT_SIZE)
     frame_width = _FEW_FRAMES_WIDTH if len(frames) <= 4 else _FRAME_WIDTH
     num_rows = -(-len(frames) // _MAX_COLUMNS)
     columns = -(-len(frames) // num_rows)  # rows of nearly one length
@@ -244,11 +245,13 @@ def _draw_frames(
     picture, pen = _blank(width, num_rows * row_height - _GAP)
     for index, (frame, time) in enumerate(zip(frames, times, strict=True)):
         row, column = divmod(index, columns)
-        x, y = column * (frame_width + _GAP), row * row_height
+        x = column * (frame_width + _GAP)
+        y = row * row_height
         resized = Image.fromarray(frame).resize((frame_width, frame_height), Image.Resampling.BICUBIC)
         picture.paste(resized, (x, y))
         pen.rectangle((x, y, x + frame_width - 1, y + frame_height - 1), outline=GRID)
-        number, text_y = f"{index + 1}", y + frame_height + 2
+        number = f"{index + 1}"
+        text_y = y + frame_height + 2
         pen.text((x, text_y), number, INK, font)
         pen.text((x + font.getlength(number) + _GAP, text_y), _format_time(time), MUTED, font)
     return picture

@@ -65,13 +65,19 @@ def read_features(file: Path) -> np.ndarray:
     """
     values = _read_array(check_regular_file(file))
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
-        fact = f"`{file}` holds {values.dtype} {list(values.shape)}"
-        raise DataError("bad-file", fact, "features of a clip are floats [tokens, width]")
+        raise DataError(
+            "bad-file",
+            f"`{file}` holds {values.dtype} {list(values.shape)}",
+            "features of a clip are floats [tokens, width]",
+        )
     with np.errstate(over="ignore"):
         features = values.astype(np.float16)
     if not np.isfinite(features).all():
-        fact = f"`{file}` holds numbers that are not finite in float16, or above 65,504"
-        raise DataError("bad-file", fact, "normalise the features, or make them again")
+        raise DataError(
+            "bad-file",
+            f"`{file}` holds numbers that are not finite in float16, or above 65,504",
+            "normalise the features, or make them again",
+        )
     return features
 
 
@@ -111,9 +117,11 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
     pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
     location = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
     if 1 < len(pictures) < sampling.num_frames or not pictures:
-        fact = f"{location} holds {len(pictures)} frames, {sampling.num_frames} are wanted"
-        hint = f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice"
-        raise DataError("bad-row", fact, hint)
+        raise DataError(
+            "bad-row",
+            f"{location} holds {len(pictures)} frames, {sampling.num_frames} are wanted",
+            f"take --frames {max(len(pictures), 1)}, or the videos themselves; no frame is shown twice",
+        )
     frame_indices = sampling.frame_indices(len(pictures)).tolist()
     squares = Squares(sampling.size)
     decoded_frames = {
@@ -166,8 +174,11 @@ class ItemRecipe:
         if backbone is None:
             return cls("features", None, None, None)
         if sampling is None:
-            fact = f"the backbone `{backbone.name}` needs frames, no sampling is given"
-            raise ConfigError("bad-value", fact, "give a FrameSampling")
+            raise ConfigError(
+                "bad-value",
+                f"the backbone `{backbone.name}` needs frames, no sampling is given",
+                "give a FrameSampling",
+            )
         grid = backbone.grid(sampling.num_frames, sampling.size)
         if backbone.trained_from_scratch or train_backbone:
             return cls("frames", sampling, backbone, grid)
@@ -196,9 +207,11 @@ class ItemRecipe:
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             subject, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
             name = "features" if self.backbone is None else self.backbone.name
-            fact = f"the clip `{clip.key}` is a file of {subject}, the backbone is `{name}`"
-            hint = f"--backbone {say}; clips of features and of videos are prepared into two folders"
-            raise ConfigError("conflicting-options", fact, hint)
+            raise ConfigError(
+                "conflicting-options",
+                f"the clip `{clip.key}` is a file of {subject}, the backbone is `{name}`",
+                f"--backbone {say}; clips of features and of videos are prepared into two folders",
+            )
 
     def item(self, clip: Clip, settings: dict[str, Any]) -> str:
         """Return the name of a clip's item, by the content of its file."""
@@ -239,9 +252,11 @@ class ItemRecipe:
             grid = self.backbone.grid(self.sampling.num_frames, self.sampling.size)
             half = pool_grid(features, grid, self.grid.num_tokens)[0].to("cpu", torch.float16)
         if not torch.isfinite(half).all():
-            fact = f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16"
-            hint = "look at its weights; features above 65,504 need a normalisation in the backbone"
-            raise MachineError("not-finite", fact, hint)
+            raise MachineError(
+                "not-finite",
+                f"the backbone `{self.backbone.name}` gives numbers that are not finite in float16",
+                "look at its weights; features above 65,504 need a normalisation in the backbone",
+            )
         return list(half.numpy())
 
 
@@ -326,7 +341,8 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
     """Read data, load a backbone, and prepare every split."""
     bad_rows = BadRows(options.on_error)
     clips = read_splits(options.data, options.split, bad_rows)
-    backbone, sampling = None, None
+    backbone = None
+    sampling = None
     if options.backbone != "features":
         backbone = load_backbone(options.backbone).to(join_world(options.device).device)
         size = options.size or backbone.frame_size
@@ -385,7 +401,8 @@ class PreparationRun:
 
     def prepare(self, splits: Mapping[str, Sequence[Clip]]) -> PrepareReport:
         """Name and make all items, then write the lists of clips."""
-        folder, recipe = self.folder, self.recipe
+        folder = self.folder
+        recipe = self.recipe
         settings = recipe.settings()
         existing_splits = _read_existing_splits(folder, settings)
         remove_unfinished(folder)
@@ -468,7 +485,8 @@ class PreparationRun:
 
     def _read_ahead(self, items: Mapping[str, Clip]) -> Iterator[tuple[dict[str, Clip], dict[str, Future[Read]]]]:
         """Yield items that are computed together, and the reading of those that are missing, a few clips ahead."""
-        recipe, folder = self.recipe, self.folder
+        recipe = self.recipe
+        folder = self.folder
         size = 1 if recipe.is_read_only else self.options.batch_size
         pairs = iter(items.items())
         queue: deque[tuple[dict[str, Clip], dict[str, Future[Read]]]] = deque()
@@ -543,8 +561,11 @@ def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], 
         lines = text.split("\n")[:-1]  # texts may hold what `splitlines` takes for a line end, too
         kept_lines = [line for line in lines if json.loads(line)["split"] not in (*splits, row_split)]
     except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
-        fact = f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}"
-        raise DataError("bad-file", fact, "delete that file; it only lists the clips that were left out") from None
+        raise DataError(
+            "bad-file",
+            f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",
+            "delete that file; it only lists the clips that were left out",
+        ) from None
     _write_lines(folder / SKIPPED, kept_lines + new_lines)
 
 
@@ -552,8 +573,11 @@ def _none_usable_error(folder: Path, split: str, num_clips: int, skipped: Sequen
     counts = Counter(clip.slug for clip in skipped)
     reasons = ", ".join(f"{count:,} {slug}" for slug, count in counts.most_common())
     first = f"; the first: {skipped[0].reason}" if skipped else ""
-    fact = f"none of the {num_clips:,} clips of {split} can be used: {reasons or 'there are none'}{first}"
-    return DataError("too-little-data", fact, f"`{folder / SKIPPED}` says what is wrong with each")
+    return DataError(
+        "too-little-data",
+        f"none of the {num_clips:,} clips of {split} can be used: {reasons or 'there are none'}{first}",
+        f"`{folder / SKIPPED}` says what is wrong with each",
+    )
 
 
 def _clip_line(clip: Clip, item: str, folder: Path) -> str:

@@ -116,8 +116,11 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except ValueError as error:
         raise DataError("corrupt", f"`{file}` is not an array of numbers: {error}", _PREPARE_HINT) from None
     if stored_dtype != np.dtype(dtype) or values.size != math.prod(shape):
-        fact = f"`{file}` holds {values.size:,} numbers of {stored_dtype}, not {math.prod(shape):,} of {dtype}"
-        raise DataError("corrupt", fact, _PREPARE_HINT)
+        raise DataError(
+            "corrupt",
+            f"`{file}` holds {values.size:,} numbers of {stored_dtype}, not {math.prod(shape):,} of {dtype}",
+            _PREPARE_HINT,
+        )
     if checksum != _checksum(values):
         raise DataError("corrupt", f"`{file}` is corrupted: CRC-32C mismatch", _PREPARE_HINT)
     return values.reshape(shape)
@@ -223,12 +226,16 @@ class PreparedClips(Preparation):
         if not (path / PREPARED).is_file():
             if (path / "items").is_dir():
                 raise DataError("unfinished", f"`{path}` holds clips that are not all prepared", _PREPARE_HINT)
-            hint = suggest_path(path, "albertkit caption prepare DATA --out FOLDER")
-            raise DataError("wrong-kind", f"`{path}` holds no prepared clips", hint)
+            raise DataError(
+                "wrong-kind",
+                f"`{path}` holds no prepared clips",
+                suggest_path(path, "albertkit caption prepare DATA --out FOLDER"),
+            )
         facts = read_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:
-            fact = f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}"
-            raise DataError("changed", fact, "prepare it again")
+            raise DataError(
+                "changed", f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}", "prepare it again"
+            )
         splits = {split: _read_clips(path, split, counts.clips) for split, counts in facts.splits.items()}
         settings = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
         return cls(folder=path, splits=splits, **settings)
@@ -246,9 +253,11 @@ class PreparedClips(Preparation):
     def clips(self, split: str) -> tuple[PreparedClip, ...]:
         """Return the clips of a split."""
         if split not in self.splits:
-            fact = f"`{self.folder}` has no {split}, only {', '.join(self.splits)}"
-            hint = "prepare it too, or name one that is there: --dev-split in training, --split in evaluation"
-            raise DataError("missing-file", fact, hint)
+            raise DataError(
+                "missing-file",
+                f"`{self.folder}` has no {split}, only {', '.join(self.splits)}",
+                "prepare it too, or name one that is there: --dev-split in training, --split in evaluation",
+            )
         return self.splits[split]
 
     def visual(self, split: str, number: int) -> np.ndarray:

@@ -117,7 +117,8 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
     keeps its full stop unless the next caption begins with `The` or the like. So is it here.
     """
     text = "\n".join(_LINE_BREAKS.sub(" ", caption).replace("\xad", "") for caption in captions)
-    tokenized, start = [], 0
+    tokenized = []
+    start = 0
     for line in text.split("\n"):
         stop = start + len(line)
         tokens: list[str] = []
@@ -137,7 +138,8 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
 def _tokenize(text: str, stop: int) -> tuple[str, ...]:
     """Return the tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
-    tokens, position = [], 0
+    tokens = []
+    position = 0
     while position < stop:
         head = _HEAD.match(text, position)
         matches = [head] if head else [match for rule in _RULES if (match := rule.match(text, position))]

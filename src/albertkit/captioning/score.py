@@ -40,7 +40,8 @@ class CaptionFile(NamedTuple):
 @takes(ScoreCaptionsOptions)
 def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     """Score a file of captions, by keys that are compared as text, or line by line."""
-    predictions, details = options.predictions, options.details
+    predictions = options.predictions
+    details = options.details
     if details is not None:
         check_new_file(details)
     predicted = read_caption_file(predictions)
@@ -48,16 +49,23 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     for file in reference_files:
         if (file.layout == "lines") != (predicted.layout == "lines"):
             keyed, plain = (file, predicted) if predicted.layout == "lines" else (predicted, file)
-            fact = f"`{keyed.path}` has keys, `{plain.path}` is plain lines"
-            raise DataError("predictions-mismatch", fact, "give keys to both, or write both as lines in the same order")
+            raise DataError(
+                "predictions-mismatch",
+                f"`{keyed.path}` has keys, `{plain.path}` is plain lines",
+                "give keys to both, or write both as lines in the same order",
+            )
         if predicted.layout == "lines" and len(file.rows) != len(predicted.rows):
-            fact = f"`{predictions}` has {pluralize(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}"
-            raise DataError("predictions-mismatch", fact, "line n of one belongs to line n of the other")
+            raise DataError(
+                "predictions-mismatch",
+                f"`{predictions}` has {pluralize(len(predicted.rows), 'line')}, `{file.path}` has {len(file.rows):,}",
+                "line n of one belongs to line n of the other",
+            )
     candidates: dict[str, str] = {}
     for key, captions, location in predicted.rows:
         if predicted.layout != "tsv" and len(captions) > 1:
-            fact = f"`{predictions}`, {location}: {len(captions)} captions of clip `{key}`"
-            raise DataError("bad-row", fact, "leave the best")
+            raise DataError(
+                "bad-row", f"`{predictions}`, {location}: {len(captions)} captions of clip `{key}`", "leave the best"
+            )
         # The same one again is ignored: processes that share clips unevenly caption some twice.
         if candidates.setdefault(key, captions[0]) != captions[0]:
             raise DataError("bad-row", f"`{predictions}`, {location}: clip `{key}` again", "leave one caption")
@@ -110,8 +118,11 @@ def read_caption_file(file: StrPath) -> CaptionFile:
     try:
         content = parse_json(text)
     except (ValueError, RecursionError) as error:
-        fact = f"`{file}` begins as JSON and is not: {error}"
-        raise DataError("bad-file", fact, "write it again; a JSON object a line, or one for the whole file") from None
+        raise DataError(
+            "bad-file",
+            f"`{file}` begins as JSON and is not: {error}",
+            "write it again; a JSON object a line, or one for the whole file",
+        ) from None
     return CaptionFile(file, "json", list(_json_rows(file, content)))
 
 
@@ -124,8 +135,11 @@ def _read_text(file: StrPath) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        fact = f"`{file}` is not UTF-8, at byte {error.start:,}"
-        raise DataError("bad-encoding", fact, file_encoding_advice(io.BytesIO(content), str(file))) from None
+        raise DataError(
+            "bad-encoding",
+            f"`{file}` is not UTF-8, at byte {error.start:,}",
+            file_encoding_advice(io.BytesIO(content), str(file)),
+        ) from None
 
 
 def _json_rows(file: StrPath, content: Any) -> Iterator[CaptionRow]:

@@ -125,7 +125,8 @@ class CaptionSettings(EpochSettings):
     def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
         """Fill in what was left open."""
         self.check()
-        epochs, source = self.epochs or 15.0, "" if self.epochs else " (SwinBERT's)"
+        epochs = self.epochs or 15.0
+        source = "" if self.epochs else " (SwinBERT's)"
         steps = max(1, math.ceil(epochs * num_captions / self.batch_size))
         reason = f"{steps:,} = {epochs:g} epochs{source} of {num_captions:,} captions at {self.batch_size}"
         return self.filled({"steps": (steps, reason)})

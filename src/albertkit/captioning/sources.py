@@ -76,7 +76,8 @@ def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | N
 
 def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> dict[str, list[Clip]]:
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
-    path, bad_rows = Path(path), BadRows() if bad_rows is None else bad_rows
+    path = Path(path)
+    bad_rows = BadRows() if bad_rows is None else bad_rows
     if not path.exists():
         raise DataError("not-found", f"no such file or folder: `{path}`", suggest_path(path, "check the path"))
     annotations = _annotation_files(path)
@@ -100,9 +101,11 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
             elif suffix in (".yaml", ".yml"):
                 clips_by_split[name] = read_swinbert(split_path, bad_rows)
             else:
-                fact = f"`{split_path}` is not a supported data set of clips"
-                hint = f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder"
-                raise DataError("missing-file", fact, hint)
+                raise DataError(
+                    "missing-file",
+                    f"`{split_path}` is not a supported data set of clips",
+                    f"name a .jsonl, a SwinBERT .yaml, captions of {LAYOUTS}, or a folder",
+                )
     for name, clips in clips_by_split.items():
         if not clips:
             raise _no_clips_error(path, name, bad_rows)
@@ -112,8 +115,11 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
 def _no_clips_error(path: Path, split: str, bad_rows: BadRows) -> DataError:
     first = next((f"; the first: {row.where}: {row.reason}" for row in bad_rows.rows), "")
     counts = f" ({len(bad_rows.rows):,} bad rows)" if len(bad_rows.rows) > 1 else ""
-    fact = f"`{path}` has no clip that can be used for {split}{counts}{first}"
-    return DataError("empty", fact, "correct the rows" if first else "name data with clips")
+    return DataError(
+        "empty",
+        f"`{path}` has no clip that can be used for {split}{counts}{first}",
+        "correct the rows" if first else "name data with clips",
+    )
 
 
 def _annotation_files(path: Path) -> list[Path]:

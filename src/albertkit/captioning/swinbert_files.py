@@ -38,8 +38,11 @@ class TsvFile:
     def head(self, number: int, max_bytes: int) -> tuple[list[bytes], bool]:
         """Return the columns in the first `max_bytes` bytes of a row, and whether these are all."""
         if not 0 <= number < len(self):
-            fact = f"`{self.path}` has {len(self):,} rows, there is no row {number:,}"
-            raise DataError("bad-row", fact, "rows are counted from 0")
+            raise DataError(
+                "bad-row",
+                f"`{self.path}` has {len(self):,} rows, there is no row {number:,}",
+                "rows are counted from 0",
+            )
         begin, end = self._ends[number : number + 2].tolist()
         with open(self.path, "rb") as stream:
             stream.seek(begin)
@@ -100,8 +103,11 @@ def _row_ends(path: Path) -> np.ndarray:
 
 def _index_error(path: Path, reason: str) -> DataError:
     index, binary = _index_files(path)
-    fact = f"the index `{index}` does not fit `{path.name}`: {reason}"
-    return DataError("bad-file", fact, f"delete `{index.name}` and `{binary.name}`: without them the file is searched")
+    return DataError(
+        "bad-file",
+        f"the index `{index}` does not fit `{path.name}`: {reason}",
+        f"delete `{index.name}` and `{binary.name}`: without them the file is searched",
+    )
 
 
 _KNOWN_SETTINGS = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
@@ -125,7 +131,8 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
     the clip is a row of that file. Captions of one path that have different spans (`start`, `end`) are different clips. Where
     there is a `caption_linelist`, it says which rows and captions are read.
     """
-    path, bad_rows = Path(yaml), BadRows() if bad_rows is None else bad_rows
+    path = Path(yaml)
+    bad_rows = BadRows() if bad_rows is None else bad_rows
     settings = _read_settings(path)
     for name in settings:
         if name not in _KNOWN_SETTINGS:
@@ -154,8 +161,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())
         raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
     if not isinstance(settings, dict) or not settings.get("img"):
-        fact = f"`{path}` names no `img` file"
-        raise DataError("missing-file", fact, "a SwinBERT YAML has img, label, caption, caption_linelist")
+        raise DataError(
+            "missing-file", f"`{path}` names no `img` file", "a SwinBERT YAML has img, label, caption, caption_linelist"
+        )
     return settings
 
 
@@ -164,8 +172,11 @@ def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     image_names = _file_names(path, settings.get("img"))
     caption_names = _file_names(path, settings.get("caption"))
     if (caption_names and len(caption_names) != len(image_names)) or (len(image_names) > 1 and not is_composite):
-        fact = f"`{path}` names {len(image_names)} img and {len(caption_names)} caption files"
-        raise DataError("missing-file", fact, "one of each, or `composite: true` and as many of one as of the other")
+        raise DataError(
+            "missing-file",
+            f"`{path}` names {len(image_names)} img and {len(caption_names)} caption files",
+            "one of each, or `composite: true` and as many of one as of the other",
+        )
     shards = []
     for index, image_name in enumerate(image_names):
         captions = TsvFile(_resolve(path, caption_names[index])) if caption_names else None
@@ -188,8 +199,9 @@ def _file_names(path: Path, value: Any) -> list[str]:
         return []
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
-        fact = f"`{path}`: {reprlib.repr(value)} names no files"
-        raise DataError("missing-file", fact, "name files from the folder of the YAML")
+        raise DataError(
+            "missing-file", f"`{path}`: {reprlib.repr(value)} names no files", "name files from the folder of the YAML"
+        )
     if len(names) == 1 and not names[0].endswith(".tsv"):
         lines = _resolve(path, names[0]).read_text(encoding="utf-8").splitlines()
         names = [line.strip() for line in lines if line.strip()]
@@ -200,8 +212,11 @@ def _resolve(path: Path, name: str) -> Path:
     """Return the file that a YAML names, which lies beside it or below."""
     file = path.parent / str(name)
     if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
-        fact = f"`{path}` names `{name}`, which leaves its folder"
-        raise DataError("missing-file", fact, "put the files beside the YAML, or links to them")
+        raise DataError(
+            "missing-file",
+            f"`{path}` names `{name}`, which leaves its folder",
+            "put the files beside the YAML, or links to them",
+        )
     if "\0" in str(name) or not file.is_file():
         raise DataError(
             "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"

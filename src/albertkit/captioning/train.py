@@ -81,7 +81,8 @@ class CaptionObjective(nn.Module):
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
             return no_losses(self.counts(batch), batch.input_ids.device)
-        visual, grid = batch.visual, batch.grid
+        visual = batch.visual
+        grid = batch.grid
         if visual.dim() > 3:  # frames
             assert self.backbone is not None
             grid = self.backbone.grid(visual.shape[1], visual.shape[2])
@@ -107,7 +108,8 @@ class CaptionObjective(nn.Module):
         return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
 
     def _num_counted(self, batch: CaptionBatch) -> int:
-        caption, predictions = self.model.caption, len(batch.labels)
+        caption = self.model.caption
+        predictions = len(batch.labels)
         dropping = caption.drop_worst_ratio and batch.update >= caption.drop_worst_after
         return num_kept(predictions, caption.drop_worst_ratio) if dropping else predictions
 
@@ -172,7 +174,8 @@ class CaptionRows:
         self._prepared = clips
         self._split = split
         self._settings = settings
-        self._mask_id, self._padding = tokenizer.mask_id, tokenizer.pad_id
+        self._mask_id = tokenizer.mask_id
+        self._padding = tokenizer.pad_id
         self._replacements = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids())
 
     def __len__(self) -> int:
@@ -187,7 +190,8 @@ class CaptionRows:
         """Collate rows int64 [B]; masks and shifts depend on (seed, epoch, row) alone."""
         if not len(rows):
             return CaptionBatch.empty(update)
-        settings, prepared = self._settings, self._prepared
+        settings = self._settings
+        prepared = self._prepared
         input_rows = list[np.ndarray]()
         predicted_positions = list[np.ndarray]()
         labels = list[np.ndarray]()
@@ -330,13 +334,15 @@ def _interpolate_frames(
     tensors: StateDict, shapes: Mapping[str, torch.Size], grid: Grid
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
-    fitted, notes = dict(tensors), list[str]()
+    fitted = dict(tensors)
+    notes = list[str]()
     times = tensors.get(_TIMES)
     if times is not None and _TIMES in shapes and times.shape != shapes[_TIMES] and times.shape[1] == shapes[_TIMES][1]:
         frames = shapes[_TIMES][0]
         fitted[_TIMES] = interpolate_times(times, frames)
         notes.append(f"places in time: {len(times)} interpolated to {frames}")
-    gate, tokens_per_frame = tensors.get(_GATE), grid.height * grid.width
+    gate = tensors.get(_GATE)
+    tokens_per_frame = grid.height * grid.width
     if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
         before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
         if not remainder and before:
@@ -352,8 +358,9 @@ def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, note
     trained = clips.kind == "frames"
     if clips.backbone == "features":
         if elsewhere is not None:
-            fact = f"the clips in `{clips.folder}` are features of no known backbone"
-            raise ConfigError("bad-value", fact, "leave --backbone out")
+            raise ConfigError(
+                "bad-value", f"the clips in `{clips.folder}` are features of no known backbone", "leave --backbone out"
+            )
         return None
     state = "trained along" if trained else "frozen"
     saved = load_saved_backbone(path) if elsewhere is None else None
@@ -419,13 +426,17 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
         DataError: too-little-data, bad-label for a clip of dev without a caption, and what `PreparedClips` raises.
         MachineError: not-finite.
     """
-    train_split, dev_split = options.train_split, options.dev_split
+    train_split = options.train_split
+    dev_split = options.dev_split
     with open_run(options.out, options.settings, "captioning", options.resume) as run:
         clips = PreparedClips.open(options.data)
         for split in (train_split, dev_split):
             if not any(clip.captions for clip in clips.clips(split)):
-                fact = f"no clip of {split} in `{options.data}` has a caption"
-                raise DataError("too-little-data", fact, "prepare clips with captions")
+                raise DataError(
+                    "too-little-data",
+                    f"no clip of {split} in `{options.data}` has a caption",
+                    "prepare clips with captions",
+                )
         source = CaptionData(str(options.model), clips, train_split, dev_split, options.backbone)
         return run.of_seeds(lambda seed_run: _train_once(seed_run, source))
 
@@ -452,7 +463,8 @@ class CaptionData:
 
 def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     """Train with one seed."""
-    clips, world = data.clips, run.world
+    clips = data.clips
+    world = run.world
     torch.manual_seed(run.settings.seed)  # of fresh layers
     max_tokens = 0  # where each clip has its own grid
     if clips.grid is None:
@@ -519,7 +531,8 @@ def _model_card(
     captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, model_path: str
 ) -> Card:
     """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
-    sampling, backbone = captioner.sampling, captioner.backbone
+    sampling = captioner.sampling
+    backbone = captioner.backbone
     frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
     source = "features computed elsewhere" if backbone is None else f"the backbone `{escape_markdown(backbone.name)}`"
     parameters = f"{captioner.model.num_parameters():,} parameters"

@@ -53,11 +53,13 @@ class VideoFile:
             raise MissingExtraError.for_package("av", "caption", "reading video") from None
         self.error: type[Exception] = av.error.FFmpegError
         self.path = Path(path)
-        self.undecoded, self.broken_off = 0, False
+        self.undecoded = 0
+        self.broken_off = False
         self.container: Any = self._open_container(av)
         try:
             self.stream: Any = self._select_stream(av)
-            width, height = self.stream.codec_context.width, self.stream.codec_context.height
+            width = self.stream.codec_context.width
+            height = self.stream.codec_context.height
             if width * height > MAX_PIXELS:
                 raise too_large_error(self.path, f"{width:,} x {height:,} pixels")
         except BaseException:
@@ -69,7 +71,8 @@ class VideoFile:
         # Not the decoder's name, which may be another: libdav1d
         self.codec: str = self.stream.codec_context.codec.canonical_name
         self.tick: Fraction = self.stream.time_base
-        stream_start, container_start = self.stream.start_time, self.container.start_time
+        stream_start = self.stream.start_time
+        container_start = self.container.start_time
         self.zero = Fraction(container_start or 0, 1_000_000)
         if stream_start is not None and abs(stream_start * self.tick - self.zero) < Fraction(1, 500_000):
             self.zero = stream_start * self.tick  # the container's is rounded to microseconds
@@ -134,7 +137,8 @@ class VideoFile:
 
         FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
         """
-        stream, duration = self.stream, self.container.duration
+        stream = self.stream
+        duration = self.container.duration
         if self.kind not in _FORMATS_WITH_LENGTH:
             return None
         if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
@@ -202,7 +206,8 @@ class VideoFile:
             for frame in decoded:
                 while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, without an error
                     awaited.popleft()
-                    lost, self.undecoded = True, self.undecoded + 1
+                    lost = True
+                    self.undecoded += 1
                 if awaited and awaited[0] == frame.pts:
                     awaited.popleft()
                 lost = lost and not (frame.key_frame or frame.pict_type == _INTRA)
@@ -257,13 +262,15 @@ class Squares:
         from av.video.reformatter import Interpolation, VideoReformatter
 
         self._error = FFmpegError
-        self._size, self._path = size, path
+        self._size = size
+        self._path = path
         self._reformatter: Any = VideoReformatter()
         self._flags = sum(int(Interpolation[name]) for name in _FLAGS)
 
     def of(self, frame: Any) -> np.ndarray:
         """Return the square of a frame, uint8 [S, S, 3], RGB; transparent pixels show the colour they hold."""
-        size, shorter = self._size, min(frame.width, frame.height)
+        size = self._size
+        shorter = min(frame.width, frame.height)
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
         if width * height > MAX_PIXELS:
             raise too_large_error(
@@ -301,7 +308,8 @@ def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
     a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32, count=5).astype(np.int64)
     if abs(a) + abs(d) < abs(b) + abs(c):
         pixels = pixels.swapaxes(0, 1)
-        a, d = c, b
+        a = c
+        d = b
     return pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
 
 
@@ -449,7 +457,8 @@ def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_o
     """Compare the end of the frames with the one in the header; return notes, refuse less than half."""
     if until is None:
         return ()
-    begin, declared = bounds.start or 0.0, video.declared_end
+    begin = bounds.start or 0.0
+    declared = video.declared_end
     file_end = until if declared is None else declared
     stop = file_end if bounds.end is None else min(bounds.end, file_end)
     slack = max(2 / float(video.rate), _LENGTH_TOLERANCE * (stop - begin))
@@ -565,18 +574,21 @@ def _decode_by_time(
     video: VideoFile, timeline: Timeline, sampling: FrameSampling
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return frames and times; None where the frames decoded are not those that the packets announced."""
-    pts, keys = timeline.pts, timeline.keys
+    pts = timeline.pts
+    keys = timeline.keys
     if pts is None or not len(pts) or not keys:
         return None
     indices = sampling.frame_indices(len(pts))
-    pixels, squares = _empty_pixels(sampling), Squares(sampling.size, video.path)
+    pixels = _empty_pixels(sampling)
+    squares = Squares(sampling.size, video.path)
     frames: Iterator[Any] | None = None
     expected = -1  # the number of the frame that must come next
     for index in np.unique(indices):
         keyframe_pts, keyframe_dts = keys[max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)]
         first_index = int(np.searchsorted(pts, keyframe_pts))
         if first_index > expected:
-            frames, expected = video.frames_from(keyframe_pts, keyframe_dts), first_index
+            frames = video.frames_from(keyframe_pts, keyframe_dts)
+            expected = first_index
         for frame in frames or ():
             if frame.pts is not None and frame.pts < pts[expected]:
                 continue  # it is shown before the keyframe, and may refer to what was not decoded
@@ -593,7 +605,8 @@ def _decode_by_time(
 
 def _decode_by_count(path: StrPath, timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
     """Return frames by decoding everything, once more where there are not as many as packets."""
-    count, timed = timeline.packets, timeline.pts is not None
+    count = timeline.packets
+    timed = timeline.pts is not None
     while True:
         with VideoFile(path) as video:
             counted = _decode_counted(video, timed, bounds, sampling, max(count, 1))
@@ -643,7 +656,7 @@ def _decode_counted(
         if frame.pts is None or (decoded and frame.pts < before):
             frame.pts, astray = before if frame.pts is None else frame.pts, astray + 1
         before = frame.pts
-        decoded = decoded + 1
+        decoded += 1
         until = max(until, video.end_of(frame))
         if low <= frame.pts <= high:
             if in_clip in requested_indices:

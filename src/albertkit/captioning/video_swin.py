@@ -169,7 +169,8 @@ class _SwinBlock(nn.Module):
 class _WindowAttention(nn.Module):
     def __init__(self, channels: int, heads: int, window: Sizes) -> None:
         super().__init__()
-        self.heads, self.window = heads, window
+        self.heads = heads
+        self.window = window
         self.qkv = nn.Linear(channels, 3 * channels)
         self.proj = nn.Linear(channels, channels)
         self.relative_position_bias_table = nn.Parameter(torch.zeros(prod(2 * side - 1 for side in window), heads))
@@ -255,8 +256,10 @@ _KINDS: dict[str, Any] = {
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Refuse impossible settings; they may come from a file."""
-    errors, embed_dim = list_wrong_values(settings, _KINDS), settings["embed_dim"]
-    depths, num_heads = settings["depths"], settings["num_heads"]
+    errors = list_wrong_values(settings, _KINDS)
+    embed_dim = settings["embed_dim"]
+    depths = settings["depths"]
+    num_heads = settings["num_heads"]
     if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
         errors.append(
             f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
@@ -381,7 +384,8 @@ def _settings_from_shapes(tensors: StateDict, indices: StateDict) -> dict[str, A
 
 def _find_window(table: Tensor, index: Tensor) -> list[int]:
     """Return the sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
-    tokens, rows = len(index), len(table)
+    tokens = len(index)
+    rows = len(table)
     sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
     for height, width in product(sides, sides):
         time = tokens // (height * width)

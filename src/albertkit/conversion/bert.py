@@ -80,7 +80,8 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
     if "sop_classifier.classifier.weight" in source.tensors:
         source.notes.append("sop_classifier was trained to predict the next sentence, not the order of two")
-    layers, groups = exact.num_hidden_layers, target.num_hidden_groups
+    layers = exact.num_hidden_layers
+    groups = target.num_hidden_groups
     if groups == layers:
         return
     if not lossy:

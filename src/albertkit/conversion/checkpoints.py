@@ -71,9 +71,11 @@ def transformers_reading(part: str, subject: str) -> Iterator[Any]:
             yield transformers
     except Exception as error:  # of transformers or torch: they share no base class
         reason = (str(error).strip().splitlines() or [""])[0]
-        fact = f"transformers cannot read the {part} of {subject}: {type(error).__name__}: {reason}"
-        hint = "give the folder of a whole model, with config.json, weights and tokenizer"
-        raise CheckpointError("wrong-kind", fact, hint) from None
+        raise CheckpointError(
+            "wrong-kind",
+            f"transformers cannot read the {part} of {subject}: {type(error).__name__}: {reason}",
+            "give the folder of a whole model, with config.json, weights and tokenizer",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,11 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
     if not is_folder and prefix not in checkpoints:
         raise DataError("not-found", f"no folder, archive or checkpoint at `{address}`", "check the address")
     if is_folder and len(checkpoints) > 1:
-        fact = f"`{address}` holds several checkpoints: {format_list(checkpoints)}"
-        raise CheckpointError("ambiguous", fact, f"name one: {address}/{checkpoints[-1]}")
+        raise CheckpointError(
+            "ambiguous",
+            f"`{address}` holds several checkpoints: {format_list(checkpoints)}",
+            f"name one: {address}/{checkpoints[-1]}",
+        )
     other_prefixes = [f"{name}." for name in checkpoints if prefix and name != prefix]
     names = [
         name
@@ -123,9 +128,10 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
         if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(other_prefixes))
     ]
     if not any(fnmatch(name, pattern) for name in names for pattern in _WEIGHTS):
-        fact = f"`{address}` holds no weights of a model (there: {format_list(names, 12) or 'nothing'})"
         raise CheckpointError(
-            "wrong-kind", fact, "give the folder of a checkpoint, its vocabulary and its configuration"
+            "wrong-kind",
+            f"`{address}` holds no weights of a model (there: {format_list(names, 12) or 'nothing'})",
+            "give the folder of a checkpoint, its vocabulary and its configuration",
         )
     url = system.unstrip_protocol(parent).rstrip("/")
     folder = cache_folder() / "models" / f"{Path(parent).name}-{sha256_bytes(url.encode())[:16]}" / (prefix or "all")
@@ -153,8 +159,11 @@ def fetch_archive(address: str) -> tuple[Path, str]:
         file, note = _fetch(url, folder, name, folder / _RECORD)
         record = read_typed(folder / _RECORD, _Download)
         if expected_sha256 and record.sha256 != expected_sha256:
-            fact = f"`{plain}` has the sha256 {record.sha256}, not {expected_sha256}"
-            raise CheckpointError("corrupt", fact, f"check the sum; to download again: rm -r {folder}")
+            raise CheckpointError(
+                "corrupt",
+                f"`{plain}` has the sha256 {record.sha256}, not {expected_sha256}",
+                f"check the sum; to download again: rm -r {folder}",
+            )
     return file, f"{note}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
 
 
@@ -250,9 +259,11 @@ def _download_address(address: str) -> tuple[str, str]:
         return f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed", f"{module[1].replace('/', '-')}.tar.gz"
     name = re.sub(r"[^\w.-]", "_", address.partition("?")[0].rstrip("/").rsplit("/", 1)[-1])
     if not _DOWNLOADED_ARCHIVE.search(name):
-        fact = f"`{address}` does not end in .tar.gz, .tgz, .tar or .npz"
-        hint = "give the address of an archive, a module of tfhub.dev, or the folder after downloading it"
-        raise DataError("bad-value", fact, hint)
+        raise DataError(
+            "bad-value",
+            f"`{address}` does not end in .tar.gz, .tgz, .tar or .npz",
+            "give the address of an archive, a module of tfhub.dev, or the folder after downloading it",
+        )
     if (bucket := _BUCKET.match(address)) and find_spec("gcsfs") is None:
         address = f"https://storage.googleapis.com/{bucket[1]}"
     return address, name
@@ -271,7 +282,8 @@ def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy:
             model.notes.append(note)
             yield model
         return
-    path, config_path = Path(source), None if config is None else Path(config)
+    path = Path(source)
+    config_path = None if config is None else Path(config)
     path = local_folder(path) if path.is_dir() else path
     folder = path if path.is_dir() else path.parent
     prefix = _BESIDE_INDEX.sub("", str(path))
@@ -331,9 +343,10 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
             continue
         source.skipped["tied copy"] += 1
         if not torch.equal(source.tensors.setdefault(original, copied_tensor), copied_tensor):
-            fact = f"{copy} and {original} in `{folder}` differ; in ALBERT they are one tensor"
             raise CheckpointError(
-                "weights-mismatch", fact, "save the model with tied weights (tie_word_embeddings true)"
+                "weights-mismatch",
+                f"{copy} and {original} in `{folder}` differ; in ALBERT they are one tensor",
+                "save the model with tied weights (tie_word_embeddings true)",
             )
     if is_bert:
         bert.bridge(source, config_file, lossy)

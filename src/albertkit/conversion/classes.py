@@ -53,8 +53,11 @@ class SourceModel:
                 "weights-mismatch", f"`{origin}` is a second tensor for {name}", "leave out one of the two"
             )
         if not tensor.is_floating_point():
-            fact = f"`{origin}` is of the type {str(tensor.dtype).removeprefix('torch.')}"
-            raise CheckpointError("unsupported", fact, "convert the model before it is quantised")
+            raise CheckpointError(
+                "unsupported",
+                f"`{origin}` is of the type {str(tensor.dtype).removeprefix('torch.')}",
+                "convert the model before it is quantised",
+            )
         if tensor.dtype == torch.float64:
             self.notes.append(f"{name} was float64 and is rounded to float32")
         self.tensors[name] = tensor.to(torch.float32).contiguous()
@@ -120,8 +123,11 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
         if outputs == 1:
             doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
             choices = "regression` or `--head multiple-choice"
-        hint = f"convert it and say which it is: `albertkit convert {path} FOLDER --head {choices}`"
-        raise CheckpointError("ambiguous", f"the classifier in `{path}` has {doubt}", hint)
+        raise CheckpointError(
+            "ambiguous",
+            f"the classifier in `{path}` has {doubt}",
+            f"convert it and say which it is: `albertkit convert {path} FOLDER --head {choices}`",
+        )
     if "sop_classifier" in parts:
         return "pretraining"
     return "masked-lm" if "predictions" in parts else "encoder"
@@ -220,9 +226,11 @@ logger = logging.getLogger("albertkit")
 def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
     """Refuse a tokenizer with more tokens than its model has rows; `folder` is the folder that messages name."""
     if tokens > rows:
-        fact = f"the tokenizer{f' in `{folder}`' if folder else ''} has {tokens:,} tokens, the model {rows:,}"
-        hint = "use the tokenizer that the model was trained with: its folder should hold it"
-        raise CheckpointError("wrong-tokenizer", fact, hint)
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"the tokenizer{f' in `{folder}`' if folder else ''} has {tokens:,} tokens, the model {rows:,}",
+            "use the tokenizer that the model was trained with: its folder should hold it",
+        )
 
 
 def read_model_tokenizer(folder: Path, config: AlbertConfig, source: str | Path | None = None) -> AlbertTokenizer:
@@ -242,8 +250,11 @@ def check_model_tokenizer(
     check_vocabulary(tokens, rows, name)
     if changed := changed_files(folder, _VOCABULARIES):
         fact = f"`{folder / changed[0]}` is not the file that was saved with the weights: its sha256 is not that in SHA256SUMS"
-        hint = f"put the model's own {changed[0]} back; or, if it was replaced on purpose: rm {folder / 'SHA256SUMS'}"
-        raise CheckpointError("wrong-tokenizer", fact, hint)
+        raise CheckpointError(
+            "wrong-tokenizer",
+            fact,
+            f"put the model's own {changed[0]} back; or, if it was replaced on purpose: rm {folder / 'SHA256SUMS'}",
+        )
     if rows - tokens > _SPARE:
         fact = f"the tokenizer in `{name}` has {tokens:,} tokens, the model rows for {rows:,}"
         logger.warning("%s: is it the one that the model was trained with?", fact)

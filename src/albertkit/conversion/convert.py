@@ -45,7 +45,8 @@ layers_to_keep gap_size num_memory_blocks inner_group_num down_scale_factor type
 
 def check_target_can_express(tensors: StateDict, config: AlbertConfig, to: str, lossy: bool) -> None:
     """Refuse a target format whose readers would compute something else than the source."""
-    layers, groups = config.num_hidden_layers, config.num_hidden_groups
+    layers = config.num_hidden_layers
+    groups = config.num_hidden_groups
     differing = [n for n in range(layers) if int(n / (layers / groups)) != int(n / layers * groups)]
     if differing:
         raise CheckpointError(
@@ -63,9 +64,10 @@ def check_target_can_express(tensors: StateDict, config: AlbertConfig, to: str, 
     if config.hidden_act == "gelu":
         reasons.append("hidden_act gelu, the erf (always the tanh approximation, gelu_new)")
     if reasons and not lossy:
-        fact = f"google-research/albert cannot compute what this model does: {'; '.join(reasons)}"
         raise CheckpointError(
-            "not-expressible", fact, "to write it all the same, with outputs that differ, add --lossy"
+            "not-expressible",
+            f"google-research/albert cannot compute what this model does: {'; '.join(reasons)}",
+            "to write it all the same, with outputs that differ, add --lossy",
         )
     if config.embedding_size != config.hidden_size:
         return
@@ -85,11 +87,12 @@ def drop_unknown_heads(source: SourceModel, to: str, lossy: bool) -> None:
         return
     heads = ", ".join(sorted({name.split(".")[0] for name in unknown}))
     if not lossy:
-        fact = (
+        raise CheckpointError(
+            "not-expressible",
             f"checkpoints of the Model Garden have no place for {heads}: they hold an encoder, or an encoder "
-            "and a masked-LM head"
+            "and a masked-LM head",
+            "to leave them out, add --lossy; --to tf1 keeps them",
         )
-        raise CheckpointError("not-expressible", fact, "to leave them out, add --lossy; --to tf1 keeps them")
     for name in unknown:
         del source.tensors[name]
     source.notes.append(f"left out, the Model Garden's checkpoints have no place for them: {heads}")
@@ -177,8 +180,11 @@ def reread(folder: Path, tensors: StateDict, model_class: type[PretrainedAlbert]
     with open_checkpoint(folder) as copy:
         if copy.tensors.keys() != tensors.keys():
             differing = sorted(copy.tensors.keys() ^ tensors.keys())
-            fact = f"written and read again, these are not on both sides: {', '.join(differing)}"
-            raise MachineError("internal-error", fact, _REPORT)
+            raise MachineError(
+                "internal-error",
+                f"written and read again, these are not on both sides: {', '.join(differing)}",
+                _REPORT,
+            )
         for name, tensor in tensors.items():
             _check_equal(name, copy.tensors[name], tensor)
     if not (folder / "config.json").exists():
@@ -214,15 +220,19 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
         "token_type_ids": torch.randint(config.type_vocab_size, shape, generator=generator),
     }
     with torch.no_grad():
-        our_outputs, their_outputs = ours(**inputs), theirs(**inputs)
+        our_outputs = ours(**inputs)
+        their_outputs = theirs(**inputs)
     pairs = [
         (our_outputs[name], their_outputs[name]) for name in our_outputs if isinstance(their_outputs.get(name), Tensor)
     ]
     difference = max(float((a - b).abs().max()) for a, b in pairs)
     largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
     if not difference <= _TOLERANCE * largest:
-        fact = f"the same weights give outputs that differ by {difference:.2g} from those of {peer} (largest {largest:.2g})"
-        raise MachineError("internal-error", fact, _REPORT)
+        raise MachineError(
+            "internal-error",
+            f"the same weights give outputs that differ by {difference:.2g} from those of {peer} (largest {largest:.2g})",
+            _REPORT,
+        )
     return difference, f"outputs equal to those of {peer} to {difference:.1e}, on random ids"
 
 
@@ -382,8 +392,9 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     if not any((target / name).is_file() for name in _CHECKPOINT_FILES):
         raise CheckpointError("exists", f"`{target}` holds other files and no checkpoint", "choose another folder")
     if not overwrite:
-        fact = f"`{target}` holds a checkpoint"
-        raise CheckpointError("exists", fact, "choose another folder, or add --overwrite to replace it")
+        raise CheckpointError(
+            "exists", f"`{target}` holds a checkpoint", "choose another folder, or add --overwrite to replace it"
+        )
 
 
 def _keep_others(target: Path, folder: Path) -> None:

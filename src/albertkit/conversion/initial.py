@@ -114,8 +114,9 @@ def init_model(
         elif size is None:
             albert_config = config_for(config, loaded.vocab_size, ids).with_changes(**changes)
         else:
-            fact = f"both a size ({size}) and a configuration (`{config}`)"
-            raise ConfigError("conflicting-options", fact, "give one of them")
+            raise ConfigError(
+                "conflicting-options", f"both a size ({size}) and a configuration (`{config}`)", "give one of them"
+            )
         torch.manual_seed(seed)
         model = AlbertForPreTraining(albert_config)
         with atomic_folder(out) as folder:
@@ -150,6 +151,9 @@ def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> Alb
         )
     for name, token_id in ids.items():
         if stated.get(name) not in (None, token_id):
-            fact = f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {token_id}"
-            raise ConfigError("wrong-tokenizer", fact, f"leave {name} out: the tokenizer decides it")
+            raise ConfigError(
+                "wrong-tokenizer",
+                f"`{path}` says {name} {stated[name]}, the tokenizer's {SPECIAL_IDS[name]} is {token_id}",
+                f"leave {name} out: the tokenizer decides it",
+            )
     return config.with_changes(vocab_size=vocab_size, **ids)

@@ -56,11 +56,12 @@ _MASKED_LM = {
 def check_one_block(config: AlbertConfig) -> None:
     """Make sure that the Model Garden's encoder, which has one block, can hold a model."""
     if config.num_hidden_groups * config.inner_group_num > 1:
-        fact = (
+        raise CheckpointError(
+            "not-expressible",
             f"the model has {config.num_hidden_groups} groups of {config.inner_group_num} blocks, the Model Garden's encoder "
-            "has one block"
+            "has one block",
+            "write TensorFlow 1's checkpoint: --to tf1",
         )
-        raise CheckpointError("not-expressible", fact, "write TensorFlow 1's checkpoint: --to tf1")
 
 
 def unknown_heads(tensors: StateDict) -> list[str]:
@@ -97,7 +98,8 @@ def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable],
                 suffixes = [head_path, ("bias",)] if name == "predictions.bias" else [head_path]
                 parents = (("masked_lm",), ("model", "masked_lm"))
                 paths[name] = [(*parent, *suffix) for parent in parents for suffix in suffixes]
-    graph_variables, values = [], {}
+    graph_variables = []
+    values = {}
     for name, (key_path, *aliases) in paths.items():
         row = names.row_of(name)
         variable = Variable(key_path, row.tf2[0], tuple(aliases))
@@ -179,7 +181,8 @@ def _name_variables(
 ) -> SourceModel:
     """Bring the variables of a file under transformers' names; `variables` maps its keys to the names of variables."""
     parameters: dict[str, tuple[str, names.TensorLayout]] = {}
-    unknown, skipped = [], Counter[str]()
+    unknown = []
+    skipped = Counter[str]()
     for key, variable in variables.items():
         slot = names.optimizer_slot(key)
         parameter = None if slot else names.parameter_of_variable(variable)
@@ -190,9 +193,10 @@ def _name_variables(
         else:
             parameters[key] = parameter
     if not parameters:
-        fact = f"`{path}` holds no variable of an ALBERT (there: {format_list(sorted(unknown)) or 'none'})"
         raise CheckpointError(
-            "wrong-kind", fact, "give a checkpoint of google-research/albert or of the TensorFlow Model Garden"
+            "wrong-kind",
+            f"`{path}` holds no variable of an ALBERT (there: {format_list(sorted(unknown)) or 'none'})",
+            "give a checkpoint of google-research/albert or of the TensorFlow Model Garden",
         )
     by_name = {name: shapes[key] for key, (name, _) in parameters.items()}
     facts = []
@@ -206,8 +210,11 @@ def _name_variables(
     source = SourceModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
     for key, (name, layout) in parameters.items():
         if not names.well_shaped(shapes[key], layout):
-            fact = f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}"
-            raise CheckpointError("weights-mismatch", fact, "copy the checkpoint again; is it an ALBERT's?")
+            raise CheckpointError(
+                "weights-mismatch",
+                f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}",
+                "copy the checkpoint again; is it an ALBERT's?",
+            )
         values = read_values(key)
         if values.dtype.kind not in "fiub":
             raise CheckpointError(
@@ -234,12 +241,11 @@ def _check_heads(
     """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
     head_counts = {names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()} - {None}
     if head_counts - {config.num_attention_heads}:
-        fact = (
-            f"the weights in `{path}` have {', '.join(map(str, sorted(filter(None, head_counts))))} attention heads, the "
-            f"configuration says {config.num_attention_heads}"
-        )
         raise CheckpointError(
-            "weights-mismatch", fact, "use the configuration that the checkpoint was made with: --config FILE"
+            "weights-mismatch",
+            f"the weights in `{path}` have {', '.join(map(str, sorted(filter(None, head_counts))))} attention heads, the "
+            f"configuration says {config.num_attention_heads}",
+            "use the configuration that the checkpoint was made with: --config FILE",
         )
 
 
@@ -247,11 +253,12 @@ def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path
     """Refuse several blocks: the Model Garden's converter silently drops all but the first."""
     blocks = config.num_hidden_groups * config.inner_group_num
     if blocks > 1 and any(_TF2_KEY in key for key in variables):
-        fact = (
+        raise CheckpointError(
+            "weights-mismatch",
             f"the configuration has {config.num_hidden_groups} groups of {config.inner_group_num} blocks, but `{path}`, as "
-            "every checkpoint of the Model Garden, holds one block: its converter keeps the first and drops the others"
+            "every checkpoint of the Model Garden, holds one block: its converter keeps the first and drops the others",
+            "convert the TensorFlow 1 checkpoint that it was made from",
         )
-        raise CheckpointError("weights-mismatch", fact, "convert the TensorFlow 1 checkpoint that it was made from")
 
 
 def _google_config(folders: list[Path], config_file: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:
@@ -277,8 +284,11 @@ def _config_in(folder: Path) -> Path | None:
     files = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
     exact = folder / "albert_config.json"
     if len(files) > 1 and exact not in files:
-        fact = f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}"
-        raise CheckpointError("missing-file", fact, "name the right one with --config FILE")
+        raise CheckpointError(
+            "missing-file",
+            f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}",
+            "name the right one with --config FILE",
+        )
     if exact in files:
         return exact
     return files[0] if files else None

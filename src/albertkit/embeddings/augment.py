@@ -149,7 +149,8 @@ class CrossEncoder:
         world = join_world(device)
         loaded.model.to(world.device)
         loaded.model.compute_dtype = choose_precision(precision, world.device)
-        self._loaded, self._batch_tokens = loaded, batch_tokens
+        self._loaded = loaded
+        self._batch_tokens = batch_tokens
         self.token_ids: Callable[[Sequence[str]], RaggedIds] = loaded.tokenizer.encode_batch
 
     def scores(
@@ -319,7 +320,8 @@ def balance_bands(
     if balance and len(scores):
         max_rows = max(1, round(balance * float(np.median(counts[counts > 0]))))
     random = np.random.default_rng(seed)
-    kept_rows, bands = [], []
+    kept_rows = []
+    bands = []
     edges = np.linspace(low, high, BANDS + 1).tolist()
     for number in range(BANDS):
         rows = np.flatnonzero(band == number)
@@ -345,8 +347,9 @@ def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRo
         rows = read_texts(Path(options.texts), Columns(), 1, bad_rows)
     texts = list(dict.fromkeys(_normalize_text(text) for row in rows for text in row))
     if len(texts) < 2:
-        fact = f"{pluralize(len(texts), 'different text')}: there is nothing to pair"
-        raise DataError("too-little-data", fact, "add some")
+        raise DataError(
+            "too-little-data", f"{pluralize(len(texts), 'different text')}: there is nothing to pair", "add some"
+        )
     return texts
 
 

@@ -128,8 +128,11 @@ def _read_table(
             if negatives and len(text_columns) == count + 1:
                 hint += "; of triplets all: --columns anchor,positive,negative"
             names = ", ".join(_quoted(text_columns))
-            fact = f"{table.name}, {table.row_name(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts"
-            raise DataError("bad-row", fact, hint)
+            raise DataError(
+                "bad-row",
+                f"{table.name}, {table.row_name(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts",
+                hint,
+            )
         for row in table.rows(text_columns, lists=text_columns):
             fields = [row.values[name] for name in text_columns]
             lists = [_texts_of(field) if table.has_own_names else [field] for field in fields]
@@ -457,8 +460,9 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     kind = find_kind(options.kind)
     data = as_source(options.data)
     if options.silver is not None and kind != "scores":
-        fact = f"silver pairs have scores, `{options.kind}` has none"
-        raise ConfigError("conflicting-options", fact, "leave --silver out")
+        raise ConfigError(
+            "conflicting-options", f"silver pairs have scores, `{options.kind}` has none", "leave --silver out"
+        )
     if options.dev_kind is not None and options.dev is None:
         raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
     reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)
@@ -609,7 +613,8 @@ def _scale_scores(train: TextExamples, silver: TextExamples | None, official: bo
         notes = [
             "scores: 0 to 5, divided by 5" if high > 1 else "scores: 0 to 1, where the published files have 0 to 5"
         ]
-    texts, scores = train.texts, train.targets
+    texts = train.texts
+    scores = train.targets
     if silver is not None:
         assert silver.targets is not None
         texts = [*texts, *silver.texts]

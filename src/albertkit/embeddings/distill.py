@@ -145,7 +145,8 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
     Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
     teacher or other texts left there is replaced.
     """
-    stored, encode = teacher.stored, teacher.encode
+    stored = teacher.stored
+    encode = teacher.encode
     if stored is not None and len(stored) != len(texts):
         raise DataError(
             "bad-file",
@@ -372,7 +373,8 @@ def add_projection(
     """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""
     sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
     goals = vectors[np.array(sample)]
-    dimension, width = encoder.dimension, goals.shape[1]
+    dimension = encoder.dimension
+    width = goals.shape[1]
     if encoder.projection is not None or encoder.normalize:
         if dimension != width:
             raise ConfigError(

@@ -248,7 +248,8 @@ def _compute_vectors(
     job: Job, options: EncodeOptions, model: EmbeddingModel, source: TextInput, shape: tuple[int, int]
 ) -> None:
     """Append the vectors that are not committed yet; `shape` is [E, D]."""
-    vectors_name, encoded = _vectors_name(Path(options.out)), job.state(_Encoded)
+    vectors_name = _vectors_name(Path(options.out))
+    encoded = job.state(_Encoded)
     job.progress.resume(encoded.texts)
     if not encoded.texts:
         job.write(vectors_name, npy_header(shape, np.dtype(options.dtype)))
@@ -298,7 +299,8 @@ def _parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
         characters += len(text.text)
         if len(part) == PART_TEXTS or characters >= PART_CHARACTERS:
             yield part
-            part, characters = [], 0
+            part = []
+            characters = 0
     if part:
         yield part
 
@@ -310,7 +312,8 @@ def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndar
     """Write `id` (or the place), `text` and `vector`, a list of fixed size, a row; the vectors are [E, D]."""
     arrow, parquet = _pyarrow()
     kind = arrow.list_(arrow.from_numpy_dtype(vectors.dtype), vectors.shape[1])
-    num_rows, writer = 0, None
+    num_rows = 0
+    writer = None
     while group := list(islice(texts, _GROUP)):
         numbers = arrow.array(vectors[num_rows : num_rows + len(group)].reshape(-1))
         columns = {

@@ -493,16 +493,22 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
     if name is None:
         return prompt or ""
     if name not in prompts:
-        hint = suggest_name(name, prompts) if prompts else "leave the name out: the model has no prompts"
-        raise ConfigError("bad-value", f"there is no prompt `{name}`", hint)
+        raise ConfigError(
+            "bad-value",
+            f"there is no prompt `{name}`",
+            suggest_name(name, prompts) if prompts else "leave the name out: the model has no prompts",
+        )
     return prompts[name]
 
 
 def check_dimension(requested: int, dimension: int) -> int:
     """Return the requested number of leading numbers of a vector, if it has as many."""
     if not isinstance(requested, Integral) or not 0 < requested <= dimension:
-        fact = f"the dimension is {requested!r}, but the vectors have {dimension} numbers"
-        raise ConfigError("bad-value", fact, f"use 1 to {dimension}")
+        raise ConfigError(
+            "bad-value",
+            f"the dimension is {requested!r}, but the vectors have {dimension} numbers",
+            f"use 1 to {dimension}",
+        )
     return int(requested)
 
 

@@ -151,7 +151,8 @@ def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSe
 
 def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSection:
     def row(name: str, row_figures: FigureMapping) -> list[Any]:
-        retrieval, cells = row_figures["retrieval"], [name]
+        retrieval = row_figures["retrieval"]
+        cells = [name]
         for direction in ("forward", "backward"):
             cells += [f"{retrieval[direction]:.1%}", _number(retrieval[f"{direction}_mrr"])]
         return cells
@@ -300,12 +301,18 @@ def _evaluate(
     if not isinstance(files, Mapping) or not all(
         isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in files.values()
     ):
-        hint = 'give {"mine": ("scores", "pairs.tsv")}, or rows in place of the file'
-        raise ConfigError("bad-value", "`files` maps a name to a kind and a file, and this does not", hint)
+        raise ConfigError(
+            "bad-value",
+            "`files` maps a name to a kind and a file, and this does not",
+            'give {"mine": ("scores", "pairs.tsv")}, or rows in place of the file',
+        )
     column_settings = options.columns.settings()
     if column_settings and all(kind in LAYOUTS for kind, _ in files.values()):
-        hint = f"leave out --{' --'.join(column_settings)}"
-        raise ConfigError("conflicting-options", "columns are named, but only `scores` and `pairs` are tables", hint)
+        raise ConfigError(
+            "conflicting-options",
+            "columns are named, but only `scores` and `pairs` are tables",
+            f"leave out --{' --'.join(column_settings)}",
+        )
     pair_files = {}
     for name, (kind, data) in files.items():
         with as_files(data) as path:
@@ -330,7 +337,8 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     start = time.perf_counter()
     vectors = model.encode(texts)
     seconds = time.perf_counter() - start
-    a, b = vectors[rows], vectors[pair_rows]
+    a = vectors[rows]
+    b = vectors[pair_rows]
     figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": len(file.bad_rows.rows)}
     figures |= _measured(file, a, b, options.seed)
     figures["dimensions"] = {}
@@ -401,7 +409,8 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", suggest_name(kind, KINDS))
     if kind == "pairs":
         rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
-        texts, pairs = [row[0] for row in rows], [row[1] for row in rows]
+        texts = [row[0] for row in rows]
+        pairs = [row[1] for row in rows]
         return PairFile(kind, str(file), texts, pairs, None, None, bad_rows)
     column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
@@ -429,8 +438,9 @@ def _group_column(kind: str, file: DataFile) -> str:
             for other_kind in LAYOUTS:
                 forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
                 if other_kind != kind and any(set(form.required_columns(True)) <= set(table.columns) for form in forms):
-                    hint = f"this looks like {other_kind}: {other_kind}={file}"
-                    raise DataError(error.slug, error.message, hint) from None
+                    raise DataError(
+                        error.slug, error.message, f"this looks like {other_kind}: {other_kind}={file}"
+                    ) from None
             raise
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
 

@@ -56,8 +56,11 @@ def similarity_matrix(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.
     if name not in SIMILARITIES:
         raise ConfigError("unknown-name", f"there is no similarity `{name}`", suggest_name(name, SIMILARITIES))
     if np.shape(a)[-1:] != np.shape(b)[-1:] or np.ndim(a) > 2 or np.ndim(b) > 2:
-        fact = f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared"
-        raise ConfigError("bad-value", fact, "give vectors of one model, [D] or [N, D]")
+        raise ConfigError(
+            "bad-value",
+            f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared",
+            "give vectors of one model, [D] or [N, D]",
+        )
     first, second = (torch.as_tensor(np.atleast_2d(vectors), dtype=torch.float32) for vectors in (a, b))
     return SIMILARITIES[name](first, second).numpy()
 
@@ -119,7 +122,8 @@ def _pool_one_way(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_t
     pooled_lengths = (lengths - prompt_tokens).clamp(min=0)
     if prompt_tokens:
         is_pooled = positions >= prompt_tokens
-        tokens, positions = tokens[is_pooled], positions[is_pooled]
+        tokens = tokens[is_pooled]
+        positions = positions[is_pooled]
 
     def of_bags(mode: str, weights: Tensor | None = None) -> Tensor:
         # Each text is a bag of rows of `hidden`: 2 ms for [8192, 768] where `segment_reduce` takes 6, zeros for no row.
@@ -303,9 +307,11 @@ def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tu
             continue
         if name.endswith(("_args", "_kwargs")) and all(map(_changes_nothing, arguments, arguments.values())):
             continue
-        fact = f"`{settings.file}` has `{name}` {value!r}"
-        hint = "it is not computed here; encode with sentence-transformers, or take the key away"
-        raise CheckpointError("unsupported", fact, hint)
+        raise CheckpointError(
+            "unsupported",
+            f"`{settings.file}` has `{name}` {value!r}",
+            "it is not computed here; encode with sentence-transformers, or take the key away",
+        )
     return settings.get("max_seq_length", _Length | None, None), settings.get("do_lower_case", bool, False)
 
 
@@ -457,7 +463,8 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
     pooling_config["include_prompt"] = encoder.include_prompt
     write_json(path / "1_Pooling" / "config.json", pooling_config)
     if encoder.projection is not None:
-        linear, name = encoder.projection.linear, encoder.projection.activation_name
+        linear = encoder.projection.linear
+        name = encoder.projection.activation_name
         config = {
             "in_features": linear.in_features,
             "out_features": linear.out_features,

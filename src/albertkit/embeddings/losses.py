@@ -60,7 +60,8 @@ class TeacherDistance(nn.Module):
 
     def __init__(self, distance: TeacherLoss, scale: float = 1.0) -> None:
         super().__init__()
-        self.distance, self.scale = distance, scale
+        self.distance = distance
+        self.scale = scale
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and [E, D]."""
@@ -97,7 +98,8 @@ class Matryoshka(nn.Module):
 
     def __init__(self, loss: nn.Module, dims: Sequence[int]) -> None:
         super().__init__()
-        self.loss, self.dims = loss, tuple(dims)
+        self.loss = loss
+        self.dims = tuple(dims)
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the sum; targets that are vectors are cut, too."""
@@ -199,7 +201,8 @@ class EmbeddingObjective(nn.Module):
         world: World | None = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.loss = encoder, loss
+        self.encoder = encoder
+        self.loss = loss
         self.world = world if world and world.size > 1 and name in IN_BATCH else None
         self.name = name
         self.targets = targets

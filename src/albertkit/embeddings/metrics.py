@@ -161,7 +161,8 @@ def retrieval_figures(
     `backward_mrr` from b to a. With the texts of both sides an equal text is no rival: to find it is right. Where k rivals tie
     with a row's own, it counts 1 / (k + 1), and half of them stand before it: constant vectors score 1 / E.
     """
-    shares, ranks = {}, {}
+    shares = {}
+    ranks = {}
     for name, queries, candidates, names in (("forward", a, b, pairs), ("backward", b, a, texts)):
         nearer, tied = _count_rivals(queries, candidates, names)
         shares[name] = float(np.mean((nearer == 0) / (1 + tied)))

@@ -92,10 +92,12 @@ class EncoderSettings(EpochSettings):
     ) -> tuple[Self, list[str]]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
         config.check_length(self.length or 0)
-        batch_size, epochs = self.batch_size or recipe.batch_size, self.epochs or recipe.epochs
+        batch_size = self.batch_size or recipe.batch_size
+        epochs = self.epochs or recipe.epochs
         steps = max(1, math.ceil(epochs * num_examples / batch_size))
         source = "" if self.epochs else f" ({recipe.source})"
-        dropout, of_dropout = config.hidden_dropout_prob, "the model's own"
+        dropout = config.hidden_dropout_prob
+        of_dropout = "the model's own"
         if recipe.dropout is not None:
             dropout, of_dropout = recipe.dropout, _SIMCSE_DROPOUT.format(own=dropout)
         longest = min(length, config.max_position_embeddings)

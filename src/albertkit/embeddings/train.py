@@ -59,7 +59,8 @@ class ScoredDev:
 
     def __init__(self, examples: TextExamples) -> None:
         assert examples.targets is not None
-        self.texts, self.scores = examples.texts, examples.targets
+        self.texts = examples.texts
+        self.scores = examples.targets
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
@@ -101,7 +102,8 @@ class PairDev:
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals of the shares, by Wilson's formula."""
-        shares, count = self.score(vectors), len(vectors)
+        shares = self.score(vectors)
+        count = len(vectors)
         return {name: wilson_interval(round(shares[name] * count), count) for name in shares if name != self.metric}
 
     def constant(self, vectors: np.ndarray) -> list[str]:
@@ -115,7 +117,8 @@ class TeacherDev:
     metric: Metric = "negative_mse"
 
     def __init__(self, texts: Sequence[tuple[str, ...]], targets: np.ndarray) -> None:
-        self.texts, self.targets = texts, targets
+        self.texts = texts
+        self.targets = targets
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
@@ -142,7 +145,8 @@ class EmbeddingEvaluator:
     """
 
     def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, world: World) -> None:
-        self.devs, self._world = devs, world
+        self.devs = devs
+        self._world = world
         # By the identity of the texts, because dev sets may share theirs.
         self._features: dict[int, Features] = {}
         for dev in devs:
@@ -265,8 +269,10 @@ def example_features(encoder: SentenceEncoder, examples: Sequence[tuple[str, ...
 
 def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> EmbeddingResult:
     """Train once; the settings of the run are resolved."""
-    settings, world = run.settings, run.world
-    encoder, metric = training.encoder, training.metric
+    settings = run.settings
+    world = run.world
+    encoder = training.encoder
+    metric = training.metric
     features = example_features(encoder, training.examples)
     evaluator = EmbeddingEvaluator(training.devs, encoder, world)
     provenance = training.provenance | {"data": training.fingerprint(features), "dev": evaluator.fingerprint()}
@@ -455,7 +461,8 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
         ConfigError: unknown-name, bad-value, conflicting-options, no-device. DataError: what reading raises.
         MachineError: not-finite. MissingExtraError: not-installed.
     """
-    kind, settings = options.kind, options.settings
+    kind = options.kind
+    settings = options.settings
     check_order(kind, options.model, options.data)
     with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run, ExitStack() as stack:
         sources = {name: getattr(options, name) for name in ("data", "dev", "silver")}

@@ -33,7 +33,8 @@ class Card:
 
     def write(self, folder: StrPath) -> Path:
         """Write `README.md` into a model's folder and return the file."""
-        text, file = self.text(), Path(folder) / "README.md"
+        text = self.text()
+        file = Path(folder) / "README.md"
         write_file(file, text)
         return file
 

@@ -14,7 +14,8 @@ def quiet_transformers(keep_warnings: bool = False) -> Iterator[None]:
     """Hide transformers' progress bars and, unless `keep_warnings`, its warnings of unused heads and long texts."""
     from transformers.utils import logging
 
-    level, bars_enabled = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    bars_enabled = logging.is_progress_bar_enabled()
     if not keep_warnings:
         logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -40,7 +41,10 @@ class ProgressBar:
     """
 
     def __init__(self, title: str, total: int, unit: str, enabled: bool = True) -> None:
-        self.title, self.total, self.unit, self.enabled = title, total, unit, enabled
+        self.title = title
+        self.total = total
+        self.unit = unit
+        self.enabled = enabled
         self.completed = self._before = 0
         self._began = self._last = time.monotonic()
         self._bar: Any = None

@@ -43,7 +43,8 @@ def _lay_out(
 ) -> None:
     """Write [CLS], [SEP], segment ids (0 up to and including the first [SEP], then 1) and positions of N packed sequences."""
     for n in range(len(examples)):
-        base, end = offsets[n], offsets[n + 1]
+        base = offsets[n]
+        end = offsets[n + 1]
         middle = base + 2 + np.int64(examples[n].a_length)
         input_ids[base] = cls_id
         input_ids[middle - 1] = sep_id
@@ -61,7 +62,8 @@ def _copy_segments(
     """Copy the segments that lie in one shard to their places."""
     for n in range(len(examples)):
         example = examples[n]
-        start, length = offsets[n] + 1, np.int64(example.a_length)
+        start = offsets[n] + 1
+        length = np.int64(example.a_length)
         if example.a_shard == shard:
             first = np.int64(example.a_start)
             for i in range(length):
@@ -93,8 +95,10 @@ class Assembler:
 
     def __init__(self, store: Store, masks: MaskSettings, seed: int) -> None:
         tokenizer = store.tokenizer()
-        self.masks, self.seed = masks, seed
-        self._cls_id, self._sep_id = int(tokenizer.cls_id), int(tokenizer.sep_id)
+        self.masks = masks
+        self.seed = seed
+        self._cls_id = int(tokenizer.cls_id)
+        self._sep_id = int(tokenizer.sep_id)
         self._vocab_size = int(tokenizer.vocab_size)
         self._tables = mask_tables(tokenizer, masks)
         self._tokens = [without_memmap(store.tokens[k]) for k in range(store.num_shards)]
@@ -254,7 +258,8 @@ class EpochStream(ABC):
         self.batch_tokens = batch_tokens
         self.batch_size = batch_size
         self.accumulation = accumulation
-        self.rank, self.world_size = rank, world_size
+        self.rank = rank
+        self.world_size = world_size
         self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None  # (epoch, block), plan, lengths
         self._position = StreamPosition(0, 0, 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch-stream")
@@ -308,7 +313,8 @@ class EpochStream(ABC):
     def batches_in_epoch(self, epoch: int = 0) -> int:
         """Return the number of global batches in an epoch: it differs a little between epochs; of several blocks about."""
         _, lengths = self._thread.submit(self._plan, epoch, 0).result()
-        micro_batches, cursor = 0, 0
+        micro_batches = 0
+        cursor = 0
         while rows := self._rows(lengths, cursor):
             cursor += rows * self.processes
             micro_batches += 1
@@ -322,7 +328,8 @@ class EpochStream(ABC):
     def _plan(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
         if self._planned is None or self._planned[0] != (epoch, block):
             self._planned = None  # never two plans in memory, but where one is made ahead
-            ahead, self._ahead = self._ahead, None
+            ahead = self._ahead
+            self._ahead = None
             plan, lengths = ahead[1].result() if ahead and ahead[0] == (epoch, block) else self._draw(epoch, block)
             if len(lengths) < self.world_size:
                 raise DataError(
@@ -381,10 +388,12 @@ class BatchStream(EpochStream):
         seed: int = 0,
         **how: Unpack[Batching],
     ) -> None:
-        self.settings, self.seed = examples or ExampleSettings(), seed
+        self.settings = examples or ExampleSettings()
+        self.seed = seed
         documents = int(sum(np.count_nonzero(flags) for flags in included))
         super().__init__({"seed": seed, "documents": documents}, self.settings.max_length, **how)
-        self._store, self._included = store, included
+        self._store = store
+        self._included = included
         self._assembler = Assembler(store, masks or MaskSettings(), seed)
 
     def num_blocks(self, epoch: int = 0) -> int:

@@ -89,7 +89,8 @@ def _truncate(a_length: int, b_length: int, max_tokens: int, key: np.uint64, cou
         return 0, a_length, 0, b_length
     until_equal = min(excess, abs(a_length - b_length))
     remaining = excess - until_equal  # taken in turn, from B first
-    a_lost, b_lost = remaining // 2, (remaining + 1) // 2
+    a_lost = remaining // 2
+    b_lost = (remaining + 1) // 2
     if a_length > b_length:
         a_lost += until_equal
     else:
@@ -213,8 +214,8 @@ def _plan_windows(
             example.a_length = end - start
             example.b_start = end
             example.b_length = 0
-        filled = filled + 1
-        counter = counter + 1
+        filled += 1
+        counter += 1
         start = end
     return filled
 
@@ -244,12 +245,14 @@ def plan_shard(
         if not included[number]:
             continue
         rank += 1
-        first, last = np.int64(documents[number]), np.int64(documents[number + 1])
+        first = np.int64(documents[number])
+        last = np.int64(documents[number + 1])
         if rule.pure and last - first < 2:
             skipped += 1
             continue
         draws = subkey(key, first_number + number)
-        target, counter = _target(draws, rule), 2
+        target = _target(draws, rule)
+        counter = 2
         if rule.single:
             filled = _plan_windows(sentences, first, last, shard, target, rule, draws, examples, filled)
             continue
@@ -262,8 +265,10 @@ def plan_shard(
                 middle += below(draws, counter, end - first - 1)
             kind = _kind(rule, end - first == 1, uniform(draws, counter + 1) < 0.5)
             if filled < len(examples):  # not only counting
-                example, truncation = examples[filled], bits(draws, counter + 2)
-                start, stop = np.int64(sentences[first]), np.int64(sentences[end])
+                example = examples[filled]
+                truncation = bits(draws, counter + 2)
+                start = np.int64(sentences[first])
+                stop = np.int64(sentences[end])
                 split = np.int64(sentences[middle])
                 example.kind = kind
                 example.short_target = target < rule.max_tokens
@@ -282,7 +287,8 @@ def plan_shard(
                 else:
                     _write(example, start, split - start, split, stop - split, rule.max_tokens, truncation, 0)
             filled += 1
-            counter, waiting = counter + 3, waiting + (kind == RANDOM)
+            counter += 3
+            waiting += kind == RANDOM
             first = middle if kind == RANDOM else end  # what a random segment replaced is put back
     return filled, waiting, skipped
 
@@ -310,7 +316,8 @@ def read_random_segments(
         end = _chunk_end(sentences, first, last, wait.b_target, False)
         example = examples[wait.example]
         example.b_shard = shard
-        b_start, b_length = np.int64(sentences[first]), np.int64(sentences[end]) - np.int64(sentences[first])
+        b_start = np.int64(sentences[first])
+        b_length = np.int64(sentences[end]) - np.int64(sentences[first])
         _write(example, np.int64(example.a_start), np.int64(wait.a_length), b_start, b_length, max_tokens, wait.key, 11)
 
 
@@ -408,7 +415,8 @@ def seen_tokens(examples: np.ndarray) -> int:
     for shard in np.unique(shards[lengths > 0]):
         in_shard = (shards == shard) & (lengths > 0)
         order = np.argsort(starts[in_shard])
-        first, end = starts[in_shard][order], (starts[in_shard] + lengths[in_shard])[order]
+        first = starts[in_shard][order]
+        end = (starts[in_shard] + lengths[in_shard])[order]
         reached = np.concatenate([[0], np.maximum.accumulate(end)[:-1]])
         total += int(np.maximum(end - np.maximum(first, reached), 0).sum())
     return total
@@ -454,7 +462,8 @@ def plan_epoch(
         num_documents=num_documents,
     )
     key = make_key(seed, SEGMENTS, epoch)
-    no_examples, no_pending = np.empty(0, EXAMPLE), np.empty(0, PENDING)
+    no_examples = np.empty(0, EXAMPLE)
+    no_pending = np.empty(0, PENDING)
     counts = np.array([shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64).reshape(-1, 3)
     num_examples, num_pending, num_skipped = counts.sum(axis=0).tolist()
     if not num_examples:
@@ -468,7 +477,8 @@ def plan_epoch(
         pending_of_shard = pending[pending_start:pending_end]
         shard.plan(rule, key, examples[example_start:example_end], pending_of_shard)
         pending_of_shard["example"] += example_start
-        example_start, pending_start = example_end, pending_end
+        example_start = example_end
+        pending_start = pending_end
     if num_pending:
         for shard in shards:
             shard.read_random_segments(rule, examples, pending)

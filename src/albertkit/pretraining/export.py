@@ -140,7 +140,8 @@ class _ExportedExamples:
     """All examples of an export, in their order."""
 
     def __init__(self, store: TokenStore, settings: ExportSettings) -> None:
-        self._store, self._settings = store, settings
+        self._store = store
+        self._settings = settings
         self._how = example_settings(settings)
         masks = mask_settings(settings)
         self._assembler = Assembler(store, masks, settings.seed)
@@ -183,7 +184,8 @@ class RecordLayout:
     """
 
     def __init__(self, length: int, predictions: int, tokenizer: Any) -> None:
-        self._length, self._predictions = length, predictions
+        self._length = length
+        self._predictions = predictions
         starts = np.array(tokenizer.word_starts(), np.int64)
         starts[[tokenizer.cls_id, tokenizer.sep_id]] = 1  # as in the original
         self._boundaries = torch.from_numpy(starts)

@@ -57,11 +57,13 @@ class Sample:
         for name, segment, begin, end in zip(
             "AB", self.segments, (1, boundary), (boundary - 1, len(self.pieces) - 1), strict=False
         ):
-            first, last = segment["first_sentence"], segment["last_sentence"]
+            first = segment["first_sentence"]
+            last = segment["last_sentence"]
             sentences = f"sentence {first}" if first == last else f"sentences {first}–{last}"
             spans = []
             for position in range(begin, end):
-                piece, entry = self.pieces[position], masked.get(position)
+                piece = self.pieces[position]
+                entry = masked.get(position)
                 original = entry["original"] if entry else piece
                 spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
                 if entry is None:
@@ -206,7 +208,8 @@ def _share(flags: np.ndarray) -> float:
 def _sample(
     store: Store, tokenizer: Any, plan: EpochPlan, assembled: Assembled, fates: np.ndarray, number: int
 ) -> Sample:
-    example, batch = plan.examples[number], assembled.batch
+    example = plan.examples[number]
+    batch = assembled.batch
     first, end = (int(offset) for offset in batch.offsets[number : number + 2])
     assert batch.masked_positions is not None
     positions = batch.masked_positions.numpy()
@@ -231,8 +234,10 @@ def _sample(
 
 def _locate_segment(store: Store, example: Any, segment: str) -> dict[str, int]:
     """Return the document and the sentences that a segment comes from."""
-    shard, start = int(example[f"{segment}_shard"]), int(example[f"{segment}_start"])
-    sentences, documents = store.sentence_offsets[shard], store.document_offsets[shard]
+    shard = int(example[f"{segment}_shard"])
+    start = int(example[f"{segment}_start"])
+    sentences = store.sentence_offsets[shard]
+    documents = store.document_offsets[shard]
     first, last = np.searchsorted(sentences, [start, start + int(example[f"{segment}_length"]) - 1], side="right") - 1
     local = int(np.searchsorted(documents, first, side="right")) - 1
     earlier = sum(len(store.document_offsets[k]) - 1 for k in range(shard))

@@ -136,7 +136,8 @@ def _choose(
         drawn_n = 1
         while drawn_n < len(ngrams) and share >= ngrams[drawn_n - 1]:
             drawn_n += 1
-        used_n, first = drawn_n, units[unit]
+        used_n = drawn_n
+        first = units[unit]
         last = units[min(unit + used_n, number)]
         while used_n > 0 and num_chosen + last - first > budget:
             used_n -= 1
@@ -212,11 +213,13 @@ def mask_sequences(
     longest = 1
     for n in range(len(examples)):
         longest = max(longest, offsets[n + 1] - offsets[n])
-    units, order = np.empty(longest + 1, np.int32), np.empty(longest, np.int32)
+    units = np.empty(longest + 1, np.int32)
+    order = np.empty(longest, np.int32)
     covered = np.empty(longest, np.uint8)
     count = logged = 0
     for n in range(len(examples)):
-        base, a_length = offsets[n], np.int64(examples[n].a_length)
+        base = offsets[n]
+        a_length = np.int64(examples[n].a_length)
         length = offsets[n + 1] - base - (2 if examples[n].kind == SINGLE else 3)
         number = _find_units(input_ids[base:], a_length, length, tables.starts, units)
         covered[:length] = 0

@@ -119,7 +119,8 @@ def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_
             if name.startswith(without_loss):
                 parameter.requires_grad_(False)
         return model
-    first, rows = settings.new_rows_from or first_new, model.config.vocab_size
+    first = settings.new_rows_from or first_new
+    rows = model.config.vocab_size
     if not 0 < first < rows:
         raise ConfigError(
             "bad-value",

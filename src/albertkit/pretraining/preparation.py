@@ -295,7 +295,8 @@ class PreparedRun:
 
 def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSettings] | None) -> PreparedRun:
     """Do all that comes before a run writes its first file; `run` is None where there will be none, as in an estimate."""
-    settings, start = options.settings, options.start
+    settings = options.settings
+    start = options.start
     folder = None if run is None else run.folder
     resume = run is not None and run.resume
     source = open_pretraining_data(
@@ -405,9 +406,11 @@ def _check_run(run: Run[PretrainSettings], made_from: dict[str, str], start: str
     before = read_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
     if start is not None and str(start) != before:
         begun = f"`{before}`" if before else "initialised weights"
-        fact = f"`{run.folder}` was started with {begun}, now `{start}`"
-        hint = "leave --continue out to resume it, or start a new run with another --out"
-        raise CheckpointError("changed", fact, hint)
+        raise CheckpointError(
+            "changed",
+            f"`{run.folder}` was started with {begun}, now `{start}`",
+            "leave --continue out to resume it, or start a new run with another --out",
+        )
 
 
 def _check_space(run: Path, prepared: PreparedRun) -> None:

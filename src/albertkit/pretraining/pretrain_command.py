@@ -130,8 +130,8 @@ def estimate(options: EstimateOptions) -> Estimate:
         use_layers(model, num_layers)
         seconds_left = max(ends - time.perf_counter(), 0.0) / (len(moments_by_layers) - index)
         timing = _time_updates(prepared, lambda: next(stream), 0.75 * seconds_left)
-        seconds = seconds + timing.seconds * moments / _MOMENTS
-        tokens = tokens + timing.tokens * moments / _MOMENTS
+        seconds += timing.seconds * moments / _MOMENTS
+        tokens += timing.tokens * moments / _MOMENTS
         timed_tokens = max(timed_tokens, timing.timed)
     use_layers(model, None)
     first = next(stream)[0].to(prepared.world.device)

@@ -76,7 +76,8 @@ class TrainingRecords:
         rows = [self._features(number) for number in numbers.tolist()]
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         ids, mask, segments, positions, labels, weights = columns[: len(FEATURES)]
-        lengths, predicted = mask.sum(1), weights > 0
+        lengths = mask.sum(1)
+        predicted = weights > 0
         real = np.arange(self.length) < lengths[:, None]
 
         def refuse(slug: str, wrong: NDArray[np.bool_], fault: str) -> None:

@@ -122,7 +122,8 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
                     write_checksums(folder)
 
         trained = run.train(recipe, None if run.resume else save_start)
-        state, evaluation = trained.state, trained.evaluation
+        state = trained.state
+        evaluation = trained.evaluation
         result = PretrainResult(
             metric=recipe.select,
             scores=evaluation,
@@ -152,7 +153,8 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 
 
 def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
-    settings, model = prepared.settings, prepared.model
+    settings = prepared.settings
+    model = prepared.model
     provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}
 
     def set_layers(progress: float) -> None:
@@ -333,12 +335,18 @@ def _evaluate_records(
     """Evaluate on records; all of them but those that the model was trained on."""
     path = Path(options.store)
     if options.length is not None or options.seed is not None:
-        fact = f"`{path}` holds records, whose length and masks are fixed"
-        raise ConfigError("conflicting-options", fact, "leave --length and --seed out")
+        raise ConfigError(
+            "conflicting-options",
+            f"`{path}` holds records, whose length and masks are fixed",
+            "leave --length and --seed out",
+        )
     records = TrainingRecords(path, read_model_tokenizer(folder, model.config), pairs=trained.pair_task != "none")
     if records.length > (longest := model.config.max_position_embeddings):
-        fact = f"the records `{path}` have {records.length} tokens, the model {longest} positions"
-        raise ConfigError("bad-value", fact, f"export them again with --length {longest}")
+        raise ConfigError(
+            "bad-value",
+            f"the records `{path}` have {records.length} tokens, the model {longest} positions",
+            f"export them again with --length {longest}",
+        )
     numbers = records.held_out(trained.share(records.fingerprint, options), trained.seed)
     check_budget(options.batch_tokens, records.length)
     batches = RecordEvaluation(

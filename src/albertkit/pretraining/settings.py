@@ -149,7 +149,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         Raises:
             CheckpointError: changed, naming what differs.
         """
-        before, now = self.read(path).get("steps"), self.steps
+        before = self.read(path).get("steps")
+        now = self.steps
         if before is None or now is None or before == now:
             super().check_same(path)
             return

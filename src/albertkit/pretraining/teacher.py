@@ -49,11 +49,10 @@ def check_student(student: AlbertConfig, teacher: TeacherEncoder, length: int) -
     teacher_flops, student_flops = (config.train_flops_per_token(length, 0.0) for config in shapes)
     if teacher_flops < student_flops:
         sizes = [f"{config.num_hidden_layers} layers of {config.hidden_size}" for config in shapes]
-        fact = (
-            f"the teacher `{teacher.source}` is smaller than the model that learns from it: {sizes[0]}, not {sizes[1]}"
-        )
         raise ConfigError(
-            "bad-value", fact, "leave --size and --config out for a model of its shape, or name a larger one"
+            "bad-value",
+            f"the teacher `{teacher.source}` is smaller than the model that learns from it: {sizes[0]}, not {sizes[1]}",
+            "leave --size and --config out for a model of its shape, or name a larger one",
         )
 
 
@@ -78,7 +77,8 @@ def start_from_teacher(
     share = _compress_embeddings(model.albert, teacher.tables(), counts)
     size = model.config.embedding_size
     notes = [f"initial weights: the teacher's embeddings in {size} dimensions keep {share:.1%} of their squares"]
-    student, original = model.config, teacher.config
+    student = model.config
+    original = teacher.config
     if student.hidden_size == original.hidden_size:
         explained = _fit_projection(model.albert, teacher.states(sample)[0], sample)
         notes.append(
@@ -120,8 +120,10 @@ def _fit_projection(student: AlbertModel, states: Tensor, sample: PackedBatch) -
     """Fit the projection to the teacher's first states by least squares; return the share of their variance explained."""
     embedded = student.embeddings(sample).double()
     expected = states.double()
-    mean, expected_mean = embedded.mean(0), expected.mean(0)
-    centred, target = embedded - mean, expected - expected_mean
+    mean = embedded.mean(0)
+    expected_mean = expected.mean(0)
+    centred = embedded - mean
+    target = expected - expected_mean
     gram = centred.T @ centred
     gram.diagonal().add_(_RIDGE * gram.diagonal().mean())
     weight = torch.linalg.solve(gram, centred.T @ target).T
@@ -163,7 +165,8 @@ class TaughtStudent(nn.Module):
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
         layers = student.config.num_hidden_layers * student.config.inner_group_num
         self._layers = [layer_at_same_depth(number, layers, teacher.num_layers) for number in range(layers + 1)]
-        width, teacher_width = student.config.hidden_size, teacher.config.hidden_size
+        width = student.config.hidden_size
+        teacher_width = teacher.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)
         self._means, self._deviations = self._measure(sample)
@@ -244,7 +247,8 @@ def evaluate_states(taught: TaughtStudent, batches: Iterable[PackedBatch], world
     """Return the shares of the teacher's variance in its states that the student does not explain, on held-out text."""
     sums = torch.zeros(len(taught.maps) + 1, dtype=torch.float64, device=world.device)
     for batch in batches:
-        on_device, trace = batch.to(world.device), Trace(True, False)
+        on_device = batch.to(world.device)
+        trace = Trace(True, False)
         taught.student.albert.encode(on_device, trace)
         assert trace.hidden_states is not None
         distances = taught.distances(trace.hidden_states, on_device)

@@ -220,7 +220,8 @@ class AlignedTeacher(TransformersTeacher):
         """
         if bool((batch.input_ids == self.tokenizer.unk_id).any()):
             raise self._unknown_error()
-        texts, spans = [], []
+        texts = []
+        spans = []
         for ids in batch.input_ids.cpu().split(batch.lengths):
             text, text_spans = self._spell(ids[1:-1].tolist())
             texts.append(text)
@@ -229,8 +230,11 @@ class AlignedTeacher(TransformersTeacher):
         longest = max(map(len, encoded["input_ids"]))
         room = self.config.max_position_embeddings
         if longest > room:
-            fact = f"a text has {longest} tokens of the teacher `{self.source}`, which reads {room}"
-            raise ConfigError("bad-value", fact, "use a smaller --length")
+            raise ConfigError(
+                "bad-value",
+                f"a text has {longest} tokens of the teacher `{self.source}`, which reads {room}",
+                "use a smaller --length",
+            )
         rows = []
         start = 0
         for number, text_spans in enumerate(spans):
@@ -332,8 +336,11 @@ def open_teacher(
     teacher = _open_encoder(source, tokenizer, settings, device)
     teacher.config.check_length(settings.length, f"`{source}`")
     if teacher.config.type_vocab_size < 2 and settings.pair_task != "none":
-        fact = f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}"
-        raise ConfigError("bad-value", fact, "learn from single segments: --pair-task none")
+        raise ConfigError(
+            "bad-value",
+            f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}",
+            "learn from single segments: --pair-task none",
+        )
     teacher.network.to(device).requires_grad_(False).eval()
     return teacher
 
@@ -397,8 +404,11 @@ def _open_other(
     kind = their_config.model_type
     is_decoder = their_config.is_encoder_decoder or getattr(their_config, "is_decoder", False)
     if is_decoder or kind not in encoder_types:
-        fact = f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides"
-        raise CheckpointError("wrong-model", fact, "name an encoder, such as a BERT, a RoBERTa or an ELECTRA")
+        raise CheckpointError(
+            "wrong-model",
+            f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides",
+            "name an encoder, such as a BERT, a RoBERTa or an ELECTRA",
+        )
     with transformers_reading("weights or tokenizer", subject) as transformers:
         network, info = transformers.AutoModel.from_pretrained(
             folder, config=their_config, dtype=torch.float32, output_loading_info=True
@@ -407,8 +417,11 @@ def _open_other(
     fresh = set(info["missing_keys"])
     missing = sorted(name for name in fresh if "pooler" not in name)
     if missing:
-        fact = f"`{source}` lacks weights of a {type(network).__name__}: {format_list(missing, 5)}"
-        raise CheckpointError("weights-mismatch", fact, "fetch it again, or save the whole model")
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{source}` lacks weights of a {type(network).__name__}: {format_list(missing, 5)}",
+            "fetch it again, or save the whole model",
+        )
     special_ids = {role: getattr(their_tokenizer, f"{role}_token_id") for role in SPECIAL_ROLES}
     ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids)
     parts: dict[str, Any] = dict(

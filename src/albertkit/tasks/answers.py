@@ -79,11 +79,13 @@ def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ..
     A window begins every `stride` tokens, at most every `room`, so that no token is left out; such windows do not overlap, and
     an answer where two meet is in neither.
     """
-    bounds, start = [(0, min(room, num_pieces))], 0
+    bounds = [(0, min(room, num_pieces))]
+    start = 0
     while bounds[-1][1] < num_pieces:
         start += min(room, stride)
         bounds.append((start, min(start + room, num_pieces)))
-    best_score, best_window = np.full(num_pieces, -1.0), np.zeros(num_pieces, np.int64)
+    best_score = np.full(num_pieces, -1.0)
+    best_window = np.zeros(num_pieces, np.int64)
     for number, (start, stop) in enumerate(bounds):
         positions = np.arange(stop - start)
         score = np.minimum(positions, stop - start - 1 - positions) + 0.01 * (stop - start)
@@ -121,7 +123,8 @@ def answer_features(
     questions = tokenizer.encode_batch([example.question for example in examples])
     left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
     paragraphs: dict[str, Paragraph] = {}
-    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    cls = np.array([tokenizer.cls_id], np.int32)
+    sep = np.array([tokenizer.sep_id], np.int32)
     rows: list[tuple[np.ndarray, int]] = []
     owners: list[int] = []
     windows: list[tuple[Paragraph, Window]] = []  # that the sequences show
@@ -181,7 +184,8 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
     has_answer = features.per_sequence["impossible"] == 0
     first = features.offsets[:-1] + features.per_sequence["start_positions"]
     last = features.offsets[:-1] + features.per_sequence["end_positions"]
-    starts, ends = features.per_token["char_starts"][first], features.per_token["char_ends"][last]
+    starts = features.per_token["char_starts"][first]
+    ends = features.per_token["char_ends"][last]
     for number, example in enumerate(examples):
         target = example.target
         if target is None:
@@ -242,10 +246,12 @@ def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerab
     `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0 if the model has any
     answer for it, 1 if not. Not answering scores 1 where there is no answer.
     """
-    odds, has_answer = np.array(null_odds, np.float64), np.array(answerable, np.bool_)
+    odds = np.array(null_odds, np.float64)
+    has_answer = np.array(answerable, np.bool_)
     gained = np.array(scores, np.float64) - ~has_answer  # by answering rather than not
     order = np.argsort(odds, kind="stable")
-    odds, total = odds[order], np.cumsum(gained[order])
+    odds = odds[order]
+    total = np.cumsum(gained[order])
     possible = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
     best = possible[np.argmax(total[possible])]
     none = float((~has_answer).sum())
@@ -280,19 +286,25 @@ def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], v
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
     file: File = options.predictions
     if options.f1_of != "words" and are_korean(answer.text for question in questions for answer in question.answers):
-        fact = "the answers are Korean: KorQuAD's F1 counts characters, SQuAD's counts words"
-        raise ConfigError("doubtful", fact, "use KorQuAD's own script, or say --f1-of words for SQuAD's")
+        raise ConfigError(
+            "doubtful",
+            "the answers are Korean: KorQuAD's F1 counts characters, SQuAD's counts words",
+            "use KorQuAD's own script, or say --f1-of words for SQuAD's",
+        )
     if options.null_odds is not None and version == 1:
         raise ConfigError("conflicting-options", "SQuAD 1.1 has no null odds", "leave out --null-odds, or score squad2")
-    official, gold = official_version(version), gold_pairs(questions)
+    official = official_version(version)
+    gold = gold_pairs(questions)
     answers = _read_answers(file)
     odds = None if options.null_odds is None else _read_odds(options.null_odds)
     scores = squad_scores(answers, gold, official, odds, options.null_threshold)
     names = {name for name, _ in gold}
-    missing, extra = len(names - answers.keys()), len(answers.keys() - names)
+    missing = len(names - answers.keys())
+    extra = len(answers.keys() - names)
     if missing == len(names):
-        fact = f"`{file}` has an answer to none of {pluralize(missing, 'question')}"
-        raise DataError("predictions-mismatch", fact, SAME_FILE)
+        raise DataError(
+            "predictions-mismatch", f"`{file}` has an answer to none of {pluralize(missing, 'question')}", SAME_FILE
+        )
     overruled = sum(odds[name] > options.null_threshold and bool(answers.get(name)) for name in names) if odds else 0
     ruled = f"counted as none, with null odds above {options.null_threshold:g}; --null-threshold says which are"
     notes = [
@@ -326,17 +338,18 @@ def _read_answers(file: File) -> dict[str, str]:
         return index_by_id(read_predictions(file, ("answer",)), file)
     for name, answer in content.items():
         if not isinstance(answer, str):
-            fact = f"`{file}`: the answer to `{name}` is a {type(answer).__name__}, not a text"
-            hint = "name predictions.json, not nbest_predictions.json or null_odds.json"
-            raise DataError("predictions-mismatch", fact, hint)
+            raise DataError(
+                "predictions-mismatch",
+                f"`{file}`: the answer to `{name}` is a {type(answer).__name__}, not a text",
+                "name predictions.json, not nbest_predictions.json or null_odds.json",
+            )
     return content
 
 
 def _read_odds(file: File) -> dict[str, float]:
     content = read_object(file)
     if not isinstance(content, dict) or any(type(odds) not in (int, float) for odds in content.values()):
-        fact = f"`{file}` does not map question ids to numbers"
-        raise DataError("predictions-mismatch", fact, "name null_odds.json")
+        raise DataError("predictions-mismatch", f"`{file}` does not map question ids to numbers", "name null_odds.json")
     return content
 
 
@@ -415,7 +428,8 @@ class AnswerTask(Task[QuestionExample]):
 
         A window without the whole answer is taught to start and end at its first token.
         """
-        starts, ends = batch.per_sequence["start_positions"], batch.per_sequence["end_positions"]
+        starts = batch.per_sequence["start_positions"]
+        ends = batch.per_sequence["end_positions"]
         if isinstance(model, AlbertForBeamQuestionAnswering):
             impossible = batch.per_sequence["impossible"]
             parts = model.packed_losses(batch.packed, starts, ends, impossible, outside_text(batch.packed))
@@ -478,7 +492,8 @@ class AnswerTask(Task[QuestionExample]):
 
     def details(self, examples: Sequence[QuestionExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
-        gold, official = gold_pairs(examples), official_version(self.version)
+        gold = gold_pairs(examples)
+        official = official_version(self.version)
         texts = {record["id"]: record["answer"] for record in predictions}
         scores = question_scores(texts, gold, official)
         of_question = 100 * np.array([scores[example.id] for example in examples])

@@ -385,7 +385,8 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
 def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
     """Yield a finding about rows that cannot be used."""
     if bad_rows:
-        rows, them = pluralize(len(bad_rows), "row"), "it" if len(bad_rows) == 1 else "the first of them"
+        rows = pluralize(len(bad_rows), "row")
+        them = "it" if len(bad_rows) == 1 else "the first of them"
         listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
         ending = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
         yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listing}{ending}"

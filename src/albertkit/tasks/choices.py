@@ -103,7 +103,8 @@ def checked_example(
         number = label.removesuffix(".0") if is_whole_float(label) else label
         last = first + len(names) - 1
         if label in names:
-            label_index, number_base = names.index(label), None
+            label_index = names.index(label)
+            number_base = None
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:
@@ -268,8 +269,11 @@ def _context_column(table: Table) -> str:
     """Return the column of the text to read first, by its name; "" for none."""
     contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
     if len(contexts) > 1:
-        fact = f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}"
-        raise DataError("missing-column", fact, f"name the one to read: --text-column {contexts[0]}")
+        raise DataError(
+            "missing-column",
+            f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}",
+            f"name the one to read: --text-column {contexts[0]}",
+        )
     return next(iter(contexts), "")
 
 
@@ -279,7 +283,8 @@ def _row_example(name: str, values: dict[str, str], form: QuestionForm, label: s
     if len(form.choices) == 1:
         choices = _parse_list(choices[0], form.choices[0])
         if choices and all(isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices):
-            names, choices = [str(c["label"]) for c in choices], [c["text"] for c in choices]
+            names = [str(c["label"]) for c in choices]
+            choices = [c["text"] for c in choices]
     elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
         label = str(form.first + form.choices.index(label))
     if form.names:
@@ -371,8 +376,11 @@ def _passage_files(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[Data
             )
         passages += [(file, folder.name if folder.name in levels else "") for file in names]
     if not passages:
-        fact = f"`{path}` has no passage (*.txt) of {' or '.join(levels)}"
-        raise DataError("too-little-data", fact, "name the folder that holds them")
+        raise DataError(
+            "too-little-data",
+            f"`{path}` has no passage (*.txt) of {' or '.join(levels)}",
+            "name the folder that holds them",
+        )
     return passages
 
 
@@ -403,8 +411,9 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
     try:
         passage = JSON_DECODER.decode(line)
     except (ValueError, RecursionError) as error:
-        hint = "a passage of RACE is one line, an object of JSON; tables are for `choice`"
-        raise ValueError(json_problem(error), hint) from None
+        raise ValueError(
+            json_problem(error), "a passage of RACE is one line, an object of JSON; tables are for `choice`"
+        ) from None
     if not isinstance(passage, dict):
         raise ValueError("not an object of JSON")
     fields = _FIELDS if labelled else _FIELDS[:3]
@@ -534,7 +543,8 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def details(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
-        right, levels = _is_right(examples, predictions), np.array([example.level for example in examples])
+        right = _is_right(examples, predictions)
+        levels = np.array([example.level for example in examples])
         parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
         all_parts = {"accuracy": np.ones(len(right), bool), **parts}
 
@@ -629,8 +639,11 @@ def _find_number_base(values: Sequence[str], examples: Sequence[ChoiceExample], 
     ]
     fitting = [base for base in (0, 1) if all(base <= number < base + count for number, count in numbered)]
     if numbered and len(fitting) > 1:
-        fact = f"`{file}` has numbers for choices that the gold file calls by name: they may begin with 0 or with 1"
-        raise DataError("predictions-mismatch", fact, f"write the names, such as {', '.join(examples[0].names)}")
+        raise DataError(
+            "predictions-mismatch",
+            f"`{file}` has numbers for choices that the gold file calls by name: they may begin with 0 or with 1",
+            f"write the names, such as {', '.join(examples[0].names)}",
+        )
     return next(iter(fitting), 0)
 
 
@@ -691,7 +704,8 @@ def choice_features(
             segments.append((first, texts.setdefault(second_text, len(texts))))
             owners.append(number)
     encoded = tokenizer.encode_batch(list(texts))
-    cls, sep = np.array([tokenizer.cls_id], np.int32), np.array([tokenizer.sep_id], np.int32)
+    cls = np.array([tokenizer.cls_id], np.int32)
+    sep = np.array([tokenizer.sep_id], np.int32)
     rows = []
     left_out = np.zeros(len(examples), np.int64)
     for segment, owner in zip(segments, owners, strict=True):

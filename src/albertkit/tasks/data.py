@@ -98,7 +98,8 @@ def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
 def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:
     """Count what another split has in common with the training examples."""
     # 87,599 questions of SQuAD and 10,570 of dev take 1.4 s of a core.
-    train_keys, train_texts = set[Key](), set[str]()
+    train_keys = set[Key]()
+    train_texts = set[str]()
     for example in train:
         train_keys.add(_unordered(map(plain_text, texts_of(kind, example))))
         train_texts.update(map(_words, _identifying_texts(kind, example)))
@@ -303,10 +304,12 @@ def read_data(
     split = dev_split(files)
     if dev is not None:
         dev_file, _ = file_of(task, dev, "dev")
-        dev_examples, dev_name = read_split(task, dev_file, "dev", bad_rows), file_name(dev_file)
+        dev_examples = read_split(task, dev_file, "dev", bad_rows)
+        dev_name = file_name(dev_file)
         dev_source = f"`{dev_name if isinstance(dev_file, Records) else dev_file}`"
     elif split:
-        dev_examples, dev_name = read_split(task, files[split], split, bad_rows), file_name(files[split])
+        dev_examples = read_split(task, files[split], split, bad_rows)
+        dev_name = file_name(files[split])
         dev_source = f"`{dev_name}`"
     else:
         with _naming_left_out_rows(bad_rows):
@@ -360,8 +363,11 @@ def _read_unlabelled(
     if _has_labels(task, file):
         bad_rows.note(f"`{file_name(file)}` has labels: they are not read")
     if not remaining:
-        fact = f"every text of {quoted_name(file)} stands in dev or test"
-        raise DataError("too-little-data", fact, "name other texts with --unlabelled, or leave it out")
+        raise DataError(
+            "too-little-data",
+            f"every text of {quoted_name(file)} stands in dev or test",
+            "name other texts with --unlabelled, or leave it out",
+        )
     return remaining
 
 
@@ -384,8 +390,11 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
     except DataError as error:
         if not bad_rows.rows:
             raise
-        hint = bad_rows.rows[0].hint or "correct these rows first"
-        raise DataError(error.slug, f"{error.message}; {bad_rows.left_out_line()}", hint) from None
+        raise DataError(
+            error.slug,
+            f"{error.message}; {bad_rows.left_out_line()}",
+            bad_rows.rows[0].hint or "correct these rows first",
+        ) from None
 
 
 def read_given(
@@ -399,8 +408,11 @@ def read_given(
 ) -> TaskData:
     """Read data that may be at an address or in memory, see `as_files`, as `read_data` does."""
     if unlabelled is not None and settings.teacher is None:
-        fact = "examples without labels are given, and no teacher to learn their labels from"
-        raise ConfigError("conflicting-options", fact, "add a model that was fine-tuned on the task: --teacher MODEL")
+        raise ConfigError(
+            "conflicting-options",
+            "examples without labels are given, and no teacher to learn their labels from",
+            "add a model that was fine-tuned on the task: --teacher MODEL",
+        )
     with ExitStack() as stack:
         files = stack.enter_context(as_files(data))
         dev_files, unlabelled_files = (

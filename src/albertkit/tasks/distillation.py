@@ -133,7 +133,8 @@ class DistillationLosses(nn.Module):
         )
 
     def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
-        problem, t = self.student.config.problem_type, self.temperature
+        problem = self.student.config.problem_type
+        t = self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
             positions = batch.packed.padded_positions()  # log-probabilities are over the places of each sequence
             log_probs = []
@@ -142,14 +143,16 @@ class DistillationLosses(nn.Module):
                 log_probs.append(ragged_log_softmax(real / t, positions // batch.packed.longest))
             starts, ends, teacher_starts, teacher_ends = log_probs
             return (_divergence(starts, teacher_starts) + _divergence(ends, teacher_ends)) * t**2 / 2
-        logits, teacher_logits = _at_least_fp32(logits), _at_least_fp32(teacher_logits)
+        logits = _at_least_fp32(logits)
+        teacher_logits = _at_least_fp32(teacher_logits)
         if isinstance(self.student, AlbertForMultipleChoice):
             groups = F.pad((batch.examples.diff() != 0).cumsum(0), (1, 0))
             soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, teacher_logits)]
             return _divergence(*soft) * t**2
         if isinstance(self.student, AlbertForTokenClassification):
             is_imitated = _imitated_tokens(batch)
-            logits, teacher_logits = logits[is_imitated], teacher_logits[is_imitated]
+            logits = logits[is_imitated]
+            teacher_logits = teacher_logits[is_imitated]
         elif problem == "regression":
             return F.mse_loss(logits, teacher_logits, reduction="sum")
         elif problem == "multi_label_classification":

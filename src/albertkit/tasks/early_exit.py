@@ -116,7 +116,8 @@ class ExitLosses(nn.Module):
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted loss of a batch; `correct` counts the last layer's."""
-        counts, trace = self.counts(batch), Trace(True, False)
+        counts = self.counts(batch)
+        trace = Trace(True, False)
         last = self.model.packed_logits(batch.packed, trace)
         states = trace.hidden_states
         assert states is not None
@@ -210,9 +211,11 @@ def check_exits(folders: Iterable[str], rule: str) -> None:
     """Refuse a rule that none of some models can follow."""
     ExitRule.parse(rule)
     if not any(map(has_exits, folders)):
-        fact = f"{', '.join(f'`{folder}`' for folder in folders)}: trained without exits"
-        hint = "leave out --exits, or train with them: albertkit finetune … --exits"
-        raise CheckpointError("wrong-model", fact, hint)
+        raise CheckpointError(
+            "wrong-model",
+            f"{', '.join(f'`{folder}`' for folder in folders)}: trained without exits",
+            "leave out --exits, or train with them: albertkit finetune … --exits",
+        )
 
 
 def default_rules(layers: int) -> Sequence[ExitRule]:

@@ -42,9 +42,11 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
             raises. ConfigError: bad-value, no-device, conflicting-options.
     """
     if (options.length, options.held_out, options.seed) != (None, None, None):
-        fact = "--length, --held-out and --seed are for token stores"
-        hint = "leave them out: task.json says how a fine-tuned model reads"
-        raise ConfigError("conflicting-options", fact, hint)
+        raise ConfigError(
+            "conflicting-options",
+            "--length, --held-out and --seed are for token stores",
+            "leave them out: task.json says how a fine-tuned model reads",
+        )
     if options.out is not None:
         check_new_folder(options.out)
     bad_rows = BadRows(options.on_error)
@@ -61,7 +63,8 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
         bad_rows.note(truncation_line(truncated, len(examples), task))
-    scores, details = task.score(examples, predictions), task.details(examples, predictions)
+    scores = task.score(examples, predictions)
+    details = task.details(examples, predictions)
     if notes := bad_rows.report_lines():
         details = {**details, "notes": [*details.get("notes", ()), *notes]}
     result = FinetuneResult(
@@ -142,15 +145,17 @@ def score_file(options: ScoreOptions) -> Scores:
         ConfigError: unknown-name, missing-column, bad-label, conflicting-options, doubtful (Korean answers).
         DataError: predictions-mismatch, bad-label, bad-row, too-little-data, and what reading raises.
     """
-    task, predictions = options.task, options.predictions
+    task = options.task
+    predictions = options.predictions
     gold: File | None = options.gold
     if options.out is not None:
         check_new_folder(options.out)
     bad_rows = BadRows(options.on_error)
     name = task if isinstance(task, str) else task.name
     if (options.label or options.id) and name not in TABLES:
-        hint = "leave out --label-column and --id-column"
-        raise ConfigError("conflicting-options", f"`{name}` has a format of its own", hint)
+        raise ConfigError(
+            "conflicting-options", f"`{name}` has a format of its own", "leave out --label-column and --id-column"
+        )
     if options.positive_class and name != "classify":
         raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
     task_of_gold: Task | None = None
@@ -159,7 +164,8 @@ def score_file(options: ScoreOptions) -> Scores:
     if options.null_odds is not None and not isinstance(task_of_gold, AnswerTask):
         raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
     if isinstance(task_of_gold, TaggingTask) and gold is None:
-        task_of_gold, gold = task_of_gold.with_changes(tag_column=-2), predictions
+        task_of_gold = task_of_gold.with_changes(tag_column=-2)
+        gold = predictions
     labelled = _require_gold(gold)
     if task_of_gold is None:
         results = _score_table(name, options, labelled, bad_rows)
@@ -200,7 +206,8 @@ def _score_records(
     task: Task, examples: Sequence[Any], records: Sequence[dict[str, Any]], *notes: str
 ) -> dict[str, Any]:
     """Score records such as the task's own `predictions` returns."""
-    scores, details = task.score(examples, records), task.details(examples, records)
+    scores = task.score(examples, records)
+    details = task.details(examples, records)
     reported = [note for note in (*notes, task.collapsed(examples, records)) if note]
     return {"metric": task.metric, **scores, "examples": len(examples), **details, "notes": reported}
 
@@ -208,10 +215,12 @@ def _score_records(
 def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
     file = options.predictions
-    label, id = options.label, options.id
+    label = options.label
+    id = options.id
     if label is None:
-        fact = f"no column is named for the label of `{name}`"
-        raise ConfigError("missing-column", fact, "name it with --label-column")
+        raise ConfigError(
+            "missing-column", f"no column is named for the label of `{name}`", "name it with --label-column"
+        )
     task = table_task(TABLES[name], name, Columns())
     examples = list(_labelled_rows(task, gold, label, id, bad_rows))
     if not examples:
@@ -228,9 +237,10 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     are_numbers = all(label.isdecimal() for label in (*predicted, *gold_counts))
     # classes 1 to 5 as indices 0 to 4
     if strange and are_numbers and any({str(int(n) + step) for n in predicted} <= set(gold_counts) for step in (1, -1)):
-        fact = f"`{file}` has numbers that begin with another one than those of `{gold}`: predicted, but no label: {listed}"
         raise DataError(
-            "predictions-mismatch", fact, f"write the labels of the gold file: {format_list(sorted(gold_counts), 12)}"
+            "predictions-mismatch",
+            f"`{file}` has numbers that begin with another one than those of `{gold}`: predicted, but no label: {listed}",
+            f"write the labels of the gold file: {format_list(sorted(gold_counts), 12)}",
         )
     note = f"predicted, but the label of no example: {listed}" if strange else ""
     counts = {label: gold_counts[label] for label in {*gold_counts, *predicted}}

@@ -344,7 +344,8 @@ def _finetune_once(
     def write(best: TaskModel, result: FinetuneResult) -> None:
         best.task.write(run.folder / "dev", evaluator.last, split="dev")
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
-        size, settings_of = best.model.num_parameters(), settings.for_card()
+        size = best.model.num_parameters()
+        settings_of = settings.for_card()
         card = task_card(run.name, data, str(start), size, result.scores, result.details, settings_of)
         card.write(run.folder / "best")
 
@@ -385,12 +386,14 @@ class TaskEvaluator:
     def __init__(self, task: Task, data: TaskData, tokenizer: AlbertTokenizer, batch_tokens: int, world: World) -> None:
         self.task = task
         self.last: list[Prediction] = []
-        self._dev, self._calibration = data.dev, data.calibration
+        self._dev = data.dev
+        self._calibration = data.calibration
         self._features = task.features(data.dev, tokenizer, labelled=True)  # refuses a label that train lacks, at once
         self._calibration_features = (
             task.features(data.calibration, tokenizer, labelled=False) if data.calibration else None
         )
-        self._batch_tokens, self._world = batch_tokens, world
+        self._batch_tokens = batch_tokens
+        self._world = world
 
     def predictions(self, model: PretrainedAlbert) -> list[Prediction]:
         """Return predictions for the dev examples."""

@@ -57,7 +57,8 @@ def bootstrap_intervals(
         values = values[~np.isnan(values)]
         low, high = np.quantile(values, edges) if len(values) else (np.nan, np.nan)
         if low == high and low in (0, 1, 100) and share == 0.95 and _OF_RIGHT_ANSWERS.search(name):
-            total, scale = (sizes or {}).get(name, num_examples), max(1.0, float(high))
+            total = (sizes or {}).get(name, num_examples)
+            scale = max(1.0, float(high))
             low, high = (scale * bound for bound in wilson_interval(total if low else 0, total))
         intervals[name] = (float(low), float(high))
     return intervals
@@ -135,7 +136,8 @@ def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     is_exact = (labels == predictions).all(1)
 
     def scores(rows: Rows) -> dict[str, float]:
-        num_right, num_either = right[rows].sum(0), either[rows].sum(0)
+        num_right = right[rows].sum(0)
+        num_either = either[rows].sum(0)
         return {
             "f1_micro": float(2 * num_right.sum() / max(num_either.sum(), 1)),
             "f1_macro": float(np.mean(2 * num_right / np.maximum(num_either, 1))),
@@ -169,12 +171,14 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
     """
     from scipy.stats import pearsonr, spearmanr
 
-    gold, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    gold = np.asarray(labels, np.float64)
+    predicted = np.asarray(predictions, np.float64)
     pearson = spearman = float("nan")
     if len(gold) >= 2:
         with warnings.catch_warnings():  # scipy warns of constants, and says NaN
             warnings.simplefilter("ignore")
-            pearson, spearman = float(pearsonr(gold, predicted)[0]), float(spearmanr(gold, predicted)[0])
+            pearson = float(pearsonr(gold, predicted)[0])
+            spearman = float(spearmanr(gold, predicted)[0])
     return {
         "pearson": pearson,
         "spearman": spearman,
@@ -185,7 +189,8 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
 
 def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
     """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
-    gold, predicted = np.asarray(labels, np.float64), np.asarray(predictions, np.float64)
+    gold = np.asarray(labels, np.float64)
+    predicted = np.asarray(predictions, np.float64)
     # Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
     # take 0.5 s, by scipy's functions 7 s.
     order_of_gold, order_of_predicted = (np.unique(side, return_inverse=True)[1] for side in (gold, predicted))
@@ -212,7 +217,8 @@ def _ranks(order: np.ndarray) -> np.ndarray:
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     if not (np.ptp(a) and np.ptp(b)):
         return float("nan")
-    a, b = a - a.mean(), b - b.mean()
+    a = a - a.mean()
+    b = b - b.mean()
     return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
@@ -339,7 +345,8 @@ def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
     num_common = sum((Counter(predicted) & Counter(gold)).values())
     if not num_common:
         return 0.0
-    precision, recall = num_common / len(predicted), num_common / len(gold)
+    precision = num_common / len(predicted)
+    recall = num_common / len(gold)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -367,7 +374,8 @@ def _best_threshold(
         elif predictions.get(name):
             score -= 1.0
         if score > best:
-            best, threshold = score, odds[name]
+            best = score
+            threshold = odds[name]
     return 100.0 * best / len(scores), threshold
 
 
@@ -392,13 +400,15 @@ def spans(tags: Tags) -> list[tuple[str, int, int]]:
     open_type = ""
     first = 0
     for index, tag in enumerate([*tags, "O"]):
-        prefix, entity_type = tag[:1], tag[1:].removeprefix("-") or "_"
+        prefix = tag[:1]
+        entity_type = tag[1:].removeprefix("-") or "_"
         is_new = prefix in "BS" or before in "OES" or entity_type != open_type
         if before != "O" and (is_new or prefix == "O"):
             entities.append((open_type, first, index - 1))
         if is_new:
             first = index
-        before, open_type = prefix, entity_type
+        before = prefix
+        open_type = entity_type
     return entities
 
 
@@ -406,7 +416,8 @@ def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
     """Count entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
     counts = []
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
+        gold_spans = set(spans(gold_tags))
+        predicted_spans = set(spans(predicted_tags))
         counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
 
@@ -423,7 +434,8 @@ def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str
     predicted_counts = Counter[str]()
     gold_counts = Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_spans, predicted_spans = set(spans(gold_tags)), set(spans(predicted_tags))
+        gold_spans = set(spans(gold_tags))
+        predicted_spans = set(spans(predicted_tags))
         gold_counts.update(kind for kind, _, _ in gold_spans)
         predicted_counts.update(kind for kind, _, _ in predicted_spans)
         right_counts.update(kind for kind, _, _ in gold_spans & predicted_spans)
@@ -438,5 +450,6 @@ def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str
 
 
 def _entity_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
-    precision, recall = float(right / max(predicted, 1)), float(right / max(gold, 1))
+    precision = float(right / max(predicted, 1))
+    recall = float(right / max(gold, 1))
     return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall or 1.0)}

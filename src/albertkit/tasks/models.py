@@ -103,8 +103,11 @@ def check_not_swapped(model: object, data: object) -> None:
 def check_order(name: object, model: object, data: object) -> None:
     """Refuse a model in the place of the name of a task or kind, and model and data in each other's place."""
     if isinstance(name, str) and (kind := model_kind(name)):
-        fact = f"`{name}` is {kind}, and is given as the name of a task; `{model}` is given as the model"
-        raise CheckpointError("doubtful", fact, f"name the task first, then the model: {model} {name} {data}")
+        raise CheckpointError(
+            "doubtful",
+            f"`{name}` is {kind}, and is given as the name of a task; `{model}` is given as the model",
+            f"name the task first, then the model: {model} {name} {data}",
+        )
     check_not_swapped(model, data)
 
 
@@ -115,7 +118,8 @@ def load_task_model(folder: str | Path) -> TaskModel:
     path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
     model = load_onnx(path) if is_onnx_folder(path) else task.model_class.from_pretrained(path, strict=True)
-    config, labels = model.config, getattr(task, "labels", None)
+    config = model.config
+    labels = getattr(task, "labels", None)
     num_labels = config.num_labels if labels is None else len(labels)
     fits = num_labels == config.num_labels or (labels == () and config.num_labels == 1)
     if not fits or task.length > config.max_position_embeddings:  # put beside the weights of another model

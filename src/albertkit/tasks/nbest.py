@@ -161,7 +161,8 @@ def _best_candidates(
     """
     columns: list[np.ndarray] = []
     for window, (starts, ends, start_scores, end_scores) in zip(windows, pairs, strict=True):
-        first, last = starts.astype(np.int64) - window.first, ends.astype(np.int64) - window.first
+        first = starts.astype(np.int64) - window.first
+        last = ends.astype(np.int64) - window.first
         fits = (first >= 0) & (first <= last) & (last < len(window.starts)) & (last - first < max_answer_length)
         fits[fits] = window.is_best[first[fits]]
         scores = [values[fits].astype(np.float64) for values in (start_scores, end_scores)]
@@ -171,7 +172,8 @@ def _best_candidates(
     for index in np.argsort(-(start_scores + end_scores), kind="stable"):
         if len(best) == n_best_size:
             break
-        start, end = int(from_[index]), int(to[index])
+        start = int(from_[index])
+        end = int(to[index])
         text = context[start:end].strip()
         # Google lists a span of white space as an answer "".
         if text and text not in best:
@@ -192,7 +194,8 @@ def probabilities(candidates: Sequence[Candidate]) -> list[float]:
 
 def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
     """Return the record of a question, see `AnswerTask.predictions`."""
-    odds, chances = verdict.null_odds, probabilities(verdict.candidates)
+    odds = verdict.null_odds
+    chances = probabilities(verdict.candidates)
     likelihood = dict(zip((c.text for c in verdict.candidates), chances, strict=True))
     chosen = verdict.best if odds is None or odds <= threshold else None
     if chosen is not None:

@@ -54,15 +54,21 @@ def read_predictions(
         candidates = [n for n in table.columns if n not in other_uses and n.lower().partition(".")[0] not in other_uses]
         if value is not None and (len(prediction_columns) > 1 or (not prediction_columns and candidates)):
             names = format_list([f"`{name}`" for name in (prediction_columns or [value, *candidates])])
-            fact = f"`{file}` may have its predictions in any of {names}"
-            raise DataError("predictions-mismatch", fact, "call the right column, and no other, `prediction`")
+            raise DataError(
+                "predictions-mismatch",
+                f"`{file}` may have its predictions in any of {names}",
+                "call the right column, and no other, `prediction`",
+            )
         if value is None and bare and not table.has_own_names and len(table.columns) <= 2:
             table.without_header(("id", "prediction")[-len(table.columns) :])
             value = "prediction"
         if value is None:
             names = format_list([f"`{name}`" for name in table.columns])
-            hint = "call it `prediction`; a file of predictions begins with the names of its columns"
-            raise DataError("missing-column", f"`{file}` has no column of predictions, only {names}", hint)
+            raise DataError(
+                "missing-column",
+                f"`{file}` has no column of predictions, only {names}",
+                "call it `prediction`; a file of predictions begins with the names of its columns",
+            )
         name = next((name for name in id_columns if name in table.columns and name != value), None)
         rows = table.rows([value, *([name] if name else [])], lists=[value])
         return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
@@ -91,7 +97,8 @@ def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], fil
         if value_of_id.keys() == set(names):
             return [value_of_id[name] for name in names]
         if list(value_of_id) != [str(number) for number in range(len(value_of_id))]:
-            missing, strange = [n for n in names if n not in value_of_id], list(value_of_id.keys() - set(names))
+            missing = [n for n in names if n not in value_of_id]
+            strange = list(value_of_id.keys() - set(names))
             parts = []
             if missing:
                 parts.append(f"{pluralize(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
@@ -99,8 +106,11 @@ def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], fil
                 parts.append(f"{pluralize(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
             raise DataError("predictions-mismatch", f"`{file}`: {'; '.join(parts)}", SAME_FILE)
     if len(values) != len(names):
-        fact = f"`{file}` has {pluralize(len(values), 'prediction')}, for {pluralize(len(names), 'example')}"
-        raise DataError("predictions-mismatch", fact, SAME_FILE)
+        raise DataError(
+            "predictions-mismatch",
+            f"`{file}` has {pluralize(len(values), 'prediction')}, for {pluralize(len(names), 'example')}",
+            SAME_FILE,
+        )
     return values
 
 
@@ -131,8 +141,11 @@ def parse_predicted_labels(text: str, file: File) -> list[str]:
 
 def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str]) -> DataError:
     """Return the error for predicted labels that are none, each as often as it is predicted."""
-    fact = f"`{file}`: predicted, but no label: {format_counts(Counter(strange))}"
-    return DataError("bad-label", fact, f"the labels are {format_list(labels, 12)}")
+    return DataError(
+        "bad-label",
+        f"`{file}`: predicted, but no label: {format_counts(Counter(strange))}",
+        f"the labels are {format_list(labels, 12)}",
+    )
 
 
 def read_object(file: File) -> Any:

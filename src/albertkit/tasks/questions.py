@@ -140,7 +140,8 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
         raise UnusableRowError(json_problem(record))
     if not isinstance(record, dict):
         raise UnusableRowError("this is not a question: an object with `question` and `context` is needed")
-    question, context = _required_text(record, "question"), _required_text(record, "context")
+    question = _required_text(record, "question")
+    context = _required_text(record, "context")
     name = record_id(record)
     title = record.get("title")
     return QuestionExample(
@@ -221,7 +222,8 @@ def _nearest_occurrence(context: str, text: str, start: int | None) -> int:
     position = max(start or 0, 0)
     if start is not None and context.startswith(text, position):
         return position
-    before, after = context.rfind(text, 0, position + len(text)), context.find(text, position)
+    before = context.rfind(text, 0, position + len(text))
+    after = context.find(text, position)
     if before < 0 or after < 0:
         return max(before, after)
     return before if position - before <= after - position else after

@@ -121,18 +121,22 @@ class FinetuneSettings(EpochSettings):
         batch_size = self.batch_size or (preset.batch_size if preset else OTHER_BATCH_SIZE)
         if preset and self.epochs is None:
             steps = max(1, round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples))
-            epochs, from_preset = f"{steps * batch_size / num_examples:.1f}", f" ({source})"
+            epochs = f"{steps * batch_size / num_examples:.1f}"
+            from_preset = f" ({source})"
         else:
             steps = max(1, math.ceil((self.epochs or OTHER_EPOCHS) * num_examples / batch_size))
-            epochs, from_preset = f"{self.epochs or OTHER_EPOCHS:g}", ""
+            epochs = f"{self.epochs or OTHER_EPOCHS:g}"
+            from_preset = ""
         warmup = round(preset.warmup_steps / preset.steps, 4) if preset else OTHER_WARMUP
         dropout = preset.dropout if preset else config.hidden_dropout_prob
         model_dropout = f"the model's own is {config.hidden_dropout_prob:g}"
         length = min(preset.length if preset else 512, config.max_position_embeddings)
         if self.freeze:
-            lr, lr_reason = HEAD_LR, f"{HEAD_LR:g}, only the head learns"
+            lr = HEAD_LR
+            lr_reason = f"{HEAD_LR:g}, only the head learns"
         elif self.lora:
-            lr, lr_reason = LORA_LR, f"{LORA_LR:g}, LoRA's in its paper's table 9"
+            lr = LORA_LR
+            lr_reason = f"{LORA_LR:g}, LoRA's in its paper's table 9"
         else:
             lr, lr_reason = default_rate(preset.lr if preset else OTHER_LR, source, config.hidden_size)
         defaults: dict[str, tuple[float, str]] = {

@@ -107,7 +107,8 @@ def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[
     # would be tagged and the `B-` of the next word lost. 4.7 % of its entities end inside a token of the tests' vocabulary.
     bounds = np.searchsorted(visible, np.array(spans, np.int64).reshape(-1, 2))
     tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
-    owners, last = word_of_visible[bounds[tokens, 0]], word_of_visible[bounds[tokens, 1] - 1]
+    owners = word_of_visible[bounds[tokens, 0]]
+    last = word_of_visible[bounds[tokens, 1] - 1]
     tagged, first = np.unique(owners, return_index=True)
     ends = np.zeros(len(words), np.int64)
     np.maximum.at(ends, owners, last + 1)
@@ -121,7 +122,8 @@ def spread(
 
     A word that left no token has the probability of the word before it, 1 at the start.
     """
-    spread_tags, is_known = ["O"] * num_words, np.zeros(num_words, bool)
+    spread_tags = ["O"] * num_words
+    is_known = np.zeros(num_words, bool)
     spread_probabilities = [1.0] * num_words
     for word, end, tag, probability in zip(words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True):
         spread_tags[word:end] = [tag, *[_continuation(tag)] * (end - word - 1)]
@@ -199,8 +201,11 @@ class TaggingTask(Task[TaggedExample]):
         """Return a task that reads other fields of JSONL."""
         fields = column_fields(columns or Columns())
         if unknown := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
-            fact = f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL"
-            raise ConfigError("conflicting-options", fact, f"leave out {format_options(unknown)}")
+            raise ConfigError(
+                "conflicting-options",
+                f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL",
+                f"leave out {format_options(unknown)}",
+            )
         return self.with_changes(**fields)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
@@ -262,7 +267,8 @@ class TaggingTask(Task[TaggedExample]):
         """Return for each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
         characters of the text, score (the mean probability of its tags). An `I-` that continues nothing begins an entity.
         """
-        words, bounds = features.per_token["words"], features.sequence_bounds(len(examples))
+        words = features.per_token["words"]
+        bounds = features.sequence_bounds(len(examples))
         records = []
         for example, start, stop in zip(examples, bounds[:-1], bounds[1:], strict=True):
             tokens = slice(features.offsets[start], features.offsets[stop])
@@ -282,7 +288,8 @@ class TaggingTask(Task[TaggedExample]):
 
     def score(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, float]:
         """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
-        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
+        gold = gold_tags(examples)
+        predicted = [record["tags"] for record in predictions]
         if self.labels:
             label_indices([tag for tags in gold for tag in tags], self.labels)
         right = sum(
@@ -295,7 +302,8 @@ class TaggingTask(Task[TaggedExample]):
 
     def details(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, Any]:
         """Return the scores of each type, and bootstrap intervals over sentences."""
-        gold, predicted = gold_tags(examples), [record["tags"] for record in predictions]
+        gold = gold_tags(examples)
+        predicted = [record["tags"] for record in predictions]
         return {
             "types": span_table(gold, predicted),
             "intervals": bootstrap_intervals(span_scores(gold, predicted), len(gold)),
@@ -324,7 +332,8 @@ class TaggingTask(Task[TaggedExample]):
 
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""
-        records, columns = folder / "predictions.jsonl", folder / "predictions.conll"
+        records = folder / "predictions.jsonl"
+        columns = folder / "predictions.conll"
         write_lines(records, predictions)
         with atomic_file(columns, "w") as stream:
             for record in predictions:
@@ -347,7 +356,8 @@ def _entities(
     starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
     for _, first, last in spans(entity_tags(tags, labels)):
         kind = tags[first].split("-", 1)[-1]  # as transformers calls it, whatever is before the hyphen
-        start, end = int(starts[first]), int(starts[last]) + len(example.words[last])
+        start = int(starts[first])
+        end = int(starts[last]) + len(example.words[last])
         score = float(np.mean(probabilities[first : last + 1]))
         yield {"type": kind, "text": text[start:end], "start": start, "end": end, "score": round(score, 6)}
 
@@ -370,7 +380,8 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
     """
     from sklearn.metrics import f1_score
 
-    gold_rows, predicted_rows = [], []
+    gold_rows = []
+    predicted_rows = []
     for example, tags in zip(examples, predicted, strict=True):
         indices = [index for index, character in enumerate(example.words) if character != " "]
         gold_rows.append([example.tags[index] for index in indices])

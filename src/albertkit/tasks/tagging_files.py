@@ -164,7 +164,8 @@ def read_tagged(
             f"{quoted_name(file)}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
         )
     if labelled and form.same_types >= 0:
-        column, last = form.same_types + 1, form.width
+        column = form.same_types + 1
+        last = form.width
         fact = (
             f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
         )
@@ -263,8 +264,10 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     for _, line in chain([first], lines, [(0, "")]):
         if _is_between(line, layout):
             if not begins:
-                num_counting, num_others = num_counting + counts, num_others + (not counts)
-            begins, counts = True, True
+                num_counting = num_counting + counts
+                num_others = num_others + (not counts)
+            begins = True
+            counts = True
             previous_name = None
             continue
         fields = _fields(line)
@@ -285,7 +288,8 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
             continue
         index = int(fields[0]) if fields[0].isdecimal() and len(fields[0]) < 10 else None
         counts = counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
-        previous, begins = -1 if index is None else index, False
+        previous = -1 if index is None else index
+        begins = False
     width, has_tabs = next(iter(rows or comments), (0, False))
     form = _ColumnFacts(width=width, has_tabs=has_tabs, is_tagged=labelled or 2 * num_tagged > rows.total())
     tag_column = layout.tag_column % width if form.is_tagged and width else width
@@ -308,8 +312,11 @@ def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labell
     if form.is_json:
         return _record_sentences(lines, layout, labelled)
     if name := layout.tokens_field or layout.tags_field:
-        fact = f"{quoted_name(file)} has columns without names, and `{name}` is named"
-        raise DataError("missing-column", fact, "leave the names out: words are first, tags last; names are for JSONL")
+        raise DataError(
+            "missing-column",
+            f"{quoted_name(file)} has columns without names, and `{name}` is named",
+            "leave the names out: words are first, tags last; names are for JSONL",
+        )
     return _column_sentences(lines, layout, form, labelled)
 
 
@@ -330,7 +337,8 @@ def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
 def _column_sentences(
     lines: Iterable[tuple[int, str]], layout: TagFileLayout, form: _ColumnFacts, labelled: bool
 ) -> Iterator[_FileSentence]:
-    sentence, num_sentences = _FileSentence("0"), 0
+    sentence = _FileSentence("0")
+    num_sentences = 0
     sentence_name = ""
     for number, line in chain(lines, [(0, "")]):
         if _is_between(line, layout):
@@ -519,11 +527,17 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample], beside_go
         sentences = _last_columns(form, examples, file)
     for tags, example in zip(sentences, examples, strict=True):
         if len(tags) != len(example.words):
-            fact = f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words"
-            raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+            raise DataError(
+                "predictions-mismatch",
+                f"`{file}`: sentence {example.id} has {len(tags)} tags for {len(example.words)} words",
+                _SAME_SENTENCES,
+            )
         if strange := [tag for tag in tags if not is_tag(tag)]:
-            fact = f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag"
-            raise DataError("bad-label", fact, "tags are O, B-type, I-type, …")
+            raise DataError(
+                "bad-label",
+                f"`{file}`: `{strange[0]}` of sentence {example.id} is not a tag",
+                "tags are O, B-type, I-type, …",
+            )
     is_rewritten = any(example.scheme != "IOB2" for example in examples)
     if is_rewritten or any(tag[0] in "ESLUM" for tags in sentences for tag in tags):
         return [write_tags(spans([as_bioes(tag) for tag in tags]), len(tags)) for tags in sentences]
@@ -550,12 +564,18 @@ def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: F
         word_in_file = fields[word_column if len(fields) > 1 else 0].removeprefix(form.language)
         if len(rows) < len(words) and words[len(rows)][1] not in (word_in_file, word_in_file.strip(_BLANKS)):
             sentence, word = words[len(rows)]
-            fact = f"`{file}`, line {number:,}: `{word_in_file}`, but word {word!r} of sentence {sentence} is next"
-            raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+            raise DataError(
+                "predictions-mismatch",
+                f"`{file}`, line {number:,}: `{word_in_file}`, but word {word!r} of sentence {sentence} is next",
+                _SAME_SENTENCES,
+            )
         rows.append([field.strip(_BLANKS) for field in fields])
     if len(rows) != len(words):
-        fact = f"`{file}` has {len(rows):,} words, the gold data have {len(words):,}"
-        raise DataError("predictions-mismatch", fact, _SAME_SENTENCES)
+        raise DataError(
+            "predictions-mismatch",
+            f"`{file}` has {len(rows):,} words, the gold data have {len(words):,}",
+            _SAME_SENTENCES,
+        )
     _check_other_columns_are_gold(rows, word_column, examples, file)
     return _cut_into_sentences([row[-1] for row in rows], examples)
 
@@ -574,9 +594,11 @@ def _check_other_columns_are_gold(
         predicted = [spans(sentence) for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)]
         types = {entity[0] for entities in predicted for entity in entities}
         if predicted != gold and (not types or types & gold_types):
-            fact = f"`{file}` may have its predictions in column {column + 1} or in column {last + 1}, the last"
-            hint = f"leave the other out, such as: cut -f {word_column + 1},{column + 1} {file} > NEW_FILE"
-            raise DataError("predictions-mismatch", fact, hint)
+            raise DataError(
+                "predictions-mismatch",
+                f"`{file}` may have its predictions in column {column + 1} or in column {last + 1}, the last",
+                f"leave the other out, such as: cut -f {word_column + 1},{column + 1} {file} > NEW_FILE",
+            )
 
 
 def _cut_into_sentences(tags: Sequence[str], examples: Sequence[TaggedExample]) -> list[list[str]]:

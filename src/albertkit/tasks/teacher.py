@@ -134,15 +134,21 @@ def open_teacher(
     """
     assert settings.teacher is not None
     if task.model_class is AlbertForBeamQuestionAnswering:
-        fact = f"a teacher cannot teach {task.model_class.__name__}"
-        raise ConfigError("bad-value", fact, "use the head with start and end logits: --qa-head spans")
+        raise ConfigError(
+            "bad-value",
+            f"a teacher cannot teach {task.model_class.__name__}",
+            "use the head with start and end logits: --qa-head spans",
+        )
     source = settings.teacher
     path = local_folder(source)
     reader = open_reader(source, path, task, settings, device)
     problem_type = task.head().get("problem_type")
     if reader.problem_type and problem_type and reader.problem_type != problem_type:
-        fact = f"the teacher `{source}` was trained for {reader.problem_type}, the task is {problem_type}"
-        raise CheckpointError("wrong-model", fact, _HINT)
+        raise CheckpointError(
+            "wrong-model",
+            f"the teacher `{source}` was trained for {reader.problem_type}, the task is {problem_type}",
+            _HINT,
+        )
     notes: list[str] = []
     order, are_named = match_labels(task, reader.labels, source, notes)
     if not are_named or task.kind == "regression":
@@ -156,9 +162,11 @@ def open_teacher(
         return replace(teacher, model=reader.model)
     if task.kind == "answers" or settings.teacher_hidden:
         reason = "answers start and end at tokens" if task.kind == "answers" else "hidden states are of tokens"
-        fact = f"the teacher `{source}` has another tokenizer, and {reason}"
-        hint = _SAME_TOKENIZER if task.kind == "answers" else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}"
-        raise ConfigError("conflicting-options", fact, hint)
+        raise ConfigError(
+            "conflicting-options",
+            f"the teacher `{source}` has another tokenizer, and {reason}",
+            _SAME_TOKENIZER if task.kind == "answers" else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}",
+        )
     notes.append(f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most")
     if num_cut := reader.num_truncated(examples):
         num_examples = pluralize(len(examples), "example")
@@ -176,8 +184,11 @@ def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings
         if HEADS[choose_head(checkpoint, None, str(source))] is not task.model_class:
             raise _wrong_class_error(source, class_name)
         if checkpoint.unknown:
-            fact = f"`{source}` has parameters that {class_name} has not: {format_list(checkpoint.unknown, 5)}"
-            raise CheckpointError("wrong-model", fact, _HINT)
+            raise CheckpointError(
+                "wrong-model",
+                f"`{source}` has parameters that {class_name} has not: {format_list(checkpoint.unknown, 5)}",
+                _HINT,
+            )
         config = checkpoint.config
         model, _ = task.model_class.from_tensors(config, checkpoint.tensors, (), str(source))
         tokenizer = read_model_tokenizer(path, config, source)
@@ -187,8 +198,9 @@ def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings
 
 
 def _wrong_class_error(source: Path, class_name: str) -> CheckpointError:
-    fact = f"`{source}` holds no {class_name}: it was not fine-tuned on this kind of task"
-    return CheckpointError("wrong-model", fact, _HINT)
+    return CheckpointError(
+        "wrong-model", f"`{source}` holds no {class_name}: it was not fine-tuned on this kind of task", _HINT
+    )
 
 
 class EncoderReader:
@@ -234,9 +246,10 @@ class TransformersReader:
     def __init__(self, source: Path, path: Path, task: Task, batch_tokens: int, device: torch.device) -> None:
         class_name = task.model_class.__name__.removeprefix("Albert")
         if class_name not in ("ForSequenceClassification", "ForTokenClassification"):
-            fact = f"the teacher `{source}` is neither an ALBERT nor a BERT, and the task is one of {task.kind}"
             raise CheckpointError(
-                "unsupported", fact, "for classes, numbers and tags any model teaches; else name a BERT"
+                "unsupported",
+                f"the teacher `{source}` is neither an ALBERT nor a BERT, and the task is one of {task.kind}",
+                "for classes, numbers and tags any model teaches; else name a BERT",
             )
         # A RoBERTa refuses words without it, and examples of transformers train it so.
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
@@ -281,7 +294,8 @@ class TransformersReader:
                 words, tokens = words[words >= 0], tokens[words >= 0]
             else:
                 tagged = find_tagged_words(example.words, example.spaces, offsets[number])
-                words, tokens = tagged.words, tagged.tokens
+                words = tagged.words
+                tokens = tagged.tokens
             word_logits[first_row + words] = logits[tokens]
             first_row += len(example.words)
         return word_logits
@@ -351,11 +365,12 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
         numbers = np.array([example.label for example in examples])
         distance = np.square(logits[:, 0] - numbers).mean()
         if distance > _FAR * numbers.var() > 0:
-            fact = (
+            raise CheckpointError(
+                "doubtful",
                 f"the numbers of the teacher `{source}` are {distance**0.5:.3g} away from the labels of "
-                f"{pluralize(len(examples), 'training example')}, their mean is {numbers.std():.3g} away"
+                f"{pluralize(len(examples), 'training example')}, their mean is {numbers.std():.3g} away",
+                "name a model that was trained on numbers of the same scale",
             )
-            raise CheckpointError("doubtful", fact, "name a model that was trained on numbers of the same scale")
         return
     labels = list(task.head()["id2label"].values())
     is_compared = np.isfinite(logits[:, 0])
@@ -368,14 +383,16 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
     np.add.at(counts, (label_indices(gold, labels)[is_compared], logits[is_compared].argmax(1)), 1)
     outputs = linear_sum_assignment(counts, maximize=True)[1]
     total = int(counts.sum())
-    num_right, num_best = int(counts.trace()), int(counts[range(len(labels)), outputs].sum())
+    num_right = int(counts.trace())
+    num_best = int(counts[range(len(labels)), outputs].sum())
     if num_best - num_right > _CLEAR_DIFFERENCE * total**0.5:
         names = {str(output): labels[label] for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))}
-        fact = (
+        raise CheckpointError(
+            "doubtful",
             f"the outputs of the teacher `{source}` have no names; in the order of the labels {num_right:,} of "
-            f"{total:,} training labels are right, in another {num_best:,}"
+            f"{total:,} training labels are right, in another {num_best:,}",
+            f'name them in its config.json: "id2label": {json.dumps(names)}',
         )
-        raise CheckpointError("doubtful", fact, f'name them in its config.json: "id2label": {json.dumps(names)}')
 
 
 def _no_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:

@@ -151,12 +151,16 @@ def text_features(
         pairs = None
     room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
-    lengths, starts = np.diff(first_starts), first_starts[:-1]
+    lengths = np.diff(first_starts)
+    starts = first_starts[:-1]
     examples = np.arange(len(texts))
     if pairs is None:
         if stride > room:
-            fact = f"a stride of {stride} leaves gaps between windows of {room} tokens"
-            raise ConfigError("bad-value", fact, f"use a stride of at most {room}")
+            raise ConfigError(
+                "bad-value",
+                f"a stride of {stride} leaves gaps between windows of {room} tokens",
+                f"use a stride of at most {room}",
+            )
         left_out = np.maximum(lengths - room, 0)
         if stride:
             left_out = np.zeros_like(left_out)
@@ -454,7 +458,8 @@ class TextTask(Task[TextExample]):
                 bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
-        text, pair = row.values[form.text], row.values[form.pair] if form.pair else None
+        text = row.values[form.text]
+        pair = row.values[form.pair] if form.pair else None
         for column, value in ((form.text, text), (form.pair, pair)):
             if value is not None and not value.strip() and not self._official.empty_texts:
                 raise ValueError(f"`{column}` is empty")
@@ -486,7 +491,8 @@ class TextTask(Task[TextExample]):
         assert isinstance(model, AlbertForSequenceClassification)
         if class_weights is not None and self.kind != "classification":
             raise ConfigError("bad-value", f"a {self.kind} has no class weights", "leave them out")
-        logits, labels = model.packed_logits(batch.packed), batch.per_sequence["labels"]
+        logits = model.packed_logits(batch.packed)
+        labels = batch.per_sequence["labels"]
         if class_weights is not None:
             return {self.kind: class_loss(logits, labels, class_weights)}
         return {self.kind: model.task_loss(logits, labels)}
@@ -786,7 +792,8 @@ class TextRegression(TextTask):
         labels = np.array([example.label for example in examples], np.float64)
         if labels.std() == 0 or values.std() >= _CONSTANT * labels.std():
             return None
-        low, high = f"{values.min():.3f}", f"{values.max():.3f}"
+        low = f"{values.min():.3f}"
+        high = f"{values.max():.3f}"
         every = f"{low}" if low == high else f"between {low} and {high}"
         return f"all {len(values):,} predictions are {every}"
 
@@ -798,8 +805,11 @@ class TextRegression(TextTask):
     def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         for index, text in enumerate(values):
             if not is_number(text):
-                fact = f"`{file}`: prediction {index + 1:,} is `{text}`, not a finite number"
-                raise DataError("predictions-mismatch", fact, "write numbers")
+                raise DataError(
+                    "predictions-mismatch",
+                    f"`{file}`: prediction {index + 1:,} is `{text}`, not a finite number",
+                    "write numbers",
+                )
             yield {"value": float(text)}
 
     def answer_of(self, prediction: Prediction) -> str:

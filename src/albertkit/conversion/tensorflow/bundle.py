@@ -165,8 +165,11 @@ class TensorBundle:
             file = bundle_shard_name(prefix, number, num_shards)
             path_of_shard = Path(file)
             if not path_of_shard.is_file():
-                fact = f"there is no `{file}`, which holds the tensors of the index"
-                raise CheckpointError("missing-file", fact, "put the .index and every .data file into one folder")
+                raise CheckpointError(
+                    "missing-file",
+                    f"there is no `{file}`, which holds the tensors of the index",
+                    "put the .index and every .data file into one folder",
+                )
             size = path_of_shard.stat().st_size
             shards[number] = np.memmap(file, np.uint8, "r") if size else np.zeros(0, np.uint8)
             with reading(file):
@@ -188,11 +191,17 @@ class TensorBundle:
         """Return a tensor's values, with their checksum verified."""
         entry = self._entries[name]
         if entry.sliced:
-            fact = f"`{name}` in `{self.prefix}` is stored in slices (a partitioned variable)"
-            raise CheckpointError("unsupported", fact, "load it in TensorFlow and save it again without a partitioner")
+            raise CheckpointError(
+                "unsupported",
+                f"`{name}` in `{self.prefix}` is stored in slices (a partitioned variable)",
+                "load it in TensorFlow and save it again without a partitioner",
+            )
         if entry.dtype != STRING and storage_type(entry.dtype) is None:
-            fact = f"`{name}` in `{self.prefix}` is of the type {self.dtype(name)}"
-            raise CheckpointError("unsupported", fact, "floats, integers, bool and strings are read")
+            raise CheckpointError(
+                "unsupported",
+                f"`{name}` in `{self.prefix}` is of the type {self.dtype(name)}",
+                "floats, integers, bool and strings are read",
+            )
         stored = np.array(self._shards[entry.shard][entry.offset : entry.offset + entry.size])
         if entry.dtype == STRING:
             with reading(self.prefix):
@@ -200,8 +209,11 @@ class TensorBundle:
         else:
             checksum = crc32c(stored)
         if masked(checksum) != entry.checksum:
-            fact = f"`{name}` in `{self.prefix}` is corrupted: crc32c mismatch"
-            raise CheckpointError("corrupt", fact, "copy or download the checkpoint again")
+            raise CheckpointError(
+                "corrupt",
+                f"`{name}` in `{self.prefix}` is corrupted: crc32c mismatch",
+                "copy or download the checkpoint again",
+            )
         if entry.dtype != STRING:
             values = from_storage(stored, entry.dtype)
         return values.reshape(entry.shape)
@@ -238,9 +250,10 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
             values = np.asarray(tensors[name])
             number = type_number(values)
             if number is None:
-                fact = f"`{name}` is an array of {values.dtype}, which cannot be written"
                 raise CheckpointError(
-                    "unsupported", fact, "floats, integers, bool and strings can: convert it with astype"
+                    "unsupported",
+                    f"`{name}` is an array of {values.dtype}, which cannot be written",
+                    "floats, integers, bool and strings can: convert it with astype",
                 )
             parts, checksum = _encode(values, number)
             for part in parts:
@@ -271,17 +284,26 @@ def find_prefix(path: StrPath) -> str:
         prefix = str(location).removesuffix(_INDEX)
         if Path(prefix + _INDEX).is_file():
             return prefix
-        hint = "give the path without .index, or the folder" + _listed(_prefixes(location.parent))
-        raise DataError("not-found", f"no TensorFlow checkpoint `{prefix}`: there is no file `{prefix}{_INDEX}`", hint)
+        raise DataError(
+            "not-found",
+            f"no TensorFlow checkpoint `{prefix}`: there is no file `{prefix}{_INDEX}`",
+            "give the path without .index, or the folder" + _listed(_prefixes(location.parent)),
+        )
     prefixes = [*_prefixes(location), *_prefixes(location / "variables")]
     if len(prefixes) > 1 and (chosen := _newest(location)) in prefixes:
         return str(chosen)
     if len(prefixes) > 1:
-        fact = f"`{location}` holds {len(prefixes)} TensorFlow checkpoints"
-        raise CheckpointError("ambiguous", fact, "name one of them" + _listed(prefixes))
+        raise CheckpointError(
+            "ambiguous",
+            f"`{location}` holds {len(prefixes)} TensorFlow checkpoints",
+            "name one of them" + _listed(prefixes),
+        )
     if not prefixes:
-        fact = f"no TensorFlow checkpoint in `{location}`: no file *{_INDEX}, there or in variables/"
-        raise DataError("not-found", fact, "give the folder that holds the .index and .data files")
+        raise DataError(
+            "not-found",
+            f"no TensorFlow checkpoint in `{location}`: no file *{_INDEX}, there or in variables/",
+            "give the folder that holds the .index and .data files",
+        )
     return str(prefixes[0])
 
 
@@ -308,7 +330,8 @@ def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]
     Varint lengths, a masked checksum of the lengths, the strings end to end. Checksums run over the lengths as fixed-width
     numbers, not as varints. Source: ReadStringTensor and WriteStringTensor of tensor_bundle.cc.
     """
-    lengths, position = [], 0
+    lengths = []
+    position = 0
     for _ in range(count):
         length, position = read_varint(stored, position, len(stored))
         lengths.append(length)
@@ -319,7 +342,8 @@ def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]
         fixed = _fixed_width(lengths)
         if stored[position:end] != struct.pack("<I", masked(crc32c(fixed))):
             raise MalformedError("has strings whose lengths do not have the checksum written behind them")
-        checksum, position = crc32c(fixed, stored[position:]), end
+        checksum = crc32c(fixed, stored[position:])
+        position = end
     else:
         checksum = 0
     values = np.empty(count, object)

@@ -54,7 +54,8 @@ class RecordFile:
         digest = hashlib.sha256()
         starts: list[int] = []
         with open(self.path, "rb") as stream:
-            descriptor, size = stream.fileno(), os.fstat(stream.fileno()).st_size
+            descriptor = stream.fileno()
+            size = os.fstat(stream.fileno()).st_size
             position = 0
             head = os.pread(descriptor, _HEAD.size, 0)
             while position < size:
@@ -83,15 +84,19 @@ class RecordFile:
 
     def _length(self, number: int, position: int, head: bytes, size: int) -> int:
         if head[:2] == _GZIP and not number:
-            fact = f"`{self.path}` is compressed with gzip, which cannot be read in random order"
-            raise DataError("unsupported", fact, f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord")
+            raise DataError(
+                "unsupported",
+                f"`{self.path}` is compressed with gzip, which cannot be read in random order",
+                f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord",
+            )
         is_complete = len(head) == _HEAD.size
         length = _HEAD.unpack(head)[0] if is_complete else 0
         good = _is_head(head)
         if not good and not number:
-            fact = f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record"
             raise DataError(
-                "corrupt", fact, "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote"
+                "corrupt",
+                f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record",
+                "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote",
             )
         if not is_complete:
             raise self._truncated(number, position, size)
@@ -112,12 +117,18 @@ class RecordFile:
         return payload
 
     def _truncated(self, number: int, position: int, size: int) -> DataError:
-        fact = f"`{self.path}` ends at byte {size:,}, inside record {number:,}, which starts at byte {position:,}"
-        return DataError("corrupt", fact, "copy or download it again; compare its size with the source's")
+        return DataError(
+            "corrupt",
+            f"`{self.path}` ends at byte {size:,}, inside record {number:,}, which starts at byte {position:,}",
+            "copy or download it again; compare its size with the source's",
+        )
 
     def _bad_checksum(self, part: str, number: int, position: int) -> DataError:
-        fact = f"the {part} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum"
-        return DataError("corrupt", fact, "copy or download it again")
+        return DataError(
+            "corrupt",
+            f"the {part} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum",
+            "copy or download it again",
+        )
 
 
 def begins_with_record(file: StrPath) -> bool:

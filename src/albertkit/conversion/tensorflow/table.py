@@ -46,12 +46,14 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """
     if len(data) < _FOOTER_SIZE or not data.endswith(_MAGIC):
         raise MalformedError("does not end like a table of TensorFlow's: it is another kind of file, or cut short")
-    footer, magic = len(data) - _FOOTER_SIZE, len(data) - len(_MAGIC)
+    footer = len(data) - _FOOTER_SIZE
+    magic = len(data) - len(_MAGIC)
     metaindex, position = _handle(data, footer, magic)
     index, position = _handle(data, position, magic)
     if any(data[position:magic]):
         raise MalformedError("has a damaged footer")
-    end, previous = 0, None
+    end = 0
+    previous = None
     for _, value in _entries(_block(data, index, footer)):
         handle, stop = _handle(value, 0, len(value))
         if handle.offset != end or stop != len(value):
@@ -129,7 +131,8 @@ def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     table = bytearray()
     index = _BlockBuilder(restart_interval=1)
     block = _BlockBuilder()
-    handle, last = b"", b""
+    handle = b""
+    last = b""
     for key, value in entries:
         if handle:  # the key of a block's place in the index is known only now
             index.add(_separator(last, key), handle)
@@ -137,7 +140,8 @@ def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
         block.add(key, value)
         last = key
         if block.size >= BLOCK_SIZE:
-            handle, block = _append(table, block), _BlockBuilder()
+            handle = _append(table, block)
+            block = _BlockBuilder()
     if block.entries:
         handle = _append(table, block)
     metaindex = _append(table, _BlockBuilder())

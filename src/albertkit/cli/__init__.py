@@ -11,7 +11,6 @@ import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -128,7 +127,8 @@ app = App(
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
     Group(title, sort_key=position)
     for position, title in enumerate(
-        ("Text", "Checkpoints", "Training", "Using a model", "Evaluation and inspection"), 1
+        ("Text", "Checkpoints", "Training", "Using a model", "Evaluation and inspection"),
+        1,
     )
 )
 tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
@@ -158,16 +158,20 @@ for command in COMMANDS:
 
 def _find_command(arguments: list[str]) -> Command | None:
     """Return the command that is called; None if there is none of that name."""
-    commands = (command for command in COMMANDS if arguments[: command.name.count(" ") + 1] == command.name.split())
-    return next(commands, None)
+    for command in COMMANDS:
+        words = command.name.split()
+        if arguments[: len(words)] == words:
+            return command
+    return None
 
 
 def _use_settings_file(arguments: list[str]) -> None:
     """Let the file named by --config-file stand between the defaults and the flags."""
     for index, argument in enumerate(arguments):
         flag, _, value = argument.partition("=")
-        path = value or next(iter(arguments[index + 1 :]), "")
-        if flag == "--config-file" and path and (command := _find_command(arguments)) and command.settings:
+        path = value or " ".join(arguments[index + 1 : index + 2])
+        command = _find_command(arguments)
+        if flag == "--config-file" and path and command and command.settings:
             values = command.settings.read(Path(path), pipe=True)  # type: ignore[attr-defined]
             app.config = Dict(values, use_commands_as_keys=False)
 
@@ -183,11 +187,6 @@ def _with_streams(arguments: list[str]) -> list[str]:
             word = "/dev/stdin"
         replaced.append(word)
     return replaced
-
-
-def _exit_on_signal(number: int, frame: FrameType | None) -> None:
-    """End as a process that the signal ended, but tidy up: what is half-written goes, workers end."""
-    sys.exit(128 + number)
 
 
 _TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")
@@ -213,20 +212,13 @@ class _LogLines(logging.Handler):
             print_note(line)
 
 
-def _format_warning(message: Warning | str, *_: Any) -> str:
-    return f"warning: {escape_line(str(message))}\n"
-
-
-def _read_summaries(arguments: list[str]) -> None:
-    """Import the commands of a group whose list is asked for: their docstrings say what each is for."""
-    words = " ".join(argument for argument in arguments if not argument.startswith("-"))
-    if words in _GROUPS:
-        for name in _GROUPS[words]:
-            _GROUPS[words][name]  # resolves a command that is registered by its import path
-
-
-def _name_arguments(arguments: list[str]) -> None:
-    """Name the optional arguments in the usage line of the command whose help is asked for; cyclopts writes [ARGS]."""
+def _prepare_help(arguments: list[str]) -> None:
+    """Read the summaries of a group's commands; name a command's optional arguments, for which cyclopts writes [ARGS]."""
+    words_text = " ".join(argument for argument in arguments if not argument.startswith("-"))
+    if words_text in _GROUPS:
+        group = _GROUPS[words_text]
+        for name in group:
+            group[name]  # imports a command that is registered by its import path: its docstring is the summary
     command = _find_command(arguments)
     if command is None or not {"--help", "-h"} & {*arguments}:
         return
@@ -286,22 +278,24 @@ def main(arguments: list[str] | None = None) -> None:
     if not launch.speaks():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         app.error_console = Console(file=sys.stdout)
-    logs, printing = [logging.getLogger(f"albertkit.{name}") for name in _PRINTED], _LogLines()
+    printing = _LogLines()
+    logs = [logging.getLogger(f"albertkit.{name}") for name in _PRINTED]
     for log in logs if launch.speaks() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
     last_resort, logging.lastResort = logging.lastResort, printing  # of the other loggers
-    format_warning, warnings.formatwarning = warnings.formatwarning, _format_warning  # type: ignore[assignment]
+    format_warning = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_: f"warning: {escape_line(str(message))}\n"  # type: ignore[assignment]
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():
-            before[number] = signal.signal(number, _exit_on_signal)
+            # The exit status of a process that the signal ended, but half-written files go and workers end.
+            before[number] = signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         for word in arguments:
             check_utf8_name(word)
         _use_settings_file(arguments)
-        _read_summaries(arguments)
-        _name_arguments(arguments)
+        _prepare_help(arguments)
         try:
             result = app(_with_streams(arguments))
         except CycloptsError as error:
@@ -325,7 +319,8 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         for log in logs:
             log.removeHandler(printing)
-        logging.lastResort, warnings.formatwarning = last_resort, format_warning
+        logging.lastResort = last_resort
+        warnings.formatwarning = format_warning
         for number, handler in before.items():
             signal.signal(number, handler)
         app.config = ()  # a next command in the same process has settings of its own

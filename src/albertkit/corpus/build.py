@@ -350,7 +350,8 @@ class _Build:
         report = _Build(options, self.inputs).in_folder(folder / "store")
         upload_store(folder / "store", url, self.options.progress)
         shutil.rmtree(folder)
-        report.out, report.already_built = url, False
+        report.out = url
+        report.already_built = False
         return report
 
     def _report(self, out: str) -> BuildReport:
@@ -391,10 +392,12 @@ class _Build:
         if documents := writer.totals()["documents"]:
             job.progress.say(f"going on after {documents:,} documents")
         if len(inputs.files) > 1:
-            first, last = inputs.files[0].path, inputs.files[-1].path
+            first = inputs.files[0].path
+            last = inputs.files[-1].path
             job.progress.say(f"{len(inputs.files):,} files in this order: {first} … {last}")
         with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen_documents:
-            options, workers = self.options, self._local_workers()
+            options = self.options
+            workers = self._local_workers()
             if options.engine == "ray":
                 from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
@@ -434,7 +437,8 @@ class _Build:
         commit()
         write_store_manifest(job, writer.shards, self._facts(counts, writer.totals()))
         if self.options.engine == "ray":
-            report.workers, report.nodes = len(peaks), len({node for node, _ in peaks})
+            report.workers = len(peaks)
+            report.nodes = len({node for node, _ in peaks})
         else:
             report.workers = workers
         peaks[None, os.getpid()] = peak_memory_mb()

@@ -57,7 +57,8 @@ def plan_parts(files: list[InputFile], position: CorpusPosition, settings: Build
             while not is_whole and start + PART_BYTES < file.size:
                 first_line = position.lines + 1 if (number, start) == (position.file, position.offset) else 1
                 yield InputPart((file,), number, start, start + PART_BYTES, skip, first_line)
-                start, skip = start + PART_BYTES, 0
+                start = start + PART_BYTES
+                skip = 0
             yield InputPart((file,), number, start, None, skip)
             number += 1
             start = skip = 0
@@ -181,7 +182,11 @@ def encode_on_cluster(
 
 
 def _results(
-    ray: Any, part: InputPart, stream: Any, inputs: BuildInputs, lines: int
+    ray: Any,
+    part: InputPart,
+    stream: Any,
+    inputs: BuildInputs,
+    lines: int,
 ) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
     """Yield the results of a part, and turn Ray's errors into ours."""
     try:

@@ -115,7 +115,8 @@ def _add_pairs(
 ) -> None:
     """Add the neighbours of every `parts`-th token of the vocabulary, so that threads write to rows of their own."""
     for document in range(len(starts)):
-        start, end = starts[document], ends[document]
+        start = starts[document]
+        end = ends[document]
         for position in range(start, end):
             token = np.int64(tokens[position])
             if token % parts != part:

@@ -56,7 +56,8 @@ def _line(file: IO[bytes]) -> tuple[bytes, int]:
     line = chunk = file.readline(_LINE_BYTES)
     size = len(line)
     while len(chunk) == _LINE_BYTES and not chunk.endswith(b"\n"):
-        line, chunk = b"-", file.readline(_LINE_BYTES)
+        line = b"-"
+        chunk = file.readline(_LINE_BYTES)
         size += len(chunk)
     return line, size
 
@@ -68,9 +69,14 @@ FAULTS_NAMED = 20  # faulty lines whose position is reported
 DOCUMENT_CHARACTERS = 4 << 20
 
 _EXTENSIONS = {
-    "txt": "text", "text": "text", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
-    "parquet": "parquet", "pq": "parquet",
-}  # fmt: skip
+    "txt": "text",
+    "text": "text",
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "jsonl",
+    "parquet": "parquet",
+    "pq": "parquet",
+}
 _AS_TEXT = "; if its lines are texts as they stand, say --format text"
 _STRUCTURE_HINTS = {
     "csv": f"name its format and the column of the texts: --format csv --field {{column}}{_AS_TEXT}",
@@ -176,9 +182,15 @@ class DocumentFile:
 
     def __iter__(self) -> Iterator[Document]:
         reader = {
-            "text": self._text, "paragraphs": self._paragraphs, "pairs": self._pairs,
-            "jsonl": self._jsonl, "csv": self._separated, "tsv": self._separated, "parquet": self._parquet, "wiki": self._wiki,
-        }[self.format]  # fmt: skip
+            "text": self._text,
+            "paragraphs": self._paragraphs,
+            "pairs": self._pairs,
+            "jsonl": self._jsonl,
+            "csv": self._separated,
+            "tsv": self._separated,
+            "parquet": self._parquet,
+            "wiki": self._wiki,
+        }[self.format]
         with self.stream:
             if not self._enter_range():
                 return
@@ -203,7 +215,8 @@ class DocumentFile:
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield line numbers from 1 and lines without their ends."""
-        offset, bad = self._first_byte, ""
+        offset = self._first_byte
+        bad = ""
         for number, block in blocks(self.stream, self._first_line):
             text, first = self._decode(block, number, offset)
             bad = bad or first
@@ -307,7 +320,8 @@ class DocumentFile:
         if table.columns.count(self.field) != 1:
             hint = _field_hint(self.field, table.columns)
             raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
-        column, width = table.columns.index(self.field), len(table.columns)
+        column = table.columns.index(self.field)
+        width = len(table.columns)
         for line, fields in table.records(()):
             if fields and len(fields) != width:
                 bad(line, f"{len(fields):,} fields, but the table has {width:,} columns", "")

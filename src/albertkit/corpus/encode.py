@@ -250,7 +250,8 @@ def read_batches(part: InputPart, inputs: BuildInputs, is_new: Callable[[bytes],
         batch.position = CorpusPosition(part.first + len(part.files))
     else:
         batch.position = CorpusPosition(part.first, 0, part.end)
-    batch.stored_bytes, batch.lines = stored_bytes, lines
+    batch.stored_bytes = stored_bytes
+    batch.lines = lines
     batch.is_last = True
     yield batch
 
@@ -379,13 +380,18 @@ def _encode_in_worker(texts: list[str], rules: list[str], language: str) -> Enco
 
 
 def encode_here(
-    inputs: BuildInputs, position: CorpusPosition, is_new: Callable[[bytes], bool], folder: Path, workers: int
+    inputs: BuildInputs,
+    position: CorpusPosition,
+    is_new: Callable[[bytes], bool],
+    folder: Path,
+    workers: int,
 ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
     """Read and encode on this machine, from a position on: batches come in order, a few are encoded ahead.
 
     Worker processes load the tokenizer from `folder`; 0 of them work on threads of this process.
     """
-    tokenizer, language = inputs.tokenizer, inputs.settings.language
+    tokenizer = inputs.tokenizer
+    language = inputs.settings.language
     pool: Executor
     encode: Callable[[list[str], list[str]], EncodedBatch]
     read_bytes = sum(file.size for file in inputs.files[: position.file])

@@ -214,7 +214,8 @@ class StoreWriter:
         sentence_ends = np.concatenate([[0], np.cumsum(sentence_lengths, dtype=np.int64)])
         document_ends = np.concatenate([[0], np.cumsum(document_sentences, dtype=np.int64)])
         token_ends = sentence_ends[document_ends]  # [D + 1] tokens before each document
-        first, total = 0, len(document_sentences)
+        first = 0
+        total = len(document_sentences)
         while first < total:
             shard_size = self.shards[-1]["tokens"] if self.shards else self.shard_tokens
             room = self.shard_tokens - shard_size
@@ -235,7 +236,12 @@ class StoreWriter:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
 
     def _write(
-        self, tokens: NDArray[Any], sentence_ends: NDArray[Any], document_ends: NDArray[Any], first: int, last: int
+        self,
+        tokens: NDArray[Any],
+        sentence_ends: NDArray[Any],
+        document_ends: NDArray[Any],
+        first: int,
+        last: int,
     ) -> None:
         shard = self.shards[-1]
         sentences = slice(document_ends[first], document_ends[last] + 1)
@@ -245,7 +251,8 @@ class StoreWriter:
         self._append_bytes("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
         self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
         self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
-        shard["tokens"], shard["sentences"] = int(in_tokens[-1]), int(in_sentences[-1])
+        shard["tokens"] = int(in_tokens[-1])
+        shard["sentences"] = int(in_sentences[-1])
         shard["documents"] += last - first
 
     def totals(self) -> dict[str, int]:

@@ -75,20 +75,25 @@ class Rows:
 
     def lay_out(self, g: OnnxGraph, values: str, *sizes: int) -> str:
         """Reshape [T, ...] to [B, S, *sizes]."""
-        return g.add("Reshape", values, g.add("Concat", self.shape, g.ints(*sizes), axis=0) if sizes else self.shape)
+        shape = self.shape
+        if sizes:
+            shape = g.add("Concat", shape, g.ints(*sizes), axis=0)
+        return g.add("Reshape", values, shape)
 
 
 def read_rows(g: OnnxGraph, *further_axes: str) -> Rows:
     """Return transformers' three inputs, [batch, sequence]; of more axes between them all but the last are rows."""
     g.part = "input"
-    ids, mask, types = (
-        g.input(name, "batch", *further_axes, "sequence") for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
+    axes = ("batch", *further_axes, "sequence")
+    ids = g.input("input_ids", *axes)
+    mask = g.input("attention_mask", *axes)
+    types = g.input("token_type_ids", *axes)
     if further_axes:
         shape = g.add("Concat", g.ints(-1), g.add("Shape", ids, start=-1), axis=0)
         ids, mask, types = (g.add("Reshape", values, shape) for values in (ids, mask, types))
     mask = g.add("Cast", mask, to=TensorProto.BOOL)
-    shape, width = g.add("Shape", ids), g.add("Shape", ids, start=1)
+    shape = g.add("Shape", ids)
+    width = g.add("Shape", ids, start=1)
     count = g.add("Squeeze", g.add("Shape", ids, end=1))
     starts = g.add("Mul", g.add("Range", g.scalar(0, np.int64), count, g.scalar(1, np.int64)), width)
     position = g.add("ArgMax", g.add("Cast", mask, to=TensorProto.INT32), axis=1, keepdims=0)
@@ -98,7 +103,8 @@ def read_rows(g: OnnxGraph, *further_axes: str) -> Rows:
 def encode(g: OnnxGraph, albert: AlbertModel, rows: Rows, first_only: bool = False) -> str:
     """Return states [T, H]; or [B, H] of the first tokens, when the others of the last layer are not needed."""
     g.part = "embeddings"
-    config, tables = albert.config, albert.embeddings
+    config = albert.config
+    tables = albert.embeddings
     positions = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
     segments = g.add("Gather", g.parameter(tables.token_type_embeddings.weight), rows.types)
     embedded = g.add("Add", g.add("Add", g.embedding(rows.ids, tables.word_embeddings), positions), segments)
@@ -137,7 +143,8 @@ def _add_layer(
     context = g.add("Transpose", g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3)), perm=(0, 2, 1, 3))
     context = g.add("Reshape", context, g.ints(-1, config.hidden_size))
     if output_rows is not None:
-        context, hidden = g.add("Gather", context, output_rows), g.add("Gather", hidden, output_rows)
+        context = g.add("Gather", context, output_rows)
+        hidden = g.add("Gather", hidden, output_rows)
     hidden = g.layer_norm(g.add("Add", hidden, g.linear(context, attention.dense)), attention.LayerNorm)
     inner = g.activation(g.linear(hidden, block.ffn), config.hidden_act)
     return g.layer_norm(g.add("Add", hidden, g.linear(inner, block.ffn_output)), block.full_layer_layer_norm)
@@ -154,7 +161,8 @@ def add_pooler(g: OnnxGraph, albert: AlbertModel, first: str) -> str:
 
 
 def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
-    rows, size = read_rows(g), model.config.hidden_size
+    rows = read_rows(g)
+    size = model.config.hidden_size
     hidden = encode(g, model, rows)
     outputs = {"last_hidden_state": Output(rows.lay_out(g, hidden, size), ("batch", "sequence", size))}
     if model.pooler is not None:
@@ -165,11 +173,14 @@ def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
 def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]:
     pooling = check_pooling(model.pooling)
     if pooling not in (("mean",), ("cls",)) or (model.prompt and not model.include_prompt):
-        method = " and ".join(pooling) + " pooling" + (" without the prompt" if model.prompt else "")
+        method = f"{' and '.join(pooling)} pooling"
+        if model.prompt:
+            method += " without the prompt"
         raise CheckpointError(
             "not-expressible", f"the vectors are made by {method}", "mean and cls pooling are exported"
         )
-    rows, size = read_rows(g), model.config.hidden_size
+    rows = read_rows(g)
+    size = model.config.hidden_size
     hidden = encode(g, model.albert, rows)
     states = rows.lay_out(g, hidden, size)
     g.part = "pooling"
@@ -193,6 +204,7 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
 
 
 def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]:
+    # Transformers' two outputs: a third, `logits`, would double the largest array of every call.
     rows = read_rows(g)
     hidden = encode(g, model.albert, rows)
     summary = add_pooler(g, model.albert, g.add("Gather", hidden, rows.first))
@@ -204,7 +216,8 @@ def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]
 
 def _masked_lm(g: OnnxGraph, model: AlbertForMaskedLM) -> dict[str, Output]:
     rows = read_rows(g)
-    return {"logits": _token_logits(g, model.config, model.predictions, encode(g, model.albert, rows), rows)}
+    hidden = encode(g, model.albert, rows)
+    return {"logits": _token_logits(g, model.config, model.predictions, hidden, rows)}
 
 
 def _token_logits(g: OnnxGraph, config: AlbertConfig, head: MaskedLMHead, hidden: str, rows: Rows) -> Output:
@@ -222,11 +235,13 @@ def _sequences(g: OnnxGraph, model: AlbertForSequenceClassification) -> dict[str
 def _choices(g: OnnxGraph, model: AlbertForMultipleChoice) -> dict[str, Output]:
     summary = add_pooler(g, model.albert, encode(g, model.albert, read_rows(g, "choice"), first_only=True))
     shape = g.add("Shape", "input_ids", end=2)
-    return {"logits": Output(g.add("Reshape", g.exact_linear(summary, model.classifier), shape), ("batch", "choice"))}
+    logits = g.add("Reshape", g.exact_linear(summary, model.classifier), shape)
+    return {"logits": Output(logits, ("batch", "choice"))}
 
 
 def _tokens(g: OnnxGraph, model: AlbertForTokenClassification) -> dict[str, Output]:
-    rows, labels = read_rows(g), model.config.num_labels
+    rows = read_rows(g)
+    labels = model.config.num_labels
     logits = g.exact_linear(encode(g, model.albert, rows), model.classifier)
     return {"logits": Output(rows.lay_out(g, logits, labels), ("batch", "sequence", labels))}
 
@@ -243,7 +258,8 @@ def _spans(g: OnnxGraph, model: AlbertForQuestionAnswering) -> dict[str, Output]
 
 def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Output]:
     """Add the beam head; `p_mask` may be given, too: 1 where no answer may lie."""
-    rows, size = read_rows(g), model.config.hidden_size
+    rows = read_rows(g)
+    size = model.config.hidden_size
     g.store(g.input("p_mask", "rows_of_p_mask", "places_of_p_mask"), np.zeros((1, 1), np.int64))
     hidden = encode(g, model.albert, rows)
     g.part = "beams"
@@ -264,9 +280,9 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     logits = g.exact_linear(g.add("Reshape", inner, g.ints(-1, size)), head.dense_1)
     ends = g.add("Transpose", g.add("Reshape", logits, g.add("Shape", inner, end=3)), perm=(0, 2, 1))  # [B, K, S]
     ends = _log_probs(g, ends, g.add("Unsqueeze", allowed, g.ints(1)))
-    end_top, end_index = (
-        g.add("Reshape", values, g.ints(0, -1)) for values in _top_values(g, ends, rows, model.end_n_top)
-    )
+    end_top, end_index = _top_values(g, ends, rows, model.end_n_top)
+    end_top = g.add("Reshape", end_top, g.ints(0, -1))
+    end_index = g.add("Reshape", end_index, g.ints(0, -1))
     answer = model.answer_class
     expected = g.add("MatMul", g.add("Unsqueeze", g.add("Exp", starts), g.ints(1)), states)
     pair = g.add("Concat", g.add("Squeeze", expected, g.ints(1)), g.add("Gather", hidden, rows.first), axis=1)

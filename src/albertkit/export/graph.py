@@ -123,7 +123,8 @@ class OnnxGraph:
 
     def layer_norm(self, values: str, norm: nn.LayerNorm) -> str:
         """Apply a layer norm over the last axis."""
-        weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
+        weight = self.parameter(norm.weight)
+        bias = self.parameter(norm.bias)
         return self.add("LayerNormalization", values, weight, bias, axis=-1, epsilon=norm.eps)
 
     def activation(self, values: str, name: str) -> str:

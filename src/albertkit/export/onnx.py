@@ -10,7 +10,7 @@ from albertkit.command import takes
 from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
-from albertkit.engines.onnx import ONNX_FILE, REPORT, OnnxModel, load_onnx, tokenizer_of
+from albertkit.engines.onnx import ONNX_FILE, REPORT, load_onnx, tokenizer_of
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
 _COPIED_FILES = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
-_MAX_FILE_BYTES = (
-    2_000_000_000  # bytes that a protobuf file can hold; the numbers of a larger model go into a second file
-)
+# A protobuf file holds no more than 2 GB; the numbers of a larger model go into a second file.
+_MAX_FILE_BYTES = 2_000_000_000
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,16 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
             fields |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
         model.config.replace(foreign=fields).save_pretrained(temporary)
         exported = load_onnx(temporary)
-        difference = _check_difference(folder, model, exported, precision)
+        batches, _ = sample_batches(tokenizer_of(folder), model.config)
+        reference = [compute_outputs(model, batch) for batch in batches]
+        outputs = [compute_outputs(exported, batch) for batch in batches]
+        difference, magnitude = largest_output_difference(reference, outputs)
+        if precision == "fp32" and not difference <= _TOLERANCE * max(1.0, magnitude):
+            raise MachineError(
+                "internal-error",
+                f"ONNX Runtime's outputs differ from the model's by up to {difference:.2g}, the largest is {magnitude:.2g}",
+                "please report this with the configuration",
+            )
         comparison = compare_with_fp32(folder, model, exported, precision, options.data)
         remedy = "export fp32"
         if options.data is None:
@@ -164,20 +172,3 @@ def _load_model(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEnc
         fact = f"`{folder}` ({type(model).__name__}) has no masked-LM head"
         raise ConfigError("bad-value", fact, "leave --masked-lm out, or name a pretrained model")
     return AlbertForMaskedLM.from_pretrained(folder).eval()
-
-
-def _check_difference(
-    folder: Path, model: PretrainedAlbert | SentenceEncoder, exported: OnnxModel, precision: str
-) -> float:
-    """Return the largest difference of two numbers of the outputs on a sample; refused in fp32 if it is no rounding."""
-    batches, _ = sample_batches(tokenizer_of(folder), model.config)
-    reference = [compute_outputs(model, batch) for batch in batches]
-    outputs = [compute_outputs(exported, batch) for batch in batches]
-    largest, magnitude = largest_output_difference(reference, outputs)
-    if precision == "fp32" and not largest <= _TOLERANCE * max(1.0, magnitude):
-        raise MachineError(
-            "internal-error",
-            f"ONNX Runtime's outputs differ from the model's by up to {largest:.2g}, the largest is {magnitude:.2g}",
-            "please report this with the configuration",
-        )
-    return largest

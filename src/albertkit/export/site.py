@@ -37,10 +37,12 @@ from albertkit.tokenizer.texts import example_texts
 # Of npm, with the files that the page loads. `ort-wasm-simd-threaded.wasm` has threads, and does without them, too.
 PACKAGES = {
     "onnxruntime-web@1.30.0": (
-        "dist/ort.wasm.min.mjs", "dist/ort-wasm-simd-threaded.mjs", "dist/ort-wasm-simd-threaded.wasm",
+        "dist/ort.wasm.min.mjs",
+        "dist/ort-wasm-simd-threaded.mjs",
+        "dist/ort-wasm-simd-threaded.wasm",
     ),
     "@huggingface/tokenizers@0.2.0": ("dist/tokenizers.min.mjs",),
-}  # fmt: skip
+}
 _SITE_FILES = Path(__file__).with_name("site")
 _HEAVY = 200  # megabytes of a model from which few visitors will wait
 _KINDS = ("fill-mask", "classify", "score", "tag", "answer", "embed")
@@ -142,9 +144,12 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         policy = "script-src 'self' 'wasm-unsafe-eval'"
         index.write_text(index.read_text(encoding="utf-8").replace("script-src 'self'", policy), encoding="utf-8")
         model = {
-            "name": site_name(options.model), "kinds": list(examples), "precision": options.precision,
-            "notes": ["Computed in this browser: what you write is not sent anywhere."], "examples": examples,
-        }  # fmt: skip
+            "name": site_name(options.model),
+            "kinds": list(examples),
+            "precision": options.precision,
+            "notes": ["Computed in this browser: what you write is not sent anywhere."],
+            "examples": examples,
+        }
         size = sum(file.stat().st_size for file in (site / weights, *site.glob("search/vectors.int8")))
         write_json(site / "site.json", {"model": model, "weights": weights, "bytes": size, **facts})
         _write_offline(site)
@@ -164,46 +169,57 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     Raises:
         CheckpointError: unsupported.
     """
-    tokenizer, task = pipeline.tokenizer, getattr(pipeline, "task", None)
+    tokenizer = pipeline.tokenizer
+    task = getattr(pipeline, "task", None)
     if pipeline.kind not in _KINDS or getattr(task, "head_kind", "spans") == "beam":
         raise _unsupported_error(folder, f"answers in a way that the page has not got ({pipeline.kind})", _SERVE)
     if json.loads(tokenizer.tokenizer_json())["model"].get("byte_fallback"):
         raise _unsupported_error(
-            folder, "writes unknown characters as bytes, which the browser's tokenizer reads as unknown tokens",
+            folder,
+            "writes unknown characters as bytes, which the browser's tokenizer reads as unknown tokens",
             "train a vocabulary without --byte-fallback",
-        )  # fmt: skip
-    by_words = all(tokenizer.encode(t) == [i for word in t.split() for i in tokenizer.encode(word)] for t in _WORDS)
-    if pipeline.kind in ("tag", "answer") and not by_words:
-        raise _unsupported_error(folder, "has tokens across words, so that places in a text are not known", _SERVE)
+        )
+    if pipeline.kind in ("tag", "answer"):
+        for text in _WORDS:
+            if tokenizer.encode(text) != [i for word in text.split() for i in tokenizer.encode(word)]:
+                reason = "has tokens across words, so that places in a text are not known"
+                raise _unsupported_error(folder, reason, _SERVE)
     if tokenizer.truncation_side == "left" or getattr(pipeline, "reader", tokenizer) is not tokenizer:
         raise _unsupported_error(
             folder, "cuts texts at their beginning, or reads names of special tokens as such", _SERVE
         )
     facts: dict[str, Any] = {
-        "cls": tokenizer.cls_id, "sep": tokenizer.sep_id, "mask": tokenizer.mask_token, "maskId": tokenizer.mask_id,
-        "specials": [tokenizer.id_to_piece(number) for number in tokenizer.special_ids()], "vocabulary": tokenizer.vocab_size,
-    }  # fmt: skip
+        "cls": tokenizer.cls_id,
+        "sep": tokenizer.sep_id,
+        "mask": tokenizer.mask_token,
+        "maskId": tokenizer.mask_id,
+        "specials": [tokenizer.id_to_piece(number) for number in tokenizer.special_ids()],
+        "vocabulary": tokenizer.vocab_size,
+    }
     if pipeline.kind == "fill-mask":
         return facts | {"length": pipeline.model.config.max_position_embeddings}
     if pipeline.kind == "embed":
         encoder = pipeline.encoder  # type: ignore[attr-defined]
-        changed = (
-            any(encoder.prompts.values()) or encoder.lower_case or encoder.settings.get("special_names") == "tokens"
-        )
-        if changed or encoder.settings.get("similarity_fn_name") not in (None, "cosine"):
+        settings = encoder.settings
+        changes_text = any(encoder.prompts.values()) or encoder.lower_case or settings.get("special_names") == "tokens"
+        if changes_text or settings.get("similarity_fn_name") not in (None, "cosine"):
             raise _unsupported_error(
-                folder, "has prompts, changes the case of texts, or compares vectors otherwise than by their cosine",
+                folder,
+                "has prompts, changes the case of texts, or compares vectors otherwise than by their cosine",
                 _SERVE,
-            )  # fmt: skip
+            )
         return facts | {"length": encoder.max_length, "dimension": encoder.output_dimension(None)}
     assert task is not None
     facts["length"] = task.length
     if pipeline.kind == "answer":
         threshold = None if task.version == 1 else task.threshold or 0.0
         return facts | {
-            "stride": task.stride, "questionLength": task.max_query_length, "best": task.n_best_size,
-            "answerLength": task.max_answer_length, "threshold": threshold,
-        }  # fmt: skip
+            "stride": task.stride,
+            "questionLength": task.max_query_length,
+            "best": task.n_best_size,
+            "answerLength": task.max_answer_length,
+            "threshold": threshold,
+        }
     if pipeline.kind == "score":
         return facts | {"sigmoid": task.activation == "sigmoid"}
     facts |= {"labels": list(task.labels), "several": task.kind == "multilabel"}
@@ -255,13 +271,16 @@ def _fetch_packages(folder: Path) -> Path:
     try:
         subprocess.run(
             ["npm", "pack", "--silent", "--pack-destination", str(folder), *PACKAGES],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     except FileNotFoundError:
         raise MissingExtraError(
-            "not-installed", "the page's runtime comes from npm, which is not installed",
+            "not-installed",
+            "the page's runtime comes from npm, which is not installed",
             f"install Node.js, or name a folder `node_modules` with {' and '.join(PACKAGES)}: --packages",
-        ) from None  # fmt: skip
+        ) from None
     except subprocess.CalledProcessError as error:
         fact = f"npm cannot fetch {' and '.join(PACKAGES)}: {error.stderr.strip().rpartition(chr(10))[2]}"
         raise MachineError("unreachable", fact, "name a folder `node_modules` that has them: --packages") from None

@@ -72,30 +72,6 @@ class Examination(Result):
 
     def sections(self) -> list[Section]:
         """Return the machine, the packages, the extras and the problems."""
-        packages = []
-        for package in self.packages:
-            status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")
-            packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
-        extras = []
-        installs = []
-        for extra, state in self.extras.items():
-            lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
-            extras.append([extra, Cell(", ".join(lacking), "warning") if lacking else Cell("✓", "good")])
-            if state["install"]:
-                installs.append(state["install"])
-        problems: list[Section] = []
-        for problem in self.problems:
-            problems.append(Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
-            problems.append(Paragraph(f"hint: {problem['hint']}"))
-        return [
-            FactList(self._machine_facts(), "albertkit doctor"),
-            TableSection(["package", "installed", "needed", "state"], packages),
-            TableSection(["extra", "state"], extras),
-            Paragraph("\n".join(installs), form="code"),  # whole lines, so that they can be copied
-            *(problems or [Paragraph("the core is complete", tone="good")]),
-        ]
-
-    def _machine_facts(self) -> dict[str, str | list[str] | None]:
         machine = self.machine
         compiler = self.compiler
         devices = {"torch": self.torch["error"]} if self.torch["error"] else _device_facts(self.torch)
@@ -113,7 +89,28 @@ class Examination(Result):
         for folder in self.folders:
             state = "writable" if folder["writable"] else "NOT writable"
             facts[folder["name"]] = f"{folder['path']}, {state}, {_gib(folder['free_bytes'])} free"
-        return facts
+        packages = []
+        for package in self.packages:
+            status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")
+            packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
+        extras = []
+        installs = []
+        for extra, state in self.extras.items():
+            lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
+            extras.append([extra, Cell(", ".join(lacking), "warning") if lacking else Cell("✓", "good")])
+            if state["install"]:
+                installs.append(state["install"])
+        problems: list[Section] = []
+        for problem in self.problems:
+            problems.append(Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
+            problems.append(Paragraph(f"hint: {problem['hint']}"))
+        return [
+            FactList(facts, "albertkit doctor"),
+            TableSection(["package", "installed", "needed", "state"], packages),
+            TableSection(["extra", "state"], extras),
+            Paragraph("\n".join(installs), form="code"),  # whole lines, so that they can be copied
+            *(problems or [Paragraph("the core is complete", tone="good")]),
+        ]
 
 
 @takes(DoctorOptions)
@@ -150,12 +147,14 @@ def as_markdown(result: Result) -> str:
 def examine_machine(markdown: bool = False) -> Examination:
     """Examine everything that can be known without loading a model."""
     try:
-        version, requirements = importlib.metadata.version("albertkit"), importlib.metadata.requires("albertkit")
+        version = importlib.metadata.version("albertkit")
+        requirements = importlib.metadata.requires("albertkit")
     except importlib.metadata.PackageNotFoundError:
         raise MissingExtraError(
-            "not-installed", "albertkit runs from a folder and is not installed, so nothing says what it needs",
+            "not-installed",
+            "albertkit runs from a folder and is not installed, so nothing says what it needs",
             "pip install -c constraints.txt -e .",
-        ) from None  # fmt: skip
+        ) from None
     packages, extras = check_requirements(requirements or [])
     cache = Path(os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     facts: dict[str, Any] = {
@@ -275,6 +274,8 @@ def _first_line(*paths: str) -> str:
 
 def torch_details() -> dict[str, Any]:
     """Return what torch can use here; `error` with the reason if it cannot be imported."""
+    # Not by `torch.utils.collect_env`, which takes 3.1 s (it runs `pip list`), says nothing where torch is broken, and has the
+    # host's memory in a container.
     try:
         import torch
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
@@ -283,9 +284,10 @@ def torch_details() -> dict[str, Any]:
     from albertkit.training.processes import bf16_peak
 
     cpu = torch.device("cpu")
-    packed = [
-        precision for precision, instructions in engine.FUSED_INSTRUCTIONS.items() if all(map(engine.has, instructions))
-    ]
+    packed = []
+    for precision, instructions in engine.FUSED_INSTRUCTIONS.items():
+        if all(map(engine.has, instructions)):
+            packed.append(precision)
     devices = []
     if torch.cuda.is_available():
         from albertkit.model.attention import varlen_fault
@@ -347,10 +349,8 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
     for package in facts["packages"]:
         if package["status"] != "ok":
             state = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
-            fact = (
-                f"{package['name']} is {package['status']}: {state}, {package['required'] or 'any version'} is needed"
-            )
-            add(fact, CORE_INSTALL, fatal=True)
+            needed = package["required"] or "any version"
+            add(f"{package['name']} is {package['status']}: {state}, {needed} is needed", CORE_INSTALL, fatal=True)
     torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
     if facts["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"
@@ -378,13 +378,13 @@ def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
     bf16 = "emulated, or not known to be faster than fp32"
     if torch["native_bf16"]:
         bf16 = "in hardware" if torch["faster_bf16"] else "in hardware, but not known to be faster than fp32"
-    packed = torch["packed_precisions"]
+    engines = "torch's products: packed weights need AVX-512"
+    if torch["packed_precisions"]:
+        engines = f"packed weights in {', '.join(torch['packed_precisions'])}"
     facts = {
         "CPU instructions": " ".join(torch["cpu_instructions"]) or "none that matter",
         "bf16 on the CPU": bf16,
-        "engines": f"packed weights in {', '.join(packed)}"
-        if packed
-        else "torch's products: packed weights need AVX-512",
+        "engines": engines,
         "torch threads": f"{torch['threads']}, kernels for {torch['cpu_capability']}",
     }
     for index, device in enumerate(torch["cuda_devices"]):
@@ -399,7 +399,9 @@ def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
     if not torch["cuda_devices"]:
         build = torch["cuda_build"]
         facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
-    return facts | ({"Apple GPU": "available"} if torch["mps"] else {})
+    if torch["mps"]:
+        facts["Apple GPU"] = "available"
+    return facts
 
 
 def _gib(size: int | None) -> str:

@@ -25,8 +25,13 @@ SHARINGS: dict[str, dict[str, Any]] = {
     "none": {"parameter_sharing": "none"},
 }
 PAPER = {
-    "BERT-base": "108M", "BERT-large": "334M", "base": "12M", "large": "18M", "xlarge": "60M", "xxlarge": "235M",
-}  # fmt: skip
+    "BERT-base": "108M",
+    "BERT-large": "334M",
+    "base": "12M",
+    "large": "18M",
+    "xlarge": "60M",
+    "xxlarge": "235M",
+}
 BERT_LAYERS_WIDTH_HEADS = {"BERT-base": (12, 768, 12), "BERT-large": (24, 1024, 16)}
 BERT_VOCABULARY = 30_522  # of the uncased models
 LENGTH = 512  # tokens of the sequences that FLOPs are counted for
@@ -42,9 +47,15 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
     for name, (layers, width, heads) in BERT_LAYERS_WIDTH_HEADS.items():
         # An ALBERT that shares nothing and embeds at full width, less the projection that it then does not need.
         config = AlbertConfig(
-            vocab_size=BERT_VOCABULARY, embedding_size=width, hidden_size=width, intermediate_size=4 * width,
-            num_hidden_layers=layers, num_hidden_groups=layers, num_attention_heads=heads, parameter_sharing="none",
-        )  # fmt: skip
+            vocab_size=BERT_VOCABULARY,
+            embedding_size=width,
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=layers,
+            num_hidden_groups=layers,
+            num_attention_heads=heads,
+            parameter_sharing="none",
+        )
         row = _row(name, config, length)
         row["parameters"] -= width * width + width
         row["forward_flops_per_token"] -= 2 * width * width
@@ -102,9 +113,11 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
     h = config.hidden_size
     i = config.intermediate_size
     blocks = config.num_hidden_groups * config.inner_group_num
-    attention, feed_forward = (
-        config.inner_group_num if config.parameter_sharing == part else blocks for part in ("attention", "ffn")
-    )
+    attention = feed_forward = blocks
+    if config.parameter_sharing == "attention":
+        attention = config.inner_group_num
+    if config.parameter_sharing == "ffn":
+        feed_forward = config.inner_group_num
     matrices = attention * 4 * h * h + feed_forward * 2 * h * i
     rows = attention * 4 * h + feed_forward * (i + h)
     # At its fullest a token has queries, keys, values, the scores of all heads twice; or both sides of the activation.
@@ -182,12 +195,13 @@ class FolderInspection(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {{"model_class": "class"}.get(name, name): value for name, value in super().to_dict().items()}
+        return {"class" if name == "model_class" else name: value for name, value in super().to_dict().items()}
 
     def sections(self) -> list[Section]:
         """Return the facts by heading, the comparison with other models, and the problems."""
         run = f"{self.run}, of which this is {Path(self.model).name}/" if self.run else None
-        length, state = self.flops["length"], self.training or {}
+        length = self.flops["length"]
+        state = self.training or {}
         trained = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
         card = {"model card": "README.md" if self.card else "none"}
         predicted = f"{100 * self.flops['predicted_share']:g} % of the tokens predicted"
@@ -197,12 +211,18 @@ class FolderInspection(Result):
             "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
             "pretraining step": f"{_flops(self.flops['train_per_token'])}, {predicted}",
         }
-        total, stored = self.parameters["total"], self.parameters["stored"]
-        layers = self.config["num_hidden_layers"]
-        copies = f"{stored:,}: what is shared, once for each of the {layers} layers" if stored != total else None
+        total = self.parameters["total"]
+        stored = self.parameters["stored"]
+        copies = None
+        if stored != total:
+            copies = f"{stored:,}: what is shared, once for each of the {self.config['num_hidden_layers']} layers"
         types = ", ".join(f"{count:,} {name}" for name, count in self.weights["types"].items())
-        file = {self.weights["file"]: f"{format_bytes(self.weights['bytes'])} ({types})"}
-        parameters = {**self.parameters["parts"], "total": total, "in the file": copies, **file}
+        parameters = {
+            **self.parameters["parts"],
+            "total": total,
+            "in the file": copies,
+            self.weights["file"]: f"{format_bytes(self.weights['bytes'])} ({types})",
+        }
         size = {name: format_bytes(count) for name, count in self.memory.items()}
         memory_facts = {
             "weights": f"{size['load_fp32']} in fp32, {size['load_bf16']} in bf16",
@@ -211,6 +231,14 @@ class FolderInspection(Result):
             "to train": f"{size['train_fp32']} (weights, gradients, two moments) and activations",
         }
         origin = {name: str(value) for name, value in flatten(self.provenance).items()}
+        comparison = []
+        for row in self.compared:
+            saved = f"{row['saved']:.1%}" if row["saved"] else None
+            forward = _flops(row["forward_flops_per_token"])
+            comparison.append([row["name"], row["parameters"], row["unshared"], saved, forward])
+        columns = ["", "parameters", "unshared", "sharing saves", "forward"]
+        title = f"compared with others, a token in a sequence of {length}"
+        note = "encoder and pooler; unshared: with weights of its own for every layer"
         return [
             FactList({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
             FactList({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
@@ -219,20 +247,9 @@ class FolderInspection(Result):
             FactList(memory_facts, "memory"),
             FactList(self.tokenizer or {"kind": "none"}, "tokenizer"),
             FactList(origin | trained | card, "provenance"),
-            self._comparison_table(),
+            TableSection(columns, comparison, title, note, strong=0),
             *(Paragraph(problem, tone="bad") for problem in self.problems),
         ]
-
-    def _comparison_table(self) -> TableSection:
-        rows = []
-        for row in self.compared:
-            saved = f"{row['saved']:.1%}" if row["saved"] else None
-            flops = _flops(row["forward_flops_per_token"])
-            rows.append([row["name"], row["parameters"], row["unshared"], saved, flops])
-        columns = ["", "parameters", "unshared", "sharing saves", "forward"]
-        title = f"compared with others, a token in a sequence of {self.flops['length']}"
-        note = "encoder and pooler; unshared: with weights of its own for every layer"
-        return TableSection(columns, rows, title, note, strong=0)
 
 
 @takes(InspectOptions)
@@ -308,9 +325,10 @@ def _read_pickled_header(folder: Path) -> dict[str, tuple[list[int], str]]:
 
 def _choose_length(length: int | None, provenance: dict[str, Any], config: AlbertConfig) -> int:
     """Return the length asked for, or that of the training; 512 or the model's if none is recorded."""
-    trained = provenance.get("length")
     if length is None:
-        length = (trained if type(trained) is int else 0) or min(512, config.max_position_embeddings)
+        length = provenance.get("length")
+        if type(length) is not int or length == 0:
+            length = min(LENGTH, config.max_position_embeddings)
     if length < 1:
         fact = f"length is {length}, it must be at least 1"
         raise ConfigError("bad-value", fact, f"use --length {config.max_position_embeddings}")
@@ -333,11 +351,14 @@ def _flops(count: float) -> str:
 
 def _check_is_converted(path: Path) -> None:
     """Refuse a checkpoint that has to be converted first."""
-    foreign = [*path.glob("*.index"), *path.glob("saved_model.pb")] if path.is_dir() else []
     is_prefix = path.suffix == ".index" or Path(f"{path}.index").exists()
-    if is_prefix or (foreign and find_weights(path) is None):
-        hint = f"convert it first: albertkit convert {path} FOLDER"
-        raise CheckpointError("wrong-kind", f"`{path}` is a TensorFlow checkpoint", hint)
+    has_tensorflow = any(path.glob("*.index")) or (path / "saved_model.pb").exists()
+    if is_prefix or (has_tensorflow and find_weights(path) is None):
+        raise CheckpointError(
+            "wrong-kind",
+            f"`{path}` is a TensorFlow checkpoint",
+            f"convert it first: albertkit convert {path} FOLDER",
+        )
 
 
 def _inspect_tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | None, list[str]]:

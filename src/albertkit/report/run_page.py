@@ -59,10 +59,17 @@ _MAX_CHARACTERS = 2_000
 
 # A setting that only this kind of training has.
 _KINDS = {
-    "pair_task": "pretraining", "video_attention": "captioning", "threshold_from": "fine-tuning",
+    "pair_task": "pretraining",
+    "video_attention": "captioning",
+    "threshold_from": "fine-tuning",
     "projection": "sentence embeddings",
-}  # fmt: skip
-_MARKS = {"task.json": "fine-tuning", "captioner.json": "captioning", "modules.json": "sentence embeddings"}
+}
+# A file that only models of this kind have.
+_MARKS = {
+    "task.json": "fine-tuning",
+    "captioner.json": "captioning",
+    "modules.json": "sentence embeddings",
+}
 
 
 @dataclass
@@ -133,9 +140,8 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run."""
     path = Path(folder)
     if not path.is_dir():
-        raise DataError(
-            "not-found", f"no run folder at `{path}`", suggest_path(path, "name the folder that --out made")
-        )
+        hint = suggest_path(path, "name the folder that --out made")
+        raise DataError("not-found", f"no run folder at `{path}`", hint)
     seeds = numbered_folders(path, "seed")
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         runs = runs_inside(path)
@@ -146,7 +152,15 @@ def read_run(folder: str | Path) -> RunFolder:
     for seed in seeds:
         value = number_or_nan(run.table(seed / "results.json").get("value"))
         run.seeds[seed.name] = None if math.isnan(value) else value
-    run.attempt = _attempt(run, seeds)
+    # `best/` was made by the best of several seeds, and by the last of its retries.
+    finished_seeds = [seed for seed in seeds if run.seeds[seed.name] is not None]
+    if finished_seeds:
+        run.attempt = max(finished_seeds, key=lambda seed: run.seeds[seed.name] or 0.0)
+    elif seeds:
+        run.attempt = seeds[-1]
+    retries = [retry for retry in numbered_folders(run.attempt, "retry") if (retry / METRICS_FILE).exists()]
+    if retries:
+        run.attempt = retries[-1]
     run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
     run.metrics = _metrics(run)
     run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
@@ -168,24 +182,13 @@ def shorten_value(value: Any, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
-        return {
-            str(key)[:_MAX_CHARACTERS]: shorten_value(part, depth + 1) for key, part in list(value.items())[:_MAX_ITEMS]
-        }
+        parts = list(value.items())[:_MAX_ITEMS]
+        return {str(key)[:_MAX_CHARACTERS]: shorten_value(part, depth + 1) for key, part in parts}
     if isinstance(value, list):
         return [shorten_value(part, depth + 1) for part in value[:_MAX_ITEMS]]
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)[:_MAX_CHARACTERS]
-
-
-def _attempt(run: RunFolder, seeds: list[Path]) -> Path:
-    """Return the folder of the attempt that made `best/`: the best of several seeds, the last of its retries."""
-    attempt = run.folder
-    if seeds:
-        finished_seeds = [seed for seed in seeds if run.seeds[seed.name] is not None]
-        attempt = max(finished_seeds, key=lambda seed: run.seeds[seed.name] or 0.0) if finished_seeds else seeds[-1]
-    retries = [retry for retry in numbered_folders(attempt, "retry") if (retry / METRICS_FILE).exists()]
-    return retries[-1] if retries else attempt
 
 
 def _metrics(run: RunFolder) -> RunMetrics:
@@ -227,7 +230,8 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
     for example in examples:
         answer = str(example.get("answer", ""))
         has_marks = any(str(token).startswith(WORD_START) for token, _ in example["predictions"])
-        bars, is_predicted = [], False
+        bars = []
+        is_predicted = False
         for token, probability in example["predictions"]:
             token = str(token)
             is_right = answer != "" and answer in (token, token.removeprefix(WORD_START))
@@ -277,26 +281,33 @@ def dev_examples(run: RunFolder) -> list[Section]:
 
 
 def _read_records(run: RunFolder, file: Path) -> list[dict[str, Any]]:
-    records = (
-        run.read_file(file, lambda text: [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]) or []
-    )
-    return [shorten_value(record) for record in records if isinstance(record, dict)]
+    def parse(text: str) -> list[Any]:
+        # Not `splitlines`, which cuts JSON lines at U+2028 within a text.
+        return [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]
+
+    return [shorten_value(record) for record in run.read_file(file, parse) or () if isinstance(record, dict)]
 
 
 def _prediction_panels(records: list[dict[str, Any]]) -> list[Panel]:
     """Return predictions, with the texts and the labels where the run kept them."""
     panels = []
     for record in records:
-        words, entities, shares, nbest = (record.get(key) for key in ("words", "entities", "probabilities", "nbest"))
-        texts, label = record.get("texts"), record.get("gold")
+        words = record.get("words")
+        entities = record.get("entities")
+        shares = record.get("probabilities")
+        nbest = record.get("nbest")
+        texts = record.get("texts")
+        label = record.get("gold")
         sections: list[Section] = []
         if isinstance(texts, list):
             sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
         value = number_or_nan(record.get("value"))
         if isinstance(words, list) and isinstance(entities, list):
             sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
-        elif isinstance(nbest, list) or isinstance(shares, dict):
-            sections += _bars(nbest if isinstance(nbest, list) else shares)
+        elif isinstance(nbest, list):
+            sections += _bars(nbest)
+        elif isinstance(shares, dict):
+            sections += _bars(shares)
         elif sections and not math.isnan(value):
             sections.append(_remark("Prediction", f"{value:.3f}"))
         else:
@@ -312,7 +323,8 @@ def _captions(examples: Any) -> list[Panel]:
     panels = []
     for example in examples[:MAX_EXAMPLES] if isinstance(examples, list) else []:
         example = example if isinstance(example, dict) else {}
-        caption, references = example.get("caption"), example.get("references")
+        caption = example.get("caption")
+        references = example.get("references")
         if isinstance(caption, str) and isinstance(references, list):
             labels = [_remark("Label", str(reference)) for reference in references[:1]]
             panels.append(Panel([Paragraph(_shortened(caption)), *labels], str(example.get("key", ""))))
@@ -392,6 +404,11 @@ def write_run_report(options: ReportOptions) -> RunReport:
     results, failures, footer = _result_sections(run)
     metric = run.results.get("metric")
     curve = curve_sections(run.metrics, _last_evaluation(run), metric if isinstance(metric, str) else None)
+    match = _VERSIONS.search(run.card)
+    origin = {"versions": match[1].rstrip(".")} if match else {}
+    threads = number_or_nan(run.state.get("threads"))
+    if threads > 0:
+        origin["threads"] = f"{threads:,.0f}"
     sections = [
         *results[:1],
         *curve,
@@ -400,7 +417,7 @@ def write_run_report(options: ReportOptions) -> RunReport:
         FactList(_training_facts(run), "Training"),
         *model,
         FactList(_file_sizes(run), "Files"),
-        FactList(_versions_and_threads(run), "Made with"),
+        FactList(origin, "Made with"),
         FactList(run.settings, "Settings", exact=True),
         Commands(_next_commands(run), "What to try next"),
         Paragraph(run.card, "The model card", form="source"),
@@ -437,10 +454,12 @@ def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, A
     if times is not None:
         is_better = times >= 1
         factor = times if is_better else 1 / times
-        text = f"{factor:,.0f}" if factor >= 100 else f"{factor:.{1 if factor >= 2 else 2}f}"
+        digits = 0 if factor >= 100 else 1
+        if factor < 2:
+            digits = 2
         note = "hidden tokens, compared with their frequency in the text; geometric mean"
         unit = f"times {'more' if is_better else 'less'} probable"
-        highlights.append(Highlight("Against guessing by frequency", text, unit, note))
+        highlights.append(Highlight("Against guessing by frequency", f"{factor:,.{digits}f}", unit, note))
         distance = f"; {abs(math.log(times)):.3f} nats {'below' if is_better else 'above'} it"
     for row in measures(results, baselines):
         if row.key == "masked_lm_loss":
@@ -463,11 +482,8 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     if run.kind == "pretraining":
         evaluation = _last_evaluation(run)  # with its baselines
         rows = measures(evaluation, evaluation)
-        sections: list[Section] = [
-            pretraining_highlights(evaluation, evaluation),
-            measures_table(rows, "All numbers"),
-        ]
-        return sections, [], MEASURED if rows else ""
+        highlights = pretraining_highlights(evaluation, evaluation)
+        return [highlights, measures_table(rows, "All numbers")], [], MEASURED if rows else ""
     try:
         details = msgspec.convert(run.results, Details)
     except msgspec.ValidationError as error:
@@ -480,16 +496,19 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     scores = scores_of(values | counts)
     # The score that chose the model, and two more, of those with an interval if there are such.
     names = sorted(scores, key=lambda name: name != details.metric)
-    names = [*names[:1], *[name for name in names[1:] if name in details.intervals or not details.intervals][:2]]
-    highlights = []
-    for position, name in enumerate(names):
-        notes = [f"95%: {' to '.join(map(number, details.intervals[name]))}"] if name in details.intervals else []
-        notes += ["of the best seed"] if run.seeds and position == 0 else []
+    others = [name for name in names[1:] if name in details.intervals or not details.intervals]
+    cards = []
+    for position, name in enumerate([*names[:1], *others[:2]]):
+        notes = []
+        if name in details.intervals:
+            notes.append(f"95%: {' to '.join(map(number, details.intervals[name]))}")
+        if run.seeds and position == 0:
+            notes.append("of the best seed")
         title = f"{score_name(name, details.positive_class)}, dev"
-        highlights.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
+        cards.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
     seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
-    sections = [
-        Highlights(highlights),
+    sections: list[Section] = [
+        Highlights(cards),
         score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class),
         FactList(seeds, "Seeds"),
         class_scores_section(details.classes, "class"),
@@ -525,7 +544,8 @@ def _last_evaluation(run: RunFolder) -> dict[str, Any]:
 
 
 def _training_facts(run: RunFolder) -> dict[str, Any]:
-    metrics, state = run.metrics, numbers(run.state)
+    metrics = run.metrics
+    state = numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
     facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
     for name, label, text in (("tokens", "tokens", format_count), ("seconds", "time in updates", format_whole_seconds)):
@@ -586,16 +606,6 @@ def _file_sizes(run: RunFolder) -> dict[str, str]:
         size = sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
         sizes[f"{path.name}/" if path.is_dir() else path.name] = format_bytes(size)
     return sizes
-
-
-def _versions_and_threads(run: RunFolder) -> dict[str, str]:
-    """Return the versions that the card names, and the number of threads."""
-    match = _VERSIONS.search(run.card)
-    facts = {"versions": match[1].rstrip(".")} if match else {}
-    threads = number_or_nan(run.state.get("threads"))
-    if threads > 0:
-        facts["threads"] = f"{threads:,.0f}"
-    return facts
 
 
 def _next_commands(run: RunFolder) -> list[tuple[str, str]]:

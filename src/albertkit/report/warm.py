@@ -44,12 +44,9 @@ class CompileReport(Result):
 
     def sections(self) -> list[Section]:
         """Return the seconds of each part."""
-        parts = {name: f"{seconds:.1f} s" for name, seconds in self.seconds.items()}
-        return [
-            FactList(
-                {**parts, "kept in": self.cache, "not here": list(self.notes) or None}, "compiled for this processor"
-            )
-        ]
+        facts: dict[str, Any] = {name: f"{seconds:.1f} s" for name, seconds in self.seconds.items()}
+        facts |= {"kept in": self.cache, "not here": list(self.notes) or None}
+        return [FactList(facts, "compiled for this processor")]
 
 
 def compile_loops() -> CompileReport:
@@ -84,7 +81,11 @@ def compile_loops() -> CompileReport:
             AlbertTokenizer.from_pretrained(folder / "wordpiece").encode_batch([long_text])
         with timed("pretraining"):
             config = AlbertConfig(
-                vocab_size=64, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2
+                vocab_size=64,
+                embedding_size=16,
+                hidden_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=2,
             )
             config.save_pretrained(folder)
             settings = PretrainSettings(
@@ -105,19 +106,17 @@ def compile_loops() -> CompileReport:
                 starts = torch.zeros(len(values), dtype=torch.int64)
                 cpu_loops.exponentials_in_place(torch.zeros_like(values), starts)
         model = AlbertModel.from_pretrained(folder / "run").eval()
+        batch = PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
+        layers = config.num_hidden_layers
+        width = config.hidden_size
+        weights = np.zeros((layers, 2, width), np.float32)
+        exits = Exits(weights, np.zeros((layers, 2), np.float32), patience=1, threshold=0.0)
         for precision in PRECISIONS[1:]:
             with timed(f"engine in {precision}"):
-                notes += _encode(model, precision)
+                engine = load_engine(model, precision)
+                with torch.inference_mode():  # whole texts, single positions of them, and early exit
+                    engine.encode(batch)
+                    engine.encode(batch, torch.tensor([0, 4]))
+                    exit_early(engine, batch, exits)
+                notes += engine.notes
     return CompileReport(seconds, tuple(dict.fromkeys(notes)), loops_folder())
-
-
-def _encode(model: AlbertModel, precision: Any) -> tuple[str, ...]:
-    """Encode whole texts, single positions of them, and with early exit; return what the engine fell back from."""
-    engine, batch = load_engine(model, precision), PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
-    with torch.inference_mode():
-        engine.encode(batch)
-        engine.encode(batch, torch.tensor([0, 4]))
-        layers, width = model.config.num_hidden_layers, model.config.hidden_size
-        no_weights = np.zeros((layers, 2, width), np.float32), np.zeros((layers, 2), np.float32)
-        exit_early(engine, batch, Exits(*no_weights, patience=1, threshold=0.0))
-    return tuple(engine.notes)

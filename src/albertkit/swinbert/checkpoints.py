@@ -129,7 +129,8 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
     if sorted_state.body == "bert":
         sorted_state.tensors |= identity_projection(len(sorted_state.tensors[f"{_PROJECTION}weight"]))
     sorted_state.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
-    decoder, words = sorted_state.tensors.get(_DECODER), sorted_state.tensors.get(_WORDS)
+    decoder = sorted_state.tensors.get(_DECODER)
+    words = sorted_state.tensors.get(_WORDS)
     sorted_state.tied = decoder is None or (words is not None and torch.equal(decoder, words))
     if sorted_state.tied:
         sorted_state.tensors.pop(_DECODER, None)
@@ -161,9 +162,20 @@ def _check_projection(state: SwinBertState, file: Path) -> None:
 
 
 _KEPT_ARGS = (
-    "max_num_frames", "img_res", "vidswin_size", "kinetics", "max_seq_length", "max_seq_a_length", "max_gen_length",
-    "add_od_labels", "learn_mask_enabled", "sparse_mask_soft2hard", "loss_sparse_w", "mask_prob", "train_yaml",
-)  # fmt: skip
+    "max_num_frames",
+    "img_res",
+    "vidswin_size",
+    "kinetics",
+    "max_seq_length",
+    "max_seq_a_length",
+    "max_gen_length",
+    "add_od_labels",
+    "learn_mask_enabled",
+    "sparse_mask_soft2hard",
+    "loss_sparse_w",
+    "mask_prob",
+    "train_yaml",
+)
 _HEAD_SIZE = 64  # of every BERT that was published
 _TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "*.model")
 
@@ -204,7 +216,8 @@ class SwinBertReport(Result):
 
 
 def load_swinbert(
-    source: str | Path, config: str | Path | None = None
+    source: str | Path,
+    config: str | Path | None = None,
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport]:
     """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
 
@@ -215,7 +228,9 @@ def load_swinbert(
 
 
 def load_swinbert_captioner(
-    source: str | Path, config: str | Path | None = None, tokenizer: str | Path | None = None
+    source: str | Path,
+    config: str | Path | None = None,
+    tokenizer: str | Path | None = None,
 ) -> tuple[VideoCaptioner, SwinBertReport]:
     """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions."""
     model, report, state = _load_text_model(source, config)
@@ -271,7 +286,8 @@ def convert_swinbert(options: ConvertSwinBertOptions) -> SwinBertReport:
 
 
 def _load_text_model(
-    source: str | Path, config: str | Path | None
+    source: str | Path,
+    config: str | Path | None,
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
     if (Path(source) / CAPTIONER_FILE).is_file():
         raise CheckpointError(
@@ -302,7 +318,11 @@ def _load_text_model(
 
 
 def _read_configuration(
-    state: SwinBertState, file: Path, config: Path | None, arguments: dict[str, Any], notes: list[str]
+    state: SwinBertState,
+    file: Path,
+    config: Path | None,
+    arguments: dict[str, Any],
+    notes: list[str],
 ) -> dict[str, Any]:
     """Return the text model's configuration: of a file, or else of a BERT's tensors and arguments."""
     folders = [file.parent, *_model_folders(file, arguments, "config.json")]
@@ -324,11 +344,13 @@ def _read_configuration(
         vocab_size, hidden_size = shapes["albert.embeddings.word_embeddings.weight"]
         inner = shapes["albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.bias"][0]
         values = {
-            "vocab_size": vocab_size, "hidden_size": hidden_size, "intermediate_size": inner,
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "intermediate_size": inner,
             "num_hidden_layers": len({name.split(".")[3] for name in shapes if "albert_layer_groups" in name}),
             "max_position_embeddings": shapes["albert.embeddings.position_embeddings.weight"][0],
             "type_vocab_size": shapes["albert.embeddings.token_type_embeddings.weight"][0],
-        }  # fmt: skip
+        }
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             "weights-mismatch", f"`{file}` lacks {error}, or it has another shape", "copy it again"
@@ -343,7 +365,11 @@ def _read_configuration(
 
 
 def _make_configuration(
-    state: SwinBertState, values: dict[str, Any], arguments: dict[str, Any], file: Path, notes: list[str]
+    state: SwinBertState,
+    values: dict[str, Any],
+    arguments: dict[str, Any],
+    file: Path,
+    notes: list[str],
 ) -> AlbertConfig:
     values = values | ({"hidden_dropout_prob": arguments["drop_out"]} if "drop_out" in arguments else {})
     config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
@@ -378,7 +404,10 @@ def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> lis
 
 
 def _load_tokenizer(
-    file: Path, tokenizer_folder: str | Path | None, config: AlbertConfig, arguments: dict[str, Any]
+    file: Path,
+    tokenizer_folder: str | Path | None,
+    config: AlbertConfig,
+    arguments: dict[str, Any],
 ) -> AlbertTokenizer:
     """Return the tokenizer that the captioner was trained with."""
     if tokenizer_folder:

@@ -126,10 +126,14 @@ def cached_path(source: str | Path) -> str:
 
 
 def load_weights(
-    config: core.AlbertConfig, stored: StateDict, source: str, allow_missing: Collection[str] = ()
+    config: core.AlbertConfig,
+    stored: StateDict,
+    source: str,
+    allow_missing: Collection[str] = (),
 ) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
     """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
-    caption, projection = CaptionConfig.of(config), stored.get(f"{_PROJECTION}projection.weight")
+    caption = CaptionConfig.of(config)
+    projection = stored.get(f"{_PROJECTION}projection.weight")
     unfit = ["albert.video_gate", f"{_PROJECTION}fc."]
     if caption.tie_weights:
         unfit.append(_DECODER)
@@ -149,7 +153,11 @@ def load_weights(
 
 
 def describe_loading(
-    model: AlbertForImageCaptioning, source: str, folder: Path, fresh: list[str], left_out: list[str]
+    model: AlbertForImageCaptioning,
+    source: str,
+    folder: Path,
+    fresh: list[str],
+    left_out: list[str],
 ) -> Iterator[str]:
     """Yield lines that name the source of a model's weights."""
     if source == "scratch":
@@ -234,7 +242,8 @@ def generate_like_swinbert(
             f"{', '.join(wrong)}: not possible in this generation",
             "leave it out; `albertkit.captioning.generate.generate` has more kinds of search",
         )
-    settings, albert = search_settings(arguments), model.albert
+    settings = search_settings(arguments)
+    albert = model.albert
     max_length = settings.longest
     if attention_mask.dim() == 2:
         attention_mask = attention_mask[:, None].expand(-1, attention_mask.shape[1], -1)
@@ -327,7 +336,10 @@ class SwinBertTokenizer:
         return self.tokens[random.randrange(self.vocab_size)]
 
     def decode(
-        self, ids: Sequence[int], skip_special_tokens: bool = False, clean_up_tokenization_spaces: bool = True
+        self,
+        ids: Sequence[int],
+        skip_special_tokens: bool = False,
+        clean_up_tokenization_spaces: bool = True,
     ) -> str:
         """Return text of ids. The spaces are always those of the tokenizer's own text; the last argument changes nothing."""
         return self.tokenizer.decode(ids, skip_special_tokens)

@@ -119,24 +119,41 @@ _HEADS = "MaskedLM MultipleChoice PreTraining QuestionAnswering SequenceClassifi
 _MODEL_CLASSES = [f"AlbertFor{head}" for head in _HEADS]
 # Module of `src/layers/albert` to what it is, and to names and the modules of albertkit that hold them.
 _MODULES: dict[str, tuple[str, dict[str, str]]] = {
-    "modeling_albert": ("ALBERT's classes, as `modeling_bert` has BERT's.", {
-        "AlbertConfig": "swinbert.classes", "AlbertForImageCaptioning": "swinbert.classes",
-        "AlbertImgModel": "captioning.model", "AlbertModel": "model",
-    } | dict.fromkeys(_MODEL_CLASSES, "model")),
+    "modeling_albert": (
+        "ALBERT's classes, as `modeling_bert` has BERT's.",
+        {
+            "AlbertConfig": "swinbert.classes",
+            "AlbertForImageCaptioning": "swinbert.classes",
+            "AlbertImgModel": "captioning.model",
+            "AlbertModel": "model",
+        }
+        | dict.fromkeys(_MODEL_CLASSES, "model"),
+    ),
     "tokenization_albert": ("The tokenizer.", {"AlbertTokenizer": "swinbert.classes"}),
-    "tokenization_utils": ("The tokenizer's base.", {
-        "PreTrainedTokenizer": "swinbert.classes", "clean_up_tokenization": "swinbert.classes",
-    }),
-    "modeling_utils": ("What all models share.", {
-        "CONFIG_NAME": "swinbert.classes", "WEIGHTS_NAME": "swinbert.classes",
-        "PretrainedConfig": "swinbert.classes", "PreTrainedModel": "model.pretrained",
-    }),
+    "tokenization_utils": (
+        "The tokenizer's base.",
+        {
+            "PreTrainedTokenizer": "swinbert.classes",
+            "clean_up_tokenization": "swinbert.classes",
+        },
+    ),
+    "modeling_utils": (
+        "What all models share.",
+        {
+            "CONFIG_NAME": "swinbert.classes",
+            "WEIGHTS_NAME": "swinbert.classes",
+            "PretrainedConfig": "swinbert.classes",
+            "PreTrainedModel": "model.pretrained",
+        },
+    ),
     "file_utils": ("Where files are.", {"cached_path": "swinbert.classes"}),
-}  # fmt: skip
+}
 _IN_ALBERTKIT = {
-    "AlbertTokenizer": "SwinBertTokenizer", "PreTrainedTokenizer": "SwinBertTokenizer", "PretrainedConfig": "AlbertConfig",
+    "AlbertTokenizer": "SwinBertTokenizer",
+    "PreTrainedTokenizer": "SwinBertTokenizer",
+    "PretrainedConfig": "AlbertConfig",
     "PreTrainedModel": "PretrainedAlbert",
-}  # fmt: skip
+}
 _LOADER = f'''"""`get_albert_model(args)`, in place of `get_bert_model`. {_WRITTEN}"""
 
 from albertkit.swinbert.scripts import get_albert_folder, get_albert_model
@@ -145,9 +162,13 @@ __all__ = ["get_albert_folder", "get_albert_model"]
 '''
 # What a machine without apex, deepspeed and fairscale trains with; see `optional_packages`.
 _PORTABLE = {
-    "mixed_precision_method": "apex", "amp_opt_level": 0, "deepspeed_fp16": False, "fairscale_fp16": False,
-    "zero_opt_stage": -1, "use_checkpoint": False,
-}  # fmt: skip
+    "mixed_precision_method": "apex",
+    "amp_opt_level": 0,
+    "deepspeed_fp16": False,
+    "fairscale_fp16": False,
+    "zero_opt_stage": -1,
+    "use_checkpoint": False,
+}
 
 
 def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes]:
@@ -168,7 +189,8 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
 
 def _albert_package() -> dict[str, str]:
     """Return the package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit."""
-    folder, files = "src/layers/albert", {}
+    folder = "src/layers/albert"
+    files = {}
     for module, (description, names) in _MODULES.items():
         lines = [f'"""{description} {_WRITTEN}"""', ""]
         for name, module_path in names.items():
@@ -319,7 +341,11 @@ def migrate(options: MigrateOptions) -> MigrationReport:
 
 
 def _read_originals(
-    checkout: Path, patch: "StoredPatch", action: Action, force: bool, notes: list[str]
+    checkout: Path,
+    patch: "StoredPatch",
+    action: Action,
+    force: bool,
+    notes: list[str],
 ) -> dict[str, bytes | None]:
     """Return the files that a migration changes or reads, as they were before it."""
     paths = patch.paths
@@ -348,7 +374,8 @@ def _migrate_files(before: Contents, portable: bool, force: bool, notes: list[st
     skipped_paths = {note.removeprefix("left as it was edited: ") for note in notes}
     after: dict[str, bytes | None] = {path: content for path, content in added.items() if path not in skipped_paths}
     for path in (*PORTABLE, *TASK_SCRIPTS):
-        content, unknown = before.get(path), list[str]()
+        content = before.get(path)
+        unknown = list[str]()
         if content is None:
             continue
         if path in TASK_SCRIPTS:
@@ -415,7 +442,10 @@ def show_migration(report: MigrationReport) -> None:
 
         Console().print(
             Syntax(
-                escape_control_characters(report.readable_diff), "diff", theme="ansi_dark", background_color="default"
+                escape_control_characters(report.readable_diff),
+                "diff",
+                theme="ansi_dark",
+                background_color="default",
             )
         )
     else:

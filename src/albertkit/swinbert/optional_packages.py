@@ -45,7 +45,8 @@ class CocoEvaluation:
     """
 
     def __init__(self, coco: Coco, results: Coco, df: str = "corpus") -> None:
-        self.coco, self.results = coco, results
+        self.coco = coco
+        self.results = results
         self.params = {"image_id": coco.getImgIds()}
         self.eval: dict[str, float] = {}
 
@@ -76,7 +77,8 @@ def optional(module: str, name: str = "") -> Any:
 
 class _Optional:
     def __init__(self, module: str, name: str) -> None:
-        self._module, self._name = module, name
+        self._module = module
+        self._name = name
 
     def _import(self) -> Any:
         try:

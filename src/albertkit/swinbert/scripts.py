@@ -157,7 +157,8 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
 
     What the command line or its --config names is used, after a warning, only where that folder is gone.
     """
-    before, now = vars_of(train_args), vars_of(args)
+    before = vars_of(train_args)
+    now = vars_of(args)
     trained_with = before.get(RECORDED) or before.get("model_name_or_path")
     requested_folder = now.get("model_name_or_path")
     if not trained_with:

@@ -279,7 +279,8 @@ class ByteStream:
     def read(self, size: int = _READ_BYTES) -> bytes:
         """Return up to `size` bytes; none at the end."""
         if self._ahead:
-            chunk, self._ahead = self._ahead[:size], self._ahead[size:]
+            chunk = self._ahead[:size]
+            self._ahead = self._ahead[size:]
             return chunk
         if self._remaining is None:
             return self._read_unpacked(size)
@@ -301,7 +302,8 @@ class ByteStream:
         if not self._raw.seekable():
             copy = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the stream)
             shutil.copyfileobj(self, copy, _READ_BYTES)
-            self._raw, self.packing = copy, None
+            self._raw = copy
+            self.packing = None
             self.rewind()
 
     def rewind(self) -> None:
@@ -335,7 +337,8 @@ class ByteStream:
 
 def _refuse_other_packings(head: bytes, file: InputFile) -> None:
     """Refuse what holds or stands for another file, and say how to get at it."""
-    path, name = file.path, file.name.lower()
+    path = file.path
+    name = file.name.lower()
     if _POINTER.match(head):
         hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
         raise DataError("wrong-kind", f"`{path}` is a pointer of Git to a file that is stored elsewhere", hint)
@@ -378,6 +381,8 @@ class _ZstandardStream(io.RawIOBase):
             self._text = self._frame.decompress(self._packed)
             self._packed = b""
             if self._frame.eof:
-                self._packed, self._frame = self._frame.unused_data, None
-        chunk, self._text = self._text[:size], self._text[size:]
+                self._packed = self._frame.unused_data
+                self._frame = None
+        chunk = self._text[:size]
+        self._text = self._text[size:]
         return chunk

@@ -78,7 +78,10 @@ class TaskLayout:
 
 
 def split_files(
-    data: DataFiles, find: Callable[[Path], dict[str, Path]], missing: str, hint: str
+    data: DataFiles,
+    find: Callable[[Path], dict[str, Path]],
+    missing: str,
+    hint: str,
 ) -> Mapping[str, DataFile]:
     """Return the files of a folder by split, those that `find` finds there, or rows by split; one file is "train"."""
     if isinstance(data, SplitRecords):

@@ -37,8 +37,10 @@ class Records:
 
 # What a split is called, best first, in the names of files and in mappings of rows.
 SPLIT_NAMES = {
-    "train": ("train", "training"), "dev": ("dev", "validation", "valid", "val", "validate"), "test": ("test", "testing"),
-}  # fmt: skip
+    "train": ("train", "training"),
+    "dev": ("dev", "validation", "valid", "val", "validate"),
+    "test": ("test", "testing"),
+}
 
 
 class SplitRecords(dict[str, Records]):
@@ -105,7 +107,10 @@ def convert_like(original: Any, records: Sequence[dict[str, Any]]) -> Any:
 
 
 def with_added_columns(
-    original: Any, rows: Sequence[dict[str, Any]], selected: Sequence[int], added: Sequence[dict[str, Any]]
+    original: Any,
+    rows: Sequence[dict[str, Any]],
+    selected: Sequence[int],
+    added: Sequence[dict[str, Any]],
 ) -> Any:
     """Return the kept rows of the data, with their types, with further columns.
 

@@ -248,10 +248,14 @@ class Table:
                 end that are not asked for.
         """
         self._first_row = [(1, list(self.columns))]
-        self.columns, self._more_fields = tuple(map(canonical_column_name, names)), more_fields
+        self.columns = tuple(map(canonical_column_name, names))
+        self._more_fields = more_fields
 
     def rows(
-        self, columns: Sequence[str] | None = None, optional: Sequence[str] = (), lists: Sequence[str] = ()
+        self,
+        columns: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+        lists: Sequence[str] = (),
     ) -> Iterator[TableRow]:
         """Yield the rows from where the table stands, in order.
 
@@ -295,7 +299,10 @@ class Table:
         return table
 
     def _rows_of_first_file(
-        self, requested: dict[str, str], needed: set[str], no_lists: set[str]
+        self,
+        requested: dict[str, str],
+        needed: set[str],
+        no_lists: set[str],
     ) -> Iterator[TableRow]:
         read_values = self._values_by_name if self.has_own_names else self._values_by_index
         reading = read_values(requested, needed)
@@ -335,7 +342,8 @@ class Table:
 
     def _values_by_index(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
         indices = {spelled: self.columns.index(name) for name, spelled in requested.items()}
-        width, min_width = len(self.columns), max(map(self.columns.index, needed), default=0) + 1
+        width = len(self.columns)
+        min_width = max(map(self.columns.index, needed), default=0) + 1
         empty_line = 0
         for line, fields in itertools.chain(self._first_row, self._records(list(requested))):
             if not fields:
@@ -431,7 +439,8 @@ def open_separated(
     watched = quoted not in (False, "commas")
     if quoted == "look" and separator == "\t":
         verdicts = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
-        in_quotes, watched = True in verdicts and False not in verdicts, False not in verdicts
+        in_quotes = True in verdicts and False not in verdicts
+        watched = False not in verdicts
     else:
         in_quotes = quoted if isinstance(quoted, bool) else separator != "\t"
     if in_quotes:
@@ -445,7 +454,9 @@ def open_separated(
     if any(map(has_half_characters, first[1])):
         raise DataError("bad-encoding", f"`{path}`, line {first[0]:,}: {NOT_UTF8}", encoding_hint(path, sample))
     return _TableSource(
-        tuple(canonical_column_name(name.strip()) for name in first[1]), lambda _: rows, has_own_names=False
+        tuple(canonical_column_name(name.strip()) for name in first[1]),
+        lambda _: rows,
+        has_own_names=False,
     )
 
 
@@ -489,7 +500,10 @@ def _in_quotes(field: str) -> bool:
 
 
 def _read_unquoted(
-    numbered_lines: Iterator[tuple[int, str]], path: str, separator: str, watched: bool
+    numbered_lines: Iterator[tuple[int, str]],
+    path: str,
+    separator: str,
+    watched: bool,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield rows in which `"` is a character as any other, until one shows quoting. An empty line has no field."""
     for number, line in numbered_lines:
@@ -505,7 +519,10 @@ def _read_unquoted(
 
 
 def _read_quoted(
-    numbered_lines: Iterator[tuple[int, str]], separator: str, blanks_before_quotes: bool, report: _Report
+    numbered_lines: Iterator[tuple[int, str]],
+    separator: str,
+    blanks_before_quotes: bool,
+    report: _Report,
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled.
 
@@ -567,7 +584,8 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
         numbered_lines = lines(stream)
         return _objects(
-            json_lines(numbered_lines, report) if has_lines else json_items(numbered_lines, stream.file.path), report
+            json_lines(numbered_lines, report) if has_lines else json_items(numbered_lines, stream.file.path),
+            report,
         )
 
     stream.make_rewindable()
@@ -639,7 +657,10 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
 
     What stands after an item that is no JSON cannot be read.
     """
-    text, position, number, is_array = "", 0, 0, False
+    text = ""
+    position = 0
+    number = 0
+    is_array = False
     while True:
         try:
             if number == 0:
@@ -647,9 +668,11 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
                 is_array = text.startswith("[", position)
             item = _next_item(text, position, ("," if number else "[") if is_array else "")
         except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
-            text, position = text[position:], 0
+            text = text[position:]
+            position = 0
             following = _take_characters(
-                numbered_lines, max(1 << 20, len(text))
+                numbered_lines,
+                max(1 << 20, len(text)),
             )  # twice as much: no record is decoded over and over
             if not following and number and not is_array and not text.strip():
                 return
@@ -661,7 +684,8 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
             continue
         if item is None:
             return
-        number, position = number + 1, item[1]
+        number = number + 1
+        position = item[1]
         yield number, item[0]
 
 

@@ -170,7 +170,8 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
 
     A file whose lines end in CR alone, as those of the first Macintoshes and of Excel's "CSV (Macintosh)", has LF in its place.
     """
-    incomplete, cr_alone = b"", None
+    incomplete = b""
+    cr_alone = None
     while chunk := stream.read():
         if cr_alone is None:
             cr_alone = number == 1 and b"\n" not in chunk and b"\r" in chunk[:-1]

@@ -314,7 +314,8 @@ def encode_lines(options: EncodeLinesOptions) -> None:
     """Print tokens and ids of each line of a text as soon as it is read."""
     tokenizer = AlbertTokenizer.from_pretrained(options.tokenizer, options.text_rules)
     for line in read_lines(options.file):
-        ids, pieces = tokenizer.encode(line), tokenizer.pieces(line)
+        ids = tokenizer.encode(line)
+        pieces = tokenizer.pieces(line)
         if options.json:
             print(escape_json(json.dumps({"ids": ids, "pieces": pieces}, ensure_ascii=False)))
         else:

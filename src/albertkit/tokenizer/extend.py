@@ -96,7 +96,8 @@ class UnigramPieces:
                 if number is not None and paths[start][0] + self.scores[number] > best[0]:
                     best = (paths[start][0] + self.scores[number], start, number)
             paths.append(best)
-        ids, end = [], len(text)
+        ids = []
+        end = len(text)
         while end:
             _, start, number = paths[end]
             ids.append(number)
@@ -105,7 +106,10 @@ class UnigramPieces:
 
 
 def extend_tokenizer(
-    tokenizer: SentencePieceTokenizer, texts: Sequence[str], settings: SearchSettings, words: Sequence[str] = ()
+    tokenizer: SentencePieceTokenizer,
+    texts: Sequence[str],
+    settings: SearchSettings,
+    words: Sequence[str] = (),
 ) -> Extension:
     """Add tokens to a vocabulary. Old tokens keep ids and scores; new ones have the ids after them.
 
@@ -197,7 +201,9 @@ def _missing_characters(lines: Sequence[str], vocabulary: set[str], coverage: fl
 
 
 def _word_pieces(
-    tokenizer: SentencePieceTokenizer, words: Sequence[str], vocabulary: set[str]
+    tokenizer: SentencePieceTokenizer,
+    words: Sequence[str],
+    vocabulary: set[str],
 ) -> tuple[list[str], dict[str, list[str]]]:
     """Return tokens for words, at the start of a word, and the words that cannot be tokens, by reason."""
     pieces: dict[str, None] = {}
@@ -223,7 +229,11 @@ def _word_pieces(
 
 
 def piece_candidates(
-    lines: Iterable[str], alphabet: set[str], max_pieces: int, min_count: int, analyser: Analyser | None
+    lines: Iterable[str],
+    alphabet: set[str],
+    max_pieces: int,
+    min_count: int,
+    analyser: Analyser | None,
 ) -> Counter[str]:
     """Return tokens of several characters, and how often each occurs in the lines when all are used.
 
@@ -241,7 +251,10 @@ def piece_candidates(
     # unigram pieces 2.55, counted words and endings 2.65.
     merges = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(
-        vocab_size=max_pieces, min_frequency=min_count, max_token_length=_MAX_CANDIDATE_LENGTH, show_progress=False
+        vocab_size=max_pieces,
+        min_frequency=min_count,
+        max_token_length=_MAX_CANDIDATE_LENGTH,
+        show_progress=False,
     )
     merges.train_from_iterator((run for run, count in runs.items() for _ in range(count)), trainer)
     counts: Counter[str] = Counter()

@@ -30,7 +30,10 @@ NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
 
 
 def settings_with_flags(
-    folder: Path, settings: Mapping[str, Any], text_rules: str | None, flags: Mapping[str, bool]
+    folder: Path,
+    settings: Mapping[str, Any],
+    text_rules: str | None,
+    flags: Mapping[str, bool],
 ) -> dict[str, Any]:
     """Return the settings of a folder that its rules depend on, with other flags."""
     if text_rules is not None:
@@ -157,7 +160,11 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
     try:
         content = msgspec.json.decode(file.read_bytes(), type=_Content)
         comparison = compare_reader(
-            JSON_NAME, tokenizer, [HARD_SENTENCE], tokenizer.encode, lambda text: _encode_by_json(content, text)
+            JSON_NAME,
+            tokenizer,
+            [HARD_SENTENCE],
+            tokenizer.encode,
+            lambda text: _encode_by_json(content, text),
         )
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
         logger.warning("`%s` cannot be compared with the folder's other tokenizer file: %s", file, error)
@@ -206,6 +213,8 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
         numbers |= {n for n, (piece, _) in enumerate(model.vocab) if piece.startswith("<0x")}
     ordered = sorted(numbers)
     tokenizer.model = models.Unigram(
-        [model.vocab[n] for n in ordered], unk_id=ordered.index(model.unk_id or 0), byte_fallback=model.byte_fallback
+        [model.vocab[n] for n in ordered],
+        unk_id=ordered.index(model.unk_id or 0),
+        byte_fallback=model.byte_fallback,
     )
     return [ordered[n] for n in tokenizer.encode(text, add_special_tokens=False).ids]

@@ -195,7 +195,8 @@ def model_inputs(tokenizer: InputEncoder, text: Any, text_pair: Any, settings: I
         inputs["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
     if settings.return_overflowing_tokens:
         inputs["overflow_to_sample_mapping"] = _as_kind([row.source for row in rows], settings.return_tensors)
-    inputs._rows, inputs._tokenizer = rows, tokenizer
+    inputs._rows = rows
+    inputs._tokenizer = tokenizer
     return inputs
 
 
@@ -333,7 +334,10 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
 
 
 def _rows(
-    tokenizer: InputEncoder, firsts: list[_TokenizedText], seconds: list[_TokenizedText] | None, settings: InputSettings
+    tokenizer: InputEncoder,
+    firsts: list[_TokenizedText],
+    seconds: list[_TokenizedText] | None,
+    settings: InputSettings,
 ) -> list[_Sequence]:
     limit = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
     num_specials = 0
@@ -365,7 +369,11 @@ def _rows(
 
 
 def _windows(
-    first: _TokenizedText, second: _TokenizedText | None, max_tokens: int, strategy: str, stride: int
+    first: _TokenizedText,
+    second: _TokenizedText | None,
+    max_tokens: int,
+    strategy: str,
+    stride: int,
 ) -> list[tuple[_TokenizedText, _TokenizedText | None]]:
     """Cut the text that may be shortened into windows that overlap by `stride` tokens."""
     if second is not None and strategy == "longest_first":
@@ -384,7 +392,11 @@ def _windows(
 
 
 def _truncate(
-    first: _TokenizedText, second: _TokenizedText | None, max_tokens: int, strategy: str, tokenizer: InputEncoder
+    first: _TokenizedText,
+    second: _TokenizedText | None,
+    max_tokens: int,
+    strategy: str,
+    tokenizer: InputEncoder,
 ) -> tuple[_TokenizedText, _TokenizedText | None]:
     """Cut a text or a pair to `max_tokens` ids, from its right or left end."""
     surplus = len(first) + (len(second) if second is not None else 0) - max_tokens

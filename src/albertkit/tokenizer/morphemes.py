@@ -85,6 +85,7 @@ def is_hangul(character: str) -> bool:
 def _is_within_word(text: str, position: int) -> bool:
     if not 0 < position < len(text):
         return False
-    previous, following = text[position - 1], text[position]
+    previous = text[position - 1]
+    following = text[position]
     within_word = not (previous.isspace() or following.isspace())
     return within_word and (is_hangul(previous) or is_hangul(following))

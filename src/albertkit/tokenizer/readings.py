@@ -162,7 +162,8 @@ def compare_reader(
     """
     comparison = ReaderComparison(name, is_own)
     for text in texts:
-        our_ids, their_ids = list(ours(text)), list(theirs(text))
+        our_ids = list(ours(text))
+        their_ids = list(theirs(text))
         comparison.compared += 1
         if our_ids == their_ids:
             continue

@@ -73,7 +73,8 @@ def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> Alig
 
 def collapsed(text: AlignedText) -> AlignedText:
     """Align `" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
-    first, last = len(text.text) - len(text.text.lstrip()), len(text.text.rstrip())
+    first = len(text.text) - len(text.text.lstrip())
+    last = len(text.text.rstrip())
     inner = AlignedText(text.text[first:last], text.starts[first:last], text.ends[first:last])
     return respelled(inner, ((*blank.span(), " ") for blank in re.finditer(r"\s+", inner.text)))
 
@@ -111,7 +112,8 @@ def _composing_runs(text: str) -> Iterator[tuple[int, int]]:
         # U+0F73 has no class itself, but decomposes to marks that have one.
         if unicodedata.combining(unicodedata.normalize("NFD", text[position])[0]):
             continue
-        before, character = text[first:position], text[position]
+        before = text[first:position]
+        character = text[position]
         if _nfc(before) + _nfc(character) == _nfc(before + character):
             yield first, position
             first = position
@@ -253,7 +255,8 @@ def _google_rules(lower: bool, keep_accents: bool) -> str:
 
 def rules_with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
-    lower, keep = lowers(rules), STRIP_MARKS not in _STEPS[rules]
+    lower = lowers(rules)
+    keep = STRIP_MARKS not in _STEPS[rules]
     if do_lower_case in (None, lower) and keep_accents in (None, keep):
         return rules
     if do_lower_case is not None:

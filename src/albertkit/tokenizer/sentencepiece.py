@@ -137,7 +137,10 @@ def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str]
 
 
 def encode_refused(
-    encoded: RaggedIds, refused: np.ndarray, texts: Sequence[str], encode: Callable[[list[str]], RaggedIds]
+    encoded: RaggedIds,
+    refused: np.ndarray,
+    texts: Sequence[str],
+    encode: Callable[[list[str]], RaggedIds],
 ) -> RaggedIds:
     """Encode the texts that an engine has refused, bool [N], in another way."""
     indices = np.flatnonzero(refused)
@@ -214,7 +217,11 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     @classmethod
     def from_files(
-        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        text_rules: str | None,
+        only_json: bool,
     ) -> "SentencePieceTokenizer | None":
         """Read a `*.model`. See `AlbertTokenizer.from_files`."""
         model = None if only_json else find_model(folder)
@@ -341,7 +348,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if not aligned.text:
             return [], []
         encoded = self._processor.encode(aligned.text, return_type="offset_mapping")
-        ids, offsets = encoded["ids"], encoded["offsets"]
+        ids = encoded["ids"]
+        offsets = encoded["offsets"]
         if not self._with_digit_comma.isdisjoint(ids):
             new_ids: list[int] = []
             new_offsets: list[tuple[int, int]] = []
@@ -354,8 +362,10 @@ class SentencePieceTokenizer(AlbertTokenizer):
                 piece_ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
                 new_ids += row
                 new_offsets += zip([start, *piece_ends[:-1]], piece_ends, strict=True)
-            ids, offsets = new_ids, new_offsets
-        starts, ends = aligned.starts, aligned.ends
+            ids = new_ids
+            offsets = new_offsets
+        starts = aligned.starts
+        ends = aligned.ends
         spans = []
         for first, last in offsets:
             if last > first:
@@ -379,7 +389,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """Return the ids of control and unknown tokens, ascending."""
         # Asking 30,000 pieces takes 5 ms; `decode` asks every time.
         if not hasattr(self, "_special_ids"):
-            is_control, is_unknown = self._processor.is_control, self._processor.is_unknown
+            is_control = self._processor.is_control
+            is_unknown = self._processor.is_unknown
             self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
         return list(self._special_ids)
 

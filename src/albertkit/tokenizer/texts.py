@@ -44,13 +44,16 @@ def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
 
 
 def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) -> Iterator[str]:
-    offset, lines = 0, iter(lines)
+    offset = 0
+    lines = iter(lines)
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
             at = offset + line.index(b"\0")
             if name := likely_encoding(_sample(line, lines)):
                 raise DataError(
-                    "bad-encoding", f"{source} is {name}, not UTF-8", conversion_command(path or "FILE", name)
+                    "bad-encoding",
+                    f"{source} is {name}, not UTF-8",
+                    conversion_command(path or "FILE", name),
                 )
             raise DataError(
                 "wrong-kind", f"{source} has a zero byte at {at:,}: it is not a text file", "name plain-text files"

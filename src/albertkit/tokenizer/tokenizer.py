@@ -124,7 +124,11 @@ class AlbertTokenizer(ABC):
 
     @classmethod
     def _read_folder(
-        cls, folder: Path, text_rules: str | None, names: Mapping[str, str], flags: Mapping[str, bool]
+        cls,
+        folder: Path,
+        text_rules: str | None,
+        names: Mapping[str, str],
+        flags: Mapping[str, bool],
     ) -> "AlbertTokenizer":
         """Read a folder, with other names of special tokens by role, or other flags of its rules."""
         facts = FolderFacts.from_folder(folder)
@@ -170,7 +174,11 @@ class AlbertTokenizer(ABC):
 
     @classmethod
     def with_added(
-        cls, folder: Path, tokenizer: "AlbertTokenizer", added: Sequence[AddedToken], roles: Mapping[str, str]
+        cls,
+        folder: Path,
+        tokenizer: "AlbertTokenizer",
+        added: Sequence[AddedToken],
+        roles: Mapping[str, str],
     ) -> "AlbertTokenizer":
         """Return the tokenizer of `tokenizer.json`, the folder's or that of its other files, with added tokens.
 
@@ -180,7 +188,11 @@ class AlbertTokenizer(ABC):
 
     @classmethod
     def _read_files(
-        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool = False
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        text_rules: str | None,
+        only_json: bool = False,
     ) -> "AlbertTokenizer":
         """Return the tokenizer of the first kind whose files the folder has."""
         for kind in AlbertTokenizer.kinds:
@@ -196,7 +208,11 @@ class AlbertTokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_files(
-        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        text_rules: str | None,
+        only_json: bool,
     ) -> "AlbertTokenizer | None":
         """Read this kind of tokenizer, if the folder has its files.
 
@@ -290,10 +306,21 @@ class AlbertTokenizer(ABC):
             DataError: too-large, if the text that may be shortened is too short for that.
         """
         settings = InputSettings(
-            padding, truncation, max_length, stride, is_split_into_words, add_special_tokens, pad_to_multiple_of,
-            return_tensors, return_token_type_ids, return_attention_mask, return_overflowing_tokens,
-            return_special_tokens_mask, return_offsets_mapping, return_length,
-        )  # fmt: skip
+            padding,
+            truncation,
+            max_length,
+            stride,
+            is_split_into_words,
+            add_special_tokens,
+            pad_to_multiple_of,
+            return_tensors,
+            return_token_type_ids,
+            return_attention_mask,
+            return_overflowing_tokens,
+            return_special_tokens_mask,
+            return_offsets_mapping,
+            return_length,
+        )
         return model_inputs(self, text, text_pair, settings)
 
     def encode(
@@ -420,9 +447,16 @@ class AlbertTokenizer(ABC):
             return_tensors: As in a call.
             verbose: Changes nothing: no warning is given here.
         """
-        return pad_inputs(self, encoded_inputs, InputSettings(
-            padding=padding, max_length=max_length, pad_to_multiple_of=pad_to_multiple_of, return_tensors=return_tensors
-        ))  # fmt: skip
+        return pad_inputs(
+            self,
+            encoded_inputs,
+            InputSettings(
+                padding=padding,
+                max_length=max_length,
+                pad_to_multiple_of=pad_to_multiple_of,
+                return_tensors=return_tensors,
+            ),
+        )
 
     def batch_decode(self, sequences: Any, skip_special_tokens: bool = False) -> list[str]:
         """Return the text of each sequence of ids; lists, arrays or tensors."""

@@ -93,9 +93,12 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
-    cls, sep = names[2], names[3]
+    cls = names[2]
+    sep = names[3]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls}:0 $A:0 {sep}:0", pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1", special_tokens=[(cls, 2), (sep, 3)]
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, 2), (sep, 3)],
     )
     return tokenizer.to_str(pretty=False)
 
@@ -411,7 +414,11 @@ class JsonTokenizer(AlbertTokenizer):
 
     @classmethod
     def from_files(
-        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        text_rules: str | None,
+        only_json: bool,
     ) -> "JsonTokenizer | None":
         """Read a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
         file = folder / JSON_NAME
@@ -425,7 +432,11 @@ class JsonTokenizer(AlbertTokenizer):
 
     @classmethod
     def with_added(
-        cls, folder: Path, tokenizer: AlbertTokenizer, added: Sequence[AddedToken], roles: Mapping[str, str]
+        cls,
+        folder: Path,
+        tokenizer: AlbertTokenizer,
+        added: Sequence[AddedToken],
+        roles: Mapping[str, str],
     ) -> "JsonTokenizer":
         """See `AlbertTokenizer.with_added`."""
         file = folder / JSON_NAME

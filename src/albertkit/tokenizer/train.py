@@ -90,7 +90,8 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
     }
     return [
         TableSection(
-            ["", *measured_fits], [[name, *map(text, measured_fits.values())] for name, text in formats.items()]
+            ["", *measured_fits],
+            [[name, *map(text, measured_fits.values())] for name, text in formats.items()],
         )
     ]
 
@@ -168,7 +169,10 @@ def train_tokenizer(options: TrainTokenizerOptions) -> SentencePieceTokenizer:
 
 
 def train_on(
-    texts: Iterable[str | Path], out: Path, vocab_size: int, settings: TokenizerSettings
+    texts: Iterable[str | Path],
+    out: Path,
+    vocab_size: int,
+    settings: TokenizerSettings,
 ) -> SentencePieceTokenizer:
     """Check everything, then train a tokenizer and write its folder."""
     import sentencepiece
@@ -281,7 +285,10 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
 
 
 def _train_model(
-    texts: Sequence[str], vocab_size: int, settings: TokenizerSettings, seeds: Sequence[tuple[str, int]] | None
+    texts: Sequence[str],
+    vocab_size: int,
+    settings: TokenizerSettings,
+    seeds: Sequence[tuple[str, int]] | None,
 ) -> bytes:
     """Return the content of a model file without tokens that end in a digit and a comma.
 
@@ -311,7 +318,10 @@ def _train_model(
 
 
 def _run_trainer(
-    texts: Sequence[str], size: int, settings: TokenizerSettings, seeds: Sequence[tuple[str, int]] | None
+    texts: Sequence[str],
+    size: int,
+    settings: TokenizerSettings,
+    seeds: Sequence[tuple[str, int]] | None,
 ) -> bytes:
     """Return the content of SentencePiece's model file, with fewer tokens if the text supports no more.
 

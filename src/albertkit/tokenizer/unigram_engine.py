@@ -85,7 +85,8 @@ def _rule_out(units, replacements, unchanged):
             following[unit] = first[unit ^ byte]
             first[unit ^ byte] = unit
     # At each depth: the byte, and the child to try next.
-    key, nodes = np.zeros(no_unit, np.uint8), np.zeros(no_unit + 1, np.int32)
+    key = np.zeros(no_unit, np.uint8)
+    nodes = np.zeros(no_unit + 1, np.int32)
     nodes[0] = first[min(_offset(units[0]), no_unit)]
     depth = 0
     while depth >= 0:
@@ -192,7 +193,8 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
 def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | None) -> UnigramTables:
     """Return a model's tables for the kernel; the model must be one that `is_supported_by_engine`."""
     normal = [np.float32(score) for _, score, kind in facts.pieces if kind == NORMAL]
-    best, worst = float(max(normal)), float(min(normal))
+    best = float(max(normal))
+    worst = float(min(normal))
     scores = np.array([s if kind == NORMAL else symbol_score(p, best) for p, s, kind in facts.pieces])
     rows = sorted((p.encode(), n) for n, (p, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, USER_DEFINED))
     text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
@@ -247,18 +249,24 @@ def _build_trie(text, ends, numbers):
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
     used_bases = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
     slots, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)
-    labels, begins = np.zeros(256, dtype=np.int64), np.zeros(257, dtype=np.int64)
+    labels = np.zeros(256, dtype=np.int64)
+    begins = np.zeros(257, dtype=np.int64)
     lasts[0] = len(ends)
-    num_created, free, furthest = 1, 1, 0
+    num_created = 1
+    free = 1
+    furthest = 0
     for node in range(nodes):
-        row, depth, count = firsts[node], depths[node], 0
+        row = firsts[node]
+        depth = depths[node]
+        count = 0
         if ends[row] - (ends[row - 1] if row > 0 else 0) == depth:
             trie[slots[node]] |= (numbers[row] + 1) << 9
             row += 1
         while row < lasts[node]:
             label = np.int64(text[(ends[row - 1] if row > 0 else 0) + depth])
             if count == 0 or labels[count - 1] != label:
-                labels[count], begins[count] = label, row
+                labels[count] = label
+                begins[count] = row
                 count += 1
             row += 1
         begins[count] = row
@@ -381,7 +389,8 @@ class WordEngine:
         try:
             memo = self._memos.pop()
         except IndexError:
-            slots, line = 1 << _TABLE_BITS, 8
+            slots = 1 << _TABLE_BITS
+            line = 8
             numbers = np.zeros((slots + 1) * line, np.uint64)
             first = -(numbers.ctypes.data // 8) % line  # where a line of the cache begins
             keys = numbers[first : first + slots * line].reshape(slots, line)
@@ -412,20 +421,32 @@ def _segment(text, begin, end, tables, lattice):
 
     Returns the number of ids, which are left in `lattice.ids`, the gap to the second best segmentation, and the score.
     """
-    trie, scores = tables.trie, tables.scores
-    best, second, previous, pieces = lattice.best, lattice.second, lattice.previous, lattice.pieces
-    unknown, space, after_space = tables.ids[0], tables.ids[1], tables.ids[2]
+    trie = tables.trie
+    scores = tables.scores
+    best = lattice.best
+    second = lattice.second
+    previous = lattice.previous
+    pieces = lattice.pieces
+    unknown = tables.ids[0]
+    space = tables.ids[1]
+    after_space = tables.ids[2]
     length = end - begin
     for offset in range(length + 2):
         best[offset] = -np.inf
     best[0] = previous[0] = previous[1] = 0
-    best[1], second[1], pieces[1] = scores[space], -np.inf, space
+    best[1] = scores[space]
+    second[1] = -np.inf
+    pieces[1] = space
     offset = 0
     while offset <= length:
         position = first = begin + max(offset - 1, 0)
-        node, width, covered = after_space, 1, True
+        node = after_space
+        width = 1
+        covered = True
         if offset > 0:
-            node, width, covered = trie[0], min(character_bytes(text[position]), end - position), False
+            node = trie[0]
+            width = min(character_bytes(text[position]), end - position)
+            covered = False
         score_before = best[offset]
         while position < end:
             byte = np.int64(text[position])
@@ -439,7 +460,8 @@ def _segment(text, begin, end, tables, lattice):
                 score = score_before + scores[piece]
                 if score > best[next_offset]:
                     best[next_offset], second[next_offset] = score, best[next_offset]
-                    previous[next_offset], pieces[next_offset] = offset, piece
+                    previous[next_offset] = offset
+                    pieces[next_offset] = piece
                 elif score > second[next_offset]:
                     second[next_offset] = score
                 covered = covered or position - first == width
@@ -448,7 +470,8 @@ def _segment(text, begin, end, tables, lattice):
             score = score_before + scores[unknown]
             if score > best[next_offset]:
                 best[next_offset], second[next_offset] = score, best[next_offset]
-                previous[next_offset], pieces[next_offset] = offset, unknown
+                previous[next_offset] = offset
+                pieces[next_offset] = unknown
             elif score > second[next_offset]:
                 second[next_offset] = score
         offset += width
@@ -457,9 +480,16 @@ def _segment(text, begin, end, tables, lattice):
 
 @compiled
 def _trace_back(last, tables, lattice):
-    best, second, previous, pieces = lattice.best, lattice.second, lattice.previous, lattice.pieces
-    path, ids = lattice.path, lattice.ids
-    starts, counts, rewritten, unknown = tables.rewrite_starts, tables.rewrite_counts, tables.rewrite_ids, tables.ids[0]
+    best = lattice.best
+    second = lattice.second
+    previous = lattice.previous
+    pieces = lattice.pieces
+    path = lattice.path
+    ids = lattice.ids
+    starts = tables.rewrite_starts
+    counts = tables.rewrite_counts
+    rewritten = tables.rewrite_ids
+    unknown = tables.ids[0]
     gap = np.inf
     count = 0
     offset = last
@@ -598,7 +628,8 @@ def _cut_words(text, position, end, character_tables, memo, block):
         last = _word_end(text, position, end, character_tables.bytes, character_tables.unchanged)
         if last < 0 or last - position > _MAX_WORD_BYTES:
             return -1, position
-        block.ends[count, 0], block.ends[count, 1] = position, last
+        block.ends[count, 0] = position
+        block.ends[count, 1] = last
         _write_key(text, position, last, block.keys[count])
         _prefetch(memo.keys, _first_slot(block.keys[count]))
         count += 1
@@ -609,7 +640,8 @@ def _cut_words(text, position, end, character_tables, memo, block):
 @compiled
 def _encode_text(text, begin, end, character_tables, tables, memo, lattice, block, ids, at):
     """Write the ids of a text from `at` on. Return the position after them; -1 if the text is for SentencePiece."""
-    keys, values = memo.keys, memo.values
+    keys = memo.keys
+    values = memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more
     position = begin
     while position < end:
@@ -629,7 +661,14 @@ def _encode_text(text, begin, end, character_tables, tables, memo, lattice, bloc
                 at += values[slot, _COUNT]
             else:
                 num_ids, gap, score = _segment_and_store(
-                    text, first, last, tables, memo, lattice, slot, block.keys[number]
+                    text,
+                    first,
+                    last,
+                    tables,
+                    memo,
+                    lattice,
+                    slot,
+                    block.keys[number],
                 )
                 magnitude -= score
                 if gap <= narrow * magnitude:

@@ -76,18 +76,22 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
         names: Names of the special tokens; no further token may be added.
     """
     try:
-        model, normalizer = content["model"], content["normalizer"]
+        model = content["model"]
+        normalizer = content["normalizer"]
         tokens = sorted(model["vocab"], key=model["vocab"].get)
         plain = (
-            (model["type"], model["continuing_subword_prefix"], model["max_input_chars_per_word"]) == ("WordPiece", "##", 100)
-            and normalizer["type"] == "BertNormalizer" and normalizer["clean_text"]
+            (model["type"], model["continuing_subword_prefix"], model["max_input_chars_per_word"])
+            == ("WordPiece", "##", 100)
+            and normalizer["type"] == "BertNormalizer"
+            and normalizer["clean_text"]
             and content["pre_tokenizer"]["type"] == "BertPreTokenizer"
             and [model["vocab"][token] for token in tokens] == list(range(len(tokens)))
             and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
             and names >= {token["content"] for token in content["added_tokens"]}
             and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
-            and normalizer["strip_accents"] in (True, False, None) and content["post_processor"]
-        )  # fmt: skip
+            and normalizer["strip_accents"] in (True, False, None)
+            and content["post_processor"]
+        )
         lower = normalizer["lowercase"]
         strip = normalizer["strip_accents"]
         chinese = normalizer["handle_chinese_chars"]
@@ -131,13 +135,18 @@ class WordPieceTokenizer(JsonTokenizer):
 
     @classmethod
     def from_files(
-        cls, folder: Path, settings: dict[str, Any], text_rules: str | None, only_json: bool
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        text_rules: str | None,
+        only_json: bool,
     ) -> "WordPieceTokenizer | None":
         """Read a `vocab.txt`, or BERT's tokenizer in a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
         listed = [] if only_json else find_vocabularies(folder)
         if listed:
             check_no_rules(folder, text_rules)
-            vocabulary, names = read_vocabulary(listed[0]), special_names(settings)
+            vocabulary = read_vocabulary(listed[0])
+            names = special_names(settings)
             if not set(vocabulary).issuperset(names.values()):  # a special token that was added behind it
                 added = {number: name for name, number in added_tokens(folder).items()}
                 while (name := added.get(len(vocabulary))) is not None:
@@ -195,7 +204,11 @@ class WordPieceTokenizer(JsonTokenizer):
         if self._engine is None:
             pieces = {piece: number for number, piece in enumerate(self._vocabulary)}
             self._engine = WordPieceEngine(
-                self._backend.normalizer, self._backend.pre_tokenizer, pieces, self.unk_id, self._rules.strip_accents
+                self._backend.normalizer,
+                self._backend.pre_tokenizer,
+                pieces,
+                self.unk_id,
+                self._rules.strip_accents,
             )
         self._characters = CHARACTERS_BEFORE_ENGINE
         return True
@@ -227,7 +240,8 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False) for n in (pad, unk, cls, sep, mask)])
-    single, special = f"{cls}:0 $A:0 {sep}:0", [(cls, ids[cls]), (sep, ids[sep])]
+    single = f"{cls}:0 $A:0 {sep}:0"
+    special = [(cls, ids[cls]), (sep, ids[sep])]
     pair = f"{single} $B:1 {sep}:1"
     tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
     return tokenizer.to_str(pretty=False)

@@ -63,7 +63,12 @@ class WordPieceEngine:
     """
 
     def __init__(
-        self, normalizer: Any, pre_tokenizer: Any, pieces: Mapping[str, int], unknown: int, orders_marks: bool
+        self,
+        normalizer: Any,
+        pre_tokenizer: Any,
+        pieces: Mapping[str, int],
+        unknown: int,
+        orders_marks: bool,
     ) -> None:
         self._normalizer = normalizer
         self._pre_tokenizer = pre_tokenizer
@@ -71,7 +76,9 @@ class WordPieceEngine:
         self._unknown = unknown
         self._trie = _build_trie(pieces)
         self._characters = WordPieceCharacters(
-            np.full(0x110000, _UNSEEN, np.uint8), np.zeros(0x110000, np.int32), np.zeros(0, np.int32)
+            np.full(0x110000, _UNSEEN, np.uint8),
+            np.zeros(0x110000, np.int32),
+            np.zeros(0, np.int32),
         )
         self._lock = threading.Lock()
 
@@ -173,7 +180,8 @@ def _cut_word(word, length, trie, unknown, ids, at):
             node = np.int64(trie.children[slot])
             position += 1
             if trie.ids[node] >= 0:
-                longest, end = trie.ids[node], position
+                longest = trie.ids[node]
+                end = position
         if longest < 0:
             ids[first] = unknown
             return first + 1
@@ -185,7 +193,9 @@ def _cut_word(word, length, trie, unknown, ids, at):
 
 @compiled
 def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):
-    counts, begins, forms = characters.counts, characters.begins, characters.forms
+    counts = characters.counts
+    begins = characters.begins
+    forms = characters.forms
     word = np.empty(_MAX_WORD_LENGTH + 1, np.int32)
     at = 0
     for number in range(len(refused)):
@@ -194,7 +204,8 @@ def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refuse
             code = codes[position]
             if counts[code] == _REFUSED:
                 refused[number] = True
-                at, length = offsets[number], 0
+                at = offsets[number]
+                length = 0
                 break
             for row in range(begins[code], begins[code] + counts[code]):
                 form = forms[row]

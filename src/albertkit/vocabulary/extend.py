@@ -65,20 +65,24 @@ class VocabularyModel:
 
     def replace(self, words_VE: Tensor, bias_V: Tensor | None) -> None:
         """Give the model other tables, with as many rows as it shall have tokens."""
-        self.checkpoint.tensors[_WORDS] = words_VE.contiguous()
+        tensors = self.checkpoint.tensors
+        tensors[_WORDS] = words_VE.contiguous()
         if bias_V is not None:
-            self.checkpoint.tensors[_BIAS] = bias_V.contiguous()
+            tensors[_BIAS] = bias_V.contiguous()
         self.checkpoint.config = self.checkpoint.config.replace(vocab_size=len(words_VE))
 
     def write(self, folder: Path, name: str, tokenizer: AlbertTokenizer, change: str) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
-        self.checkpoint.config = self.checkpoint.config.replace(**special_ids(tokenizer))
-        write_transformers(folder, self.checkpoint.tensors, self.checkpoint.config, self.model_class)
+        checkpoint = self.checkpoint
+        checkpoint.config = checkpoint.config.replace(**special_ids(tokenizer))
+        write_transformers(folder, checkpoint.tensors, checkpoint.config, self.model_class)
         tokenizer.save_pretrained(folder)
-        card = self.checkpoint.folder / "README.md"
-        text = card.read_text(encoding="utf-8", errors="replace").rstrip() if card.is_file() else f"# {name}"
+        text = f"# {name}"
+        card = checkpoint.folder / "README.md"
+        if card.is_file():
+            text = card.read_text(encoding="utf-8", errors="replace").rstrip()
         write_file(folder / "README.md", f"{text}\n\n## Vocabulary\n\n{change}\n")
-        reread(folder, self.checkpoint.tensors, self.model_class)
+        reread(folder, checkpoint.tensors, self.model_class)
 
 
 @contextmanager
@@ -95,7 +99,11 @@ class RowMaker:
     """Makes embeddings for the tokens that `new` has after those of `old`; `old_VE` float32 are those of the old ones."""
 
     def __init__(
-        self, old_VE: Tensor, old: SentencePieceTokenizer, new: SentencePieceTokenizer, generator: torch.Generator
+        self,
+        old_VE: Tensor,
+        old: SentencePieceTokenizer,
+        new: SentencePieceTokenizer,
+        generator: torch.Generator,
     ) -> None:
         self._old_VE = old_VE
         self._pieces = UnigramPieces(read_facts(old.model), old.unk_id)
@@ -121,13 +129,12 @@ class RowMaker:
         ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
         rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
         if how in ("subword-mean", "cooccurrence"):
+            space_alone = [self._pieces.ids.get(SPACE)]
             for index, piece in enumerate(self._new_pieces):
                 _, ids = self._pieces.best(piece)
                 known_ids = [token_id for token_id in ids if token_id != self._unknown_id]
                 # Beside an unknown token, the space before it says nothing of the new one.
-                if len(known_ids) < len(ids) and known_ids == [self._pieces.ids.get(SPACE)]:
-                    continue
-                if known_ids:
+                if known_ids and (known_ids == ids or known_ids != space_alone):
                     rows[index] = self._old_VE[known_ids].mean(0)
         # English model, 8,000 Korean tokens, masked-LM loss before any update (frequencies alone 7.56): subword mean 8.065,
         # co-occurrence in Korean text 7.615, in Korean and English text 7.521.
@@ -154,12 +161,15 @@ class RowMaker:
         documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
         seed = int(torch.randint(2**31, (), generator=self._generator))
         vectors = cooccurrence_vectors([documents], counts, width, seed)
-        text_vectors, old_rows = vectors[shared], self._old_VE[shared]
+        vector_mean = vectors[shared].mean(0)
+        row_mean = self._old_VE[shared].mean(0)
+        centred_vectors = vectors[shared] - vector_mean
+        centred_rows = self._old_VE[shared] - row_mean
         # In vain: shorter rows by how well the turn fits (loss 7.726), ridge regression in place of a turn (7.584).
-        u, _, vh = torch.linalg.svd((text_vectors - text_vectors.mean(0)).T @ (old_rows - old_rows.mean(0)))
-        scale = (old_rows - old_rows.mean(0)).norm() / (text_vectors - text_vectors.mean(0)).norm()
+        u, _, vh = torch.linalg.svd(centred_vectors.T @ centred_rows)
+        scale = centred_rows.norm() / centred_vectors.norm()
         new = vectors[len(vectors) - len(self._new_pieces) :]
-        turned = scale * (new - text_vectors.mean(0)) @ u @ vh + old_rows.mean(0)
+        turned = scale * (new - vector_mean) @ u @ vh + row_mean
         return torch.where(new.any(1, keepdim=True), turned, 0.0)
 
     def copy_donor_rows(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
@@ -173,16 +183,17 @@ class RowMaker:
         return num_copied
 
 
-def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: Sequence[int], frequencies: np.ndarray) -> Tensor:
+def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: list[int], frequencies: np.ndarray) -> Tensor:
     """Return biases of the masked-LM head for new tokens, float32 [new tokens], within the range of the old ones.
 
-    A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its level is that of the
-    logarithm itself. The old tokens' scores are such logarithms, so a line through their biases says both. `ordinary` are the
-    ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
+    `ordinary` are the ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
     """
-    old = bias_V[list(ordinary)].double().numpy()
-    slope, level = np.polyfit(np.array(scores)[list(ordinary)], old, 1)
-    return torch.tensor(np.clip(level + slope * np.log(frequencies), old.min(), old.max()), dtype=torch.float32)
+    old = bias_V[ordinary].double().numpy()
+    # A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its level is that of the logarithm
+    # itself, which lies far below any of them. The old tokens' scores are such logarithms: a line through their biases says both.
+    slope, level = np.polyfit(np.array(scores)[ordinary], old, 1)
+    biases = level + slope * np.log(frequencies)
+    return torch.tensor(np.clip(biases, old.min(), old.max()), dtype=torch.float32)
 
 
 @dataclass(frozen=True)
@@ -251,11 +262,19 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         ConfigError: bad-value, unknown-name. DataError: empty, and what reading the files raises.
         MachineError: internal-error.
     """
-    tokenizer, out = sentencepiece_tokenizer(options.tokenizer), Path(options.out)
+    out = Path(options.out)
+    tokenizer = sentencepiece_tokenizer(options.tokenizer)
     model = None if options.model is None else Path(options.model)
     if model is not None:
         model = local_folder(model) if model.is_dir() else model
-        _check_own_tokenizer(model, tokenizer)
+        file = find_model(model)
+        # The rows of a model with another vocabulary mean other tokens.
+        if file is not None and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces:
+            raise CheckpointError(
+                "wrong-tokenizer",
+                f"the model in `{model}` has other tokens, in `{file.name}`, than those to extend",
+                f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
+            )
     words = _read_words(options.words)
     reading = HoldingOut(read_text_lines(options.files, options.format, options.field, options.errors), options.seed)
     with new_folder(out) as folder:
@@ -315,17 +334,6 @@ def sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
     return tokenizer
 
 
-def _check_own_tokenizer(model: Path, tokenizer: SentencePieceTokenizer) -> None:
-    """Refuse a model with another vocabulary: its rows mean other tokens."""
-    file = find_model(model)
-    if file is not None and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces:
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"the model in `{model}` has other tokens, in `{file.name}`, than those to extend",
-            f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
-        )
-
-
 def _grow(
     model: VocabularyModel,
     old: SentencePieceTokenizer,
@@ -334,7 +342,8 @@ def _grow(
     texts: Sequence[str],
 ) -> int:
     """Put rows for the new tokens after the old ones, and return the number that came from another model."""
-    words_VE, bias_V = model.words_VE, model.bias_V
+    words_VE = model.words_VE
+    bias_V = model.bias_V
     size = old.vocab_size
     check_vocabulary(size, len(words_VE))
     if not words_VE.isfinite().all():
@@ -369,11 +378,12 @@ def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
     A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no words.
     """
     word_list: list[str] = []
-    for word in [words] if isinstance(words, str | Path) else words or ():
-        folder = os.path.dirname(word)
-        in_a_folder = bool(folder) and os.path.isdir(folder)
+    if isinstance(words, str | Path):
+        words = [words]
+    for word in words or ():
+        in_a_folder = os.path.isdir(os.path.dirname(word))
         if isinstance(word, Path) or os.path.isfile(word) or in_a_folder or "://" in word:
             word_list += [line.strip() for line in read_lines(Path(word)) if line.strip()]
         else:
-            word_list += map(str.strip, str(word).split(",")) if word else [""]
+            word_list += map(str.strip, word.split(","))
     return word_list

@@ -61,9 +61,9 @@ class Renumbering:
 def renumber_specials(folder: Path) -> Renumbering:
     """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
 
-    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]: the row that the model
-    learned for unknown text is that token's. Other tokens with such names match no text afterwards. The names of the special
-    tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
+    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]. Other tokens with such names
+    match no text afterwards. The names of the special tokens are read from `tokenizer_config.json`; where it says nothing, they
+    have their usual names.
     """
     from sentencepiece import SentencePieceProcessor
 
@@ -72,7 +72,8 @@ def renumber_specials(folder: Path) -> Renumbering:
         raise CheckpointError(
             "no-tokenizer", f"no *.model in `{folder}`", "only SentencePiece models can be renumbered"
         )
-    model, settings = file.read_bytes(), read_settings(folder)
+    model = file.read_bytes()
+    settings = read_settings(folder)
     try:
         SentencePieceProcessor(model_proto=model)
     except RuntimeError:
@@ -80,7 +81,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     old_pieces = read_facts(model).pieces
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
-    tokens = sorted((token for token, token_id in ids.items() if token_id >= num_pieces), key=ids.__getitem__)
+    tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
     without_gap = [ids[token] for token in tokens] == list(range(num_pieces, num_pieces + len(tokens)))
     if not without_gap or any(role_of(token) is None for token in tokens):
         raise CheckpointError(
@@ -106,28 +107,29 @@ def renumber_specials(folder: Path) -> Renumbering:
 
 def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], file: Path) -> list[int]:
     """Return the old ids of padding, unknown, start, separation and mask."""
-    # Of a piece that occurs twice, the first counts.
-    ids = {piece: piece_id for piece_id, (piece, _, _) in reversed(list(enumerate(pieces)))}
+    strings = [piece for piece, _, _ in pieces]
+    kinds = [kind for _, _, kind in pieces]
     special_ids: list[int] = []
     for role, usual_names in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
         if role == "unk":
-            special_ids.append(next(piece_id for piece_id, (_, _, kind) in enumerate(pieces) if kind == UNKNOWN))
+            # The row that the model learned for unknown text is that of the token SentencePiece gives for it, whatever the names.
+            special_ids.append(kinds.index(UNKNOWN))
             continue
         names = [*usual_names]
         if role in configured_names:
             names.insert(0, configured_names[role])
-        name = next((name for name in names if name in ids), None)
+        name = next((name for name in names if name in strings), None)
         if name is None:
             raise CheckpointError(
                 "wrong-tokenizer",
                 f"`{file}` has no token for {role}: none is called {' or '.join(names)}",
                 f"name it as `{role}_token` in the tokenizer_config.json of the same folder",
             )
-        special_ids.append(ids[name])
+        special_ids.append(strings.index(name))
     if len(set(special_ids)) < len(special_ids):
         raise CheckpointError(
             "wrong-tokenizer",
-            f"one token of `{file}` has two roles: {', '.join(pieces[piece_id][0] for piece_id in special_ids)}",
+            f"one token of `{file}` has two roles: {', '.join(strings[piece_id] for piece_id in special_ids)}",
             "give each role a token of its own in the tokenizer_config.json of the same folder",
         )
     return special_ids
@@ -175,7 +177,8 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
     """
     import sentencepiece
 
-    folder, out = local_folder(options.model), Path(options.out)
+    folder = local_folder(options.model)
+    out = Path(options.out)
     change = renumber_specials(folder)
     tokenizer = change.tokenizer
     is_needed = change.old_ids != sorted(change.old_ids)

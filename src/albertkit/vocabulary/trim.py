@@ -100,12 +100,17 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
         ConfigError: bad-value if `vocab_size` is too small. DataError: empty, and what reading the files raises.
     """
-    folder, out = local_folder(options.tokenizer), Path(options.out)
+    folder = local_folder(options.tokenizer)
+    out = Path(options.out)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    required_ids = tokenizer.required_ids()
     with new_folder(out) as target:
-        counts = _count_tokens(tokenizer, options)
-        old_ids = _choose_tokens(counts, required_ids, options)
+        # How often each token decides how the text is cut.
+        counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+        for lines in _read_batches(options):
+            counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
+        if not counts.any():
+            raise DataError("empty", "the text has no token", "give files with text in the languages to keep")
+        old_ids = _choose_tokens(counts, tokenizer.required_ids(), options)
         trimmed = tokenizer.with_tokens(old_ids.tolist())
         for name in ("model_max_length", "truncation_side", "padding_side"):
             setattr(trimmed, name, getattr(tokenizer, name))
@@ -125,10 +130,8 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
             with open_vocabulary_model(folder) as model:
                 check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
                 model.select_rows(torch.from_numpy(old_ids))
-                card_note = (
-                    f"Reduced by `albertkit tokenizer trim` from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}."
-                )
-                model.write(target, out.name, trimmed, card_note)
+                sizes = f"from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}"
+                model.write(target, out.name, trimmed, f"Reduced by `albertkit tokenizer trim` {sizes}.")
                 model_class = model.model_class.__name__
                 if model.checkpoint.kind == "BERT folder":
                     notes.append("a BERT is written as the ALBERT that computes the same, with a group for every layer")
@@ -147,23 +150,15 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     )
 
 
-def _count_tokens(tokenizer: AlbertTokenizer, options: TrimOptions) -> np.ndarray:
-    """Return how often each token decides how the text is cut, int64 [V]."""
-    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-    for lines in _read_batches(options):
-        counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
-    if not counts.any():
-        raise DataError("empty", "the text has no token", "give files with text in the languages to keep")
-    return counts
-
-
 def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOptions) -> np.ndarray:
     """Return the ids to keep, ascending: the required ones, then the most frequent ones."""
     size = len(counts) if options.vocab_size is None else options.vocab_size
-    if size < len(required_ids):
-        fact = f"vocab_size is {size:,}, but special tokens and single characters alone are {len(required_ids):,}"
+    min_size = len(required_ids)
+    if size < min_size:
         raise ConfigError(
-            "bad-value", fact, f"use --vocab-size {len(required_ids)} (vocab_size={len(required_ids)}) or more"
+            "bad-value",
+            f"vocab_size is {size:,}, but special tokens and single characters alone are {min_size:,}",
+            f"use --vocab-size {min_size} (vocab_size={min_size}) or more",
         )
     ranks = counts.copy()
     ranks[required_ids] = counts.max() + 1
@@ -172,14 +167,18 @@ def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOpt
 
 
 def _compare(
-    tokenizer: AlbertTokenizer, trimmed: AlbertTokenizer, old_ids: np.ndarray, options: TrimOptions
+    tokenizer: AlbertTokenizer,
+    trimmed: AlbertTokenizer,
+    old_ids: np.ndarray,
+    options: TrimOptions,
 ) -> TextChange:
     """Encode the text with both, and compare the tokens of each line."""
     change = TextChange()
     in_new = np.zeros(tokenizer.vocab_size, dtype=bool)
     in_new[old_ids] = True
     for lines in _read_batches(options):
-        before, after = tokenizer.encode_batch(lines), trimmed.encode_batch(lines)
+        before = tokenizer.encode_batch(lines)
+        after = trimmed.encode_batch(lines)
         for ids, new_ids in zip(before.texts(), after.texts(), strict=True):
             change.changed_lines += not np.array_equal(ids, old_ids[new_ids])
         change.lines += len(lines)

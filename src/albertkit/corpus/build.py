@@ -103,7 +103,8 @@ class BuildReport(Result):
     def sections(self) -> list[Section]:
         """Return the facts, without usual ones; the first faulty lines are in a warning."""
         usual = {"engine": "local", "nodes": 1, "faults": self.faults, "warnings": self.warnings}
-        return [FactList({name: value for name, value in vars(self).items() if value and usual.get(name) != value})]
+        facts = {name: value for name, value in vars(self).items() if value and usual.get(name) != value}
+        return [FactList(facts)]
 
 
 _LONG_SENTENCE = 60  # tokens; sentences of English Wikipedia have 29 on average
@@ -150,7 +151,8 @@ _MAX_FILES = 5
 _HEAD_BYTES = 1 << 16  # of each file
 _MIN_CHARACTERS = 2000  # characters; less text says nothing
 # In bytes of UTF-8, which are nearly the same in every language: sentences of English and Korean Wikipedia have 129 and 148 on
-# average, their paragraphs 365 and 420. Where the average does not tell, the number of sentences does.
+# average, their paragraphs 365 and 420. Where the average does not tell, the number of sentences does: no text of those files of
+# sentences is in lines of three or more, of those paragraphs 86 % and 66 %.
 _PARAGRAPH_BYTES = 400
 _MIN_SENTENCES = 3  # two are often a quotation
 
@@ -209,12 +211,13 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
     if size < _MIN_CHARACTERS:
         return None
     counts = [len(split_sentences(line, "paragraph", settings.language)) for line in lines]
+    paragraphs = [line for line, count in zip(lines, counts, strict=True) if count >= _MIN_SENTENCES]
     return LineLayout(
         file=first_path,
         characters=size / len(lines),
         sentences=sum(counts) / len(lines),
         mean_bytes=sum(len(line.encode()) for line in lines) / len(lines),
-        paragraph_share=sum(len(line) for line, n in zip(lines, counts, strict=True) if n >= _MIN_SENTENCES) / size,
+        paragraph_share=sum(map(len, paragraphs)) / size,
         blank_lines=has_blank_lines,
     )
 
@@ -280,8 +283,11 @@ def build_store(options: BuildOptions) -> BuildReport:
     tokenizer = options.tokenizer
     if isinstance(tokenizer, str | os.PathLike):
         tokenizer = AlbertTokenizer.from_pretrained(tokenizer)
-    build = _Build(options, BuildInputs(find_inputs(options.inputs), options.settings, options.errors, tokenizer))
-    return build.at_address(str(options.out)) if is_remote(options.out) else build.in_folder(Path(options.out))
+    inputs = BuildInputs(find_inputs(options.inputs), options.settings, options.errors, tokenizer)
+    build = _Build(options, inputs)
+    if is_remote(options.out):
+        return build.at_address(str(options.out))
+    return build.in_folder(Path(options.out))
 
 
 @dataclass(frozen=True)
@@ -312,12 +318,12 @@ class _Build:
         ) as job:
             if not job.resumed:
                 if (out / MANIFEST).exists() and not self.options.overwrite:
-                    made_from = read_json(out / MANIFEST).get("made_from")
-                    check_made_from(out, _short(made_from), _short(self._made_from()))
+                    manifest = read_json(out / MANIFEST)
+                    check_made_from(out, _short(manifest.get("made_from")), _short(self._made_from()))
                     report.already_built = True
                     built_ns = (out / MANIFEST).stat().st_mtime_ns
                     changed_since = [file.path for file in self.inputs.files if file.modified > built_ns]
-                    _fill(report, read_json(out / MANIFEST))
+                    _fill(report, manifest)
                     if changed_since:  # sizes and names alone do not show another text
                         report.warnings += (
                             f"nothing was built, but {len(changed_since):,} inputs have changed since, or were copied (the "
@@ -389,7 +395,8 @@ class _Build:
             if writer.shards:  # else there is nothing to go on from
                 job.commit(counts=asdict(counts), place=asdict(position), shards=writer.shards)
 
-        if documents := writer.totals()["documents"]:
+        documents = writer.totals()["documents"]
+        if documents:
             job.progress.say(f"going on after {documents:,} documents")
         if len(inputs.files) > 1:
             first = inputs.files[0].path
@@ -448,9 +455,10 @@ class _Build:
     def _local_workers(self) -> int:
         if self.options.workers is not None:
             return self.options.workers
-        cores = available_cores()
         # On two cores, the two threads of this process are worth two workers, whatever the size: 296 MB for 540.
-        return 0 if cores <= 2 or sum(file.size for file in self.inputs.files) < _SMALL_BYTES else cores
+        cores = available_cores()
+        is_small = sum(file.size for file in self.inputs.files) < _SMALL_BYTES
+        return 0 if is_small or cores <= 2 else cores
 
     def _facts(self, counts: BuildCounts, totals: dict[str, int]) -> dict[str, Any]:
         counted = asdict(counts)
@@ -474,8 +482,11 @@ def _short(made_from: Any) -> Any:
     """Return the origin of a store in the user's words: inputs, tokenizer, and the settings by their names."""
     if not isinstance(made_from, dict):
         return made_from
-    settings = {name: value for name, value in made_from.items() if "input" not in name and "tokenizer" not in name}
-    return {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint"), **settings}
+    short = {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint")}
+    for name, value in made_from.items():
+        if "input" not in name and "tokenizer" not in name:
+            short[name] = value
+    return short
 
 
 def _fill(report: BuildReport, manifest: dict[str, Any]) -> BuildReport:

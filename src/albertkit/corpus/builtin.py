@@ -43,7 +43,7 @@ def builtin_documents() -> Iterator[list[str]]:
     """
     library = Path(sysconfig.get_paths()["stdlib"])
     has_documents = False
-    for sentences in chain(_topics(library), _docstrings(library)):
+    for sentences in _read_library(library):
         if len(sentences) > 1:
             has_documents = True
             yield sentences
@@ -105,16 +105,13 @@ def _is_sentence(text: str) -> bool:
     return len(words) >= 4 and letters >= 0.8 * len(text) and text[-1] in '.!?:)"' and text[0] not in "|+=<>{[&%$#@_"
 
 
-def _topics(library: Path) -> Iterator[list[str]]:
+def _read_library(library: Path) -> Iterator[list[str]]:
     topics = _parse(library / _TOPICS)
     for statement in topics.body if topics else []:
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
             table: dict[str, str] = ast.literal_eval(statement.value)
             for name in sorted(table):
                 yield prose_sentences(table[name])
-
-
-def _docstrings(library: Path) -> Iterator[list[str]]:
     files: list[Path] = []
     for parent, folders, names in os.walk(library):
         folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")]
@@ -126,8 +123,9 @@ def _docstrings(library: Path) -> Iterator[list[str]]:
         module = _own_sentences(tree)
         for node in ast.iter_child_nodes(tree):
             if isinstance(node, _DOCUMENTED):
-                inner = [n for n in ast.walk(node) if n is not node and isinstance(n, _DOCUMENTED)]
-                sentences = list(chain(_own_sentences(node), *map(_own_sentences, inner)))
+                # `walk` begins with the node itself.
+                documented = [inner for inner in ast.walk(node) if isinstance(inner, _DOCUMENTED)]
+                sentences = list(chain.from_iterable(map(_own_sentences, documented)))
                 if len(sentences) > 1:
                     yield sentences
                 else:

@@ -84,8 +84,11 @@ def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], 
         u, values, _ = torch.svd_lowrank(information, num_components, _POWER_ITERATIONS)
     vectors = torch.zeros(len(counts), size)
     has_neighbour = information.any(1)  # the others' rows are 0 up to rounding
-    vectors[has_neighbour, :rank] = (u[:, :rank] * values[:rank].sqrt())[has_neighbour]
-    return vectors * (SCALE / vectors[has_neighbour].std()) if has_neighbour.sum() > 1 else torch.zeros_like(vectors)
+    if has_neighbour.sum() > 1:
+        scaled = u[:, :rank] * values[:rank].sqrt()
+        vectors[has_neighbour, :rank] = scaled[has_neighbour]
+        vectors *= SCALE / vectors[has_neighbour].std()
+    return vectors
 
 
 def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[np.int64]) -> NDArray[np.uint32]:

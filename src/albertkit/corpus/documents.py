@@ -40,13 +40,13 @@ def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> in
     position = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
     if format in _LINES:
         return position
+    last_line = "</doc>" if format == "wiki" else ""
     while limit is None or position < limit:
         line, size = _line(file)
         if not size:
             return None
         position += size
-        text = line.decode("utf-8", "replace").strip()
-        if text == ("</doc>" if format == "wiki" else ""):
+        if line.decode("utf-8", "replace").strip() == last_line:
             return position
     return None
 
@@ -173,9 +173,9 @@ class DocumentFile:
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
         if start.startswith(b"<doc "):
             return "wiki"
-        extensions = reversed(self.file.name.lower().split(".")[1:])
-        format = next((_EXTENSIONS[part] for part in extensions if part in _EXTENSIONS), None)
-        format = format or ("jsonl" if re.match(rb'[\[{]\s*[{"]', start) else "text")
+        format = "jsonl" if re.match(rb'[\[{]\s*[{"]', start) else "text"
+        for extension in self.file.name.lower().split(".")[1:]:
+            format = _EXTENSIONS.get(extension, format)  # the last one decides: `a.jsonl.txt` is text
         if format == "text":
             check_running_text(head, self.file.path, _STRUCTURE_HINTS, self.file.name)
         return format
@@ -191,25 +191,21 @@ class DocumentFile:
             "parquet": self._parquet,
             "wiki": self._wiki,
         }[self.format]
+        start, end = self._range
         with self.stream:
-            if not self._enter_range():
-                return
+            if (start, end) != (0, None):
+                is_whole = self.format in WHOLE_FORMATS or self._is_json_document
+                file = None if is_whole else self.stream.seekable_file()
+                if file is None and start:
+                    return  # the range that begins at 0 reads the whole file
+                if file is not None:
+                    first, last = document_bounds(file, self.format, start, end)
+                    if first == last:
+                        return
+                    self.stream.limit(first, last)
+                    self._first_byte = first
             for ordinal, (text, cut) in enumerate(reader()):
                 yield Document(text, self.file.path, ordinal, cut)
-
-    def _enter_range(self) -> bool:
-        """Go to where the range begins, and return False if there is nothing to read."""
-        start, end = self._range
-        if (start, end) == (0, None):
-            return True
-        is_whole = self.format in WHOLE_FORMATS or self._is_json_document
-        file = None if is_whole else self.stream.seekable_file()
-        if file is None:
-            return start == 0
-        first, last = document_bounds(file, self.format, start, end)
-        self.stream.limit(first, last)
-        self._first_byte = first
-        return first != last
 
     # --- lines --------------------------------------------------------------------------------------------------------
 
@@ -231,7 +227,9 @@ class DocumentFile:
         """Return the text of a block of whole lines, and the position of the first bad byte if they are not replaced."""
         try:
             text = block.decode("utf-8")
-            return (text.removeprefix("\ufeff") if offset == 0 else text), ""
+            if offset == 0:
+                text = text.removeprefix("\ufeff")
+            return text, ""
         except UnicodeDecodeError as error:
             # surrogateescape maps every bad byte to one lone surrogate, which good UTF-8 never gives
             self.bad_bytes += len(_UNDECODABLE.findall(block.decode("utf-8", "surrogateescape")))
@@ -260,7 +258,8 @@ class DocumentFile:
             is_cut = bool(line) and size > DOCUMENT_CHARACTERS
             if lines and (is_cut or not line):
                 yield "\n".join(lines), is_cut
-                lines, size = [], 0
+                lines = []
+                size = 0
             if line:
                 lines.append(line)
                 size += len(line)
@@ -360,7 +359,8 @@ class DocumentFile:
                 "missing-column", f"{location}: field `{self.field}` is a {kind}, not text", "name another with --field"
             )
         # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
-        if halves := len(_SURROGATE.findall(value)):
+        halves = len(_SURROGATE.findall(value))
+        if halves:
             self.bad_bytes += halves
             if self.errors == "strict":
                 raise DataError(
@@ -378,7 +378,8 @@ class DocumentFile:
         start = size = 0
         for number, raw in self._lines():
             line = raw.strip()
-            if line.startswith("<doc ") and (head := _DOC_START.match(line)):
+            head = _DOC_START.match(line)
+            if head:
                 if lines is not None:
                     break
                 title = html.unescape(head[1] or "")

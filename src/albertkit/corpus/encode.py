@@ -76,7 +76,7 @@ class SeenDocuments:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "")
-            code = _CODES.get(name, errno.EIO if name.startswith("SQLITE_IOERR") else None)
+            code = errno.EIO if name.startswith("SQLITE_IOERR") else _CODES.get(name)
             if code is None:
                 raise CheckpointError("corrupt", f"`{self._path}`: {error}", "run the same command again") from None
             raise OSError(code, os.strerror(code), str(self._path)) from None
@@ -335,11 +335,8 @@ def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, languag
 
 
 def peak_memory_mb() -> float:
-    """Return the most memory this process ever had resident, in MB of 10^6 bytes.
-
-    Linux's VmHWM and not `ru_maxrss`, which in a process forked and then executed counts the parent's memory too.
-    0 where the system does not say (Windows).
-    """
+    """Return the most memory this process ever had resident, in MB of 10^6 bytes; 0 where the system does not say (Windows)."""
+    # Not `ru_maxrss` on Linux, which in a process forked and then executed counts the parent's memory too.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

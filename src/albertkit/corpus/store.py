@@ -103,18 +103,16 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
     system, root = file_system(url)
     files = read_json(folder / MANIFEST)["files"]
     key = {"store": sha256_file(folder / MANIFEST)}
-    with (
-        Job(
-            folder.parent / "upload",
-            key,
-            overwrite=True,
-            title=f"uploading to {url}",
-            total=len(files),
-            unit="files",
-            progress=progress,
-        ) as job,
-        reaching(url),
-    ):
+    upload = Job(
+        folder.parent / "upload",
+        key,
+        overwrite=True,
+        title=f"uploading to {url}",
+        total=len(files),
+        unit="files",
+        progress=progress,
+    )
+    with upload as job, reaching(url):
         system.invalidate_cache()
         if system.exists(f"{root}/{MANIFEST}"):
             system.rm_file(f"{root}/{MANIFEST}")
@@ -152,7 +150,15 @@ def fetch_store(url: str) -> Path:
         raise DataError(
             "wrong-kind", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
         ) from None
-    files = _manifest_files(data, url)
+    try:
+        files = json.loads(data)["files"]
+        for name, entry in files.items():
+            if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
+                raise ValueError(name)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            "wrong-kind", f"`{url}/{MANIFEST}` is not the manifest of a store", "check the address"
+        ) from None
     folder = cache_folder() / "stores" / f"{_last_name(url)}-{sha256_bytes(data)[:16]}"
     if not (folder / MANIFEST).is_file():
         (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
@@ -164,19 +170,6 @@ def fetch_store(url: str) -> Path:
                     _fetch_file(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
                 write_file(folder / MANIFEST, data)
     return folder
-
-
-def _manifest_files(data: bytes, url: str) -> dict[str, dict[str, Any]]:
-    try:
-        files = json.loads(data)["files"]
-        for name, entry in files.items():
-            if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
-                raise ValueError(name)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(
-            "wrong-kind", f"`{url}/{MANIFEST}` is not the manifest of a store", "check the address"
-        ) from None
-    return files
 
 
 def _fetch_file(system: Any, remote: str, target: Path, entry: dict[str, Any], url: str) -> None:
@@ -262,10 +255,10 @@ class StoreWriter:
 
 def write_store_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str, Any]) -> None:
     """Write the manifest of the committed shards and of `tokenizer/`: after it only `Job.publish` is left to do."""
-    tokenizer = sorted(f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file())
-    job.add(*tokenizer)
-    names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS] + tokenizer
-    files = {name: job.files[name]._asdict() for name in names}
+    names = sorted(f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file())
+    job.add(*names)
+    shard_names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS]
+    files = {name: job.files[name]._asdict() for name in [*shard_names, *names]}
     manifest = signed({"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files})
     with job.part(MANIFEST) as stream:
         stream.write(json_bytes(manifest))
@@ -360,7 +353,8 @@ class TokenStore:
                     f"the build of `{path}` has not finished",
                     "run the same build command again to go on",
                 )
-            if kind := model_kind(path):
+            kind = model_kind(path)
+            if kind:
                 hint = f"make a store first: `albertkit corpus build INPUTS --tokenizer {path} --out STORE`"
                 raise DataError("wrong-kind", f"`{path}` is {kind}, not a token store", hint)
             raise DataError("wrong-kind", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")

@@ -101,7 +101,9 @@ class BadRows:
 def shorten_list(lines: Sequence[str], location: str) -> tuple[str, ...]:
     """Return the first lines of a list for the user, and how many more there are and where all of them stand."""
     num_omitted = len(lines) - _MAX_ROWS_SHOWN
-    return (*lines[:_MAX_ROWS_SHOWN], f"and {num_omitted:,} more; {location}") if num_omitted > 0 else tuple(lines)
+    if num_omitted <= 0:
+        return tuple(lines)
+    return (*lines[:_MAX_ROWS_SHOWN], f"and {num_omitted:,} more; {location}")
 
 
 def pluralize(count: int, noun: str) -> str:

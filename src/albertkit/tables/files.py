@@ -24,12 +24,12 @@ from albertkit.files import StrPath, check_not_folder
 from albertkit.model_paths import file_system, is_remote, reaching
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords
 
-_CLOSE, _LISTED = 0.75, 5  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`; files in a hint
+_CLOSE = 0.75  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`
+_LISTED = 5  # files in a hint
 _READ_BYTES = 1 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
-_MAGIC |= {
-    bytes([0x50 + n]) + b"\x2a\x4d\x18": "zstandard" for n in range(16)
-}  # skippable frames: pzstd, seekable files
+# Skippable frames of zstandard: pzstd and seekable files begin with one.
+_MAGIC |= {bytes([0x50 + n]) + b"\x2a\x4d\x18": "zstandard" for n in range(16)}
 _BZIP2, _LZMA, _OLD_EXCEL = re.compile(rb"BZh[1-9]1AY&SY"), b"\x5d\0\0", b"\xd0\xcf\x11\xe0"
 _POINTER = re.compile(rb"version https://git-lfs|/annex/objects/|(\.\./)*\.git/annex/objects/")
 _SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
@@ -98,9 +98,8 @@ def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
         ending = "".join(PurePosixPath(files[0].name).suffixes)
         hint = "name one of them, or join them in one file"
         if not is_remote(str(item)) and ending.startswith((".jsonl", ".txt", ".conll", ".parquet")):
-            pattern = re.sub(
-                r"([^\w*?\[\]./@%+=:-])", r"\\\1", str(item)
-            )  # blanks and quotes, but not what the shell fills in
+            # Blanks and quotes are escaped, but not what the shell fills in.
+            pattern = re.sub(r"([^\w*?\[\]./@%+=:-])", r"\\\1", str(item))
             command = f"cat {pattern} > joined{ending}"
             if ending == ".parquet":
                 code = f"p.concat(map(p.read_parquet, sorted(glob.glob({str(item)!r})))).to_parquet('joined.parquet')"
@@ -158,9 +157,9 @@ def _files_below(root: str) -> list[str]:
             if os.path.islink(folder) and target in map(os.path.realpath, Path(folder).parents):
                 fact = f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
                 raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
-        paths += [
-            os.path.join(parent, name) for name in names if not name.startswith(".") and name.lower() not in _LITTER
-        ]
+        for name in names:
+            if not name.startswith(".") and name.lower() not in _LITTER:
+                paths.append(os.path.join(parent, name))
     for name in sorted(paths):
         _check_link_target(name)
     return sorted(name for name in paths if os.path.isfile(name))
@@ -213,7 +212,8 @@ def _suggest_file(path: str) -> str:
     if not os.path.isdir(folder):
         return suggest_path(path, otherwise)
     names = sorted(os.listdir(folder))
-    if close := closest_name(name, names[:1000], _CLOSE):
+    close = closest_name(name, names[:1000], _CLOSE)
+    if close:
         return f"did you mean `{close}`?"
     return f"`{folder}` holds {format_list(names, _LISTED)}" if names else f"the folder `{folder}` is empty"
 
@@ -272,7 +272,10 @@ class ByteStream:
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes, at most `size`, without consuming them."""
-        while len(self._ahead) < size and (chunk := self._read_unpacked(size - len(self._ahead))):
+        while len(self._ahead) < size:
+            chunk = self._read_unpacked(size - len(self._ahead))
+            if not chunk:
+                break
             self._ahead += chunk
         return self._ahead[:size]
 
@@ -343,17 +346,18 @@ def _refuse_other_packings(head: bytes, file: InputFile) -> None:
         hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
         raise DataError("wrong-kind", f"`{path}` is a pointer of Git to a file that is stored elsewhere", hint)
     if head.startswith((b"PK\x03\x04", _OLD_EXCEL)) and name.endswith(_SHEETS):
-        csv_name = f"{path.rpartition('.')[0]}.csv"
-        hint = (
-            f"save the sheet as CSV UTF-8, or in Python: pandas.read_excel('{path}').to_csv('{csv_name}', index=False)"
-        )
+        code = f"pandas.read_excel('{path}').to_csv('{path.rpartition('.')[0]}.csv', index=False)"
+        hint = f"save the sheet as CSV UTF-8, or in Python: {code}"
         raise DataError("wrong-kind", f"`{path}` is a spreadsheet, which is not read", hint)
-    packed = {"zip": head.startswith(b"PK\x03\x04"), "bzip2": _BZIP2.match(head), "lzma": head.startswith(_LZMA)}
-    packing = next((packing for packing, is_packed in packed.items() if is_packed), "")
-    if packing:
-        unpack = {"zip": "unzip", "bzip2": "bunzip2 -k", "lzma": "unlzma -k"}[packing]
-        fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
-        raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
+    packings = (
+        ("zip", "unzip", head.startswith(b"PK\x03\x04")),
+        ("bzip2", "bunzip2 -k", _BZIP2.match(head)),
+        ("lzma", "unlzma -k", head.startswith(_LZMA)),
+    )
+    for packing, unpack, is_packed in packings:
+        if is_packed:
+            fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
+            raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
 
 
 class _ZstandardStream(io.RawIOBase):

@@ -15,7 +15,8 @@ from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, 
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
 
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
-_CLOSE, _CLOSE_LABEL = 0.6, 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
+_CLOSE = 0.6
+_CLOSE_LABEL = 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def split_files(
     if not data.is_dir():
         raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
     check_links(data)
-    if files := find(data):
+    files = find(data)
+    if files:
         return files
     names = sorted(os.listdir(data))
     check_not_saved_dataset(data, names)
@@ -123,8 +125,9 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
                 parent, _, stem = name.rpartition("/")
                 paths = _tables(Path(os.path.normpath(data / parent)))[stem]
                 if not paths:
-                    hub_names = (stem, *SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),)))
-                    paths = next(filter(None, (find_shards(data, hub_name) for hub_name in hub_names)), [])
+                    hub_names = SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),))
+                    for hub_name in (stem, *hub_names):
+                        paths = paths or find_shards(data, hub_name)
                 if not (candidates and stem in _BESIDE_GLUES):
                     candidates += [path for path in paths if path not in (*by_split.values(), *candidates)]
             if candidates:
@@ -214,7 +217,8 @@ def choose_form(
 def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelled: bool) -> str:
     """Return a hint for a table that lacks columns of its nearest form."""
     only_label = missing == [form.label]
-    if close := closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE):
+    close = closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE)
+    if close:
         return f"did you mean `{close}`?"
     if only_label:
         return (
@@ -222,7 +226,8 @@ def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelle
             "else name their column with --label-column"
         )
     columns = {"--text-column": form.text, "--pair-column": form.pair, "--label-column": labelled and form.label}
-    return f"name its columns: {' '.join(f'{option} COLUMN' for option, needed in columns.items() if needed)}"
+    options = [f"{option} COLUMN" for option, needed in columns.items() if needed]
+    return f"name its columns: {' '.join(options)}"
 
 
 def is_number(text: str) -> bool:

@@ -103,7 +103,9 @@ def convert_like(original: Any, records: Sequence[dict[str, Any]]) -> Any:
         return type(original)(records)
     if hasattr(original, "from_list") and hasattr(original, "select"):
         return type(original).from_list(records)
-    return type(original)(records, infer_schema_length=None) if hasattr(original, "iter_rows") else list(records)
+    if hasattr(original, "iter_rows"):
+        return type(original)(records, infer_schema_length=None)
+    return list(records)
 
 
 def with_added_columns(
@@ -215,10 +217,10 @@ def _records(rows: Any, name: str) -> Records:
 
     content = bytearray()
     for number, row in enumerate(list_rows(rows, name)):
-        record = {
-            str(column): name_classes(value, class_names[column]) if column in class_names else value
-            for column, value in row.items()
-        }
+        record = {str(column): value for column, value in row.items()}
+        for column, names in class_names.items():
+            if column in row:
+                record[column] = name_classes(row[column], names)
         try:
             line = json.dumps(record, ensure_ascii=False, default=_plain)
         except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
@@ -254,4 +256,5 @@ def _plain(value: Any) -> Any:
         raise ConfigError("bad-value", fact, "decode it: text.decode('utf-8')")
     if hasattr(value, "tolist"):
         return value.tolist()
-    return None if type(value).__name__ == "NAType" or (value != value) is True else str(value)
+    is_missing = type(value).__name__ == "NAType" or (value != value) is True
+    return None if is_missing else str(value)

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
@@ -82,10 +82,14 @@ class ParquetFile:
         batches = self._table.iter_batches(batch_size=_ROWS, columns=list(columns))
         while True:
             with self._reading():
-                if (batch := next(batches, None)) is None:
+                batch = next(batches, None)
+                if batch is None:
                     return
-                strings = (arrow.string(), arrow.large_string())
-                fields = [f.with_type(arrow.large_binary()) if f.type in strings else f for f in batch.schema]
+                # Texts as bytes: pyarrow would refuse a whole file for one that is not UTF-8.
+                fields = []
+                for field in batch.schema:
+                    is_text = field.type in (arrow.string(), arrow.large_string())
+                    fields.append(field.with_type(arrow.large_binary()) if is_text else field)
                 rows = batch.cast(arrow.schema(fields)).to_pylist()
             for row in rows:
                 for column in self.class_names.keys() & row.keys():
@@ -110,11 +114,9 @@ def canonical_column_name(name: str) -> str:
     return name if name.isascii() else normalize("NFC", name)
 
 
-def _canonical_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return unique_keys([(canonical_column_name(name), value) for name, value in pairs])
-
-
-JSON_DECODER = json.JSONDecoder(object_pairs_hook=_canonical_record)
+JSON_DECODER = json.JSONDecoder(
+    object_pairs_hook=lambda pairs: unique_keys([(canonical_column_name(name), value) for name, value in pairs])
+)
 _Report = Callable[..., None]  # takes line, reason and perhaps a hint of a record that cannot be read
 
 
@@ -149,7 +151,8 @@ class _TableSource(NamedTuple):
 
 
 # Not pandas, DuckDB, polars or pyarrow: on 51 small files of shapes that had failed, 41, 38, 37 and 37 had the right rows or an
-# error, 8 to 11 were silently wrong; none names the encoding, and of 1,340 lines here a library would replace 250.
+# error, 8 to 11 were silently wrong. All four take a column name twice, a quote that swallows rows, a zero byte, and `sep=;` as
+# header; none names the encoding. Of 1,340 lines here a library would replace 250, and imports take as long (pandas 0.37 s).
 class Table:
     """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
 
@@ -214,30 +217,38 @@ class Table:
                 shard.close()
 
     def _open(self, quoted: Quoting, lines_unless: Sequence[Sequence[str]]) -> _TableSource:
-        sample = self._stream.peek(_SAMPLE)
-        _refuse_binary(sample, self._stream.file.path)
+        stream = self._stream
+        path = stream.file.path
+        sample = stream.peek(_SAMPLE)
         start = sample.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if not start:
-            raise DataError("empty", f"{self.name} is empty", "name a file with rows")
-        extension = next((p for p in reversed(self._stream.file.name.lower().split(".")) if p in EXTENSIONS), "")
         if start.startswith(b"PAR1"):
             self._has_lines = False
-            return _open_parquet(self._stream)
+            return _open_parquet(stream)
+        check_not_utf16(sample, path)
+        has_zero_bytes = b"\0" in sample[:4096]
+        if has_zero_bytes or sample.startswith(b"%PDF"):
+            reason = ": it holds zero bytes" if has_zero_bytes else ""
+            hint = "save it as CSV, TSV, JSON lines or Parquet"
+            raise DataError("wrong-kind", f"`{path}` is binary, not a table{reason}", hint)
+        if not start:
+            raise DataError("empty", f"{self.name} is empty", "name a file with rows")
+        extensions = [part for part in stream.file.name.lower().split(".") if part in EXTENSIONS]
+        extension = extensions[-1] if extensions else ""
         if extension in ("parquet", "pq"):
             fact = f"{self.name} is called Parquet, but is not: it does not begin with PAR1"
             raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
         is_json = start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt")
         if is_json or extension in ("jsonl", "ndjson", "json"):
-            self._has_lines = is_json_lines(self._stream)
-            return _open_json(self._stream, self._bad)
+            self._has_lines = is_json_lines(stream)
+            return _open_json(stream, self._bad)
         if lines_unless and extension in ("", "txt"):
             first = start.split(b"\n", 1)[0].decode("utf-8", "replace")
             header = {name.strip().strip('"') for name in re.split(r"[\t,;]", first)}
             self.is_lines = not any(header.issuperset(columns) for columns in lines_unless)
         if self.is_lines:
             name = lines_unless[0][0]
-            return _TableSource((name,), lambda _: ((n, {name: line}) for n, line in lines(self._stream)), True)
-        return open_separated(lines(self._stream), self._stream.file.path, sample, extension, quoted, self._bad)
+            return _TableSource((name,), lambda _: ((n, {name: line}) for n, line in lines(stream)), True)
+        return open_separated(lines(stream), path, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
         """Declare that the first line of a separated table is a row.
@@ -266,14 +277,15 @@ class Table:
         """
         no_lists = set(columns or ()).difference(lists)
         needed = set(map(canonical_column_name, columns or ()))
-        requested = {
-            canonical_column_name(name): name for name in (*optional, *(self.columns if columns is None else columns))
-        }
+        names = (*optional, *(self.columns if columns is None else columns))
+        requested = {canonical_column_name(name): name for name in names}
         self.check(list(requested))
         yield from self._rows_of_first_file(requested, needed, no_lists)
         for shard in map(self._open_shard, self._further_files):
             shard.check(list(needed))
-            self.file, self._has_lines, shard._number = shard.file, shard._has_lines, self._number
+            self.file = shard.file
+            self._has_lines = shard._has_lines
+            shard._number = self._number
             in_shard = {name: spelled for name, spelled in requested.items() if name in shard.columns}
             for row in shard._rows_of_first_file(in_shard, needed, no_lists):
                 yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in requested.values()})
@@ -305,15 +317,15 @@ class Table:
         no_lists: set[str],
     ) -> Iterator[TableRow]:
         read_values = self._values_by_name if self.has_own_names else self._values_by_index
-        reading = read_values(requested, needed)
         with self._stream:
-            for line, values in reading:
+            for line, values in read_values(requested, needed):
                 if any(map(has_half_characters, values.values())):
                     self._bad(line, NOT_UTF8)
                     continue
-                if has_lists := [name for name in no_lists if isinstance(values[name], ListText)]:
+                columns_with_list = [name for name in no_lists if isinstance(values[name], ListText)]
+                if columns_with_list:
                     hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
-                    self._bad(line, f"`{has_lists[0]}` is a list, not a text", hint)
+                    self._bad(line, f"`{columns_with_list[0]}` is a list, not a text", hint)
                     continue
                 yield TableRow(self._number, line, values)
                 self._number += 1
@@ -335,7 +347,8 @@ class Table:
     def _values_by_name(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield line numbers and values; `requested` has each column's name in NFC, and as it is asked for."""
         for line, record in self._records(list(requested)):
-            if missing := [name for name in requested if name in needed and name not in record]:
+            missing = [name for name in requested if name in needed and name not in record]
+            if missing:
                 self._bad(line, f"no `{missing[0]}`")
             else:
                 yield line, {spelled: record.get(name, "") for name, spelled in requested.items()}
@@ -361,9 +374,11 @@ class Table:
                 self.num_short += 1
                 self._number += 1
             else:
-                in_quotes = any(field.startswith('"') for field in fields)
-                reason = f"{len(fields):,} field{'s' * (len(fields) != 1)}, but the table has {width:,} columns"
-                self._bad(line, reason, "if fields are in quotes, say --quoted" * in_quotes)
+                plural = "" if len(fields) == 1 else "s"
+                hint = ""
+                if any(field.startswith('"') for field in fields):
+                    hint = "if fields are in quotes, say --quoted"
+                self._bad(line, f"{len(fields):,} field{plural}, but the table has {width:,} columns", hint)
 
     def _bad(self, line: int, reason: str, hint: str = "") -> None:
         self._number += 1
@@ -399,17 +414,6 @@ class Table:
         self.close()
 
 
-def _refuse_binary(head: bytes, path: str) -> None:
-    if head.startswith(b"PAR1"):
-        return
-    check_not_utf16(head, path)
-    has_zero_bytes = b"\0" in head[:4096]
-    if has_zero_bytes or head.startswith(b"%PDF"):
-        reason = ": it holds zero bytes" if has_zero_bytes else ""
-        hint = "save it as CSV, TSV, JSON lines or Parquet"
-        raise DataError("wrong-kind", f"`{path}` is binary, not a table{reason}", hint)
-
-
 # --- separated fields -------------------------------------------------------------------------------------------------
 
 
@@ -436,7 +440,7 @@ def open_separated(
     usual = "," if extension == "csv" else "\t"
     declared = _DECLARED_SEPARATOR.fullmatch(head)
     separator = declared[1] if declared else _detect_separator(text, head, usual)
-    watched = quoted not in (False, "commas")
+    watched = quoted not in (False, "commas")  # GLUE's QQP keeps quotes of CSV that the original reads as text
     if quoted == "look" and separator == "\t":
         verdicts = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
         in_quotes = True in verdicts and False not in verdicts
@@ -469,11 +473,9 @@ def _detect_separator(text: str, head: str, usual: str) -> str:
 
     def regular_rows(separator: str) -> int:
         ended = [line + "\n" for line in some_lines]
-        rows = (
-            map(str.split, ended, itertools.repeat("\t"))
-            if separator == "\t"
-            else csv.reader(ended, delimiter=separator)
-        )
+        rows: Iterable[list[str]] = csv.reader(ended, delimiter=separator)
+        if separator == "\t":
+            rows = [line.split("\t") for line in ended]
         widths = [len(row) for row in rows if row not in ([], ["\n"])]
         return widths.count(widths[0])
 
@@ -482,17 +484,19 @@ def _detect_separator(text: str, head: str, usual: str) -> str:
 
 
 def _shows_quoting(fields: list[str]) -> bool | None:
-    """Return whether a row that was split without looking at quotes was written with quotes; None if it does not show it.
-
-    A writer that quotes doubles the quotes within a field, so every field with a `"` begins and ends with one and has only
-    pairs between. A field that breaks this shows that nothing was quoted; one that fits and holds a pair shows the opposite.
-    RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
-    pair, and 1,914 that break it.
-    """
-    contents = [field[1:-1] if _in_quotes(field) else '"' for field in fields if '"' in field]
-    if any('"' in text.replace('""', "") for text in contents):
-        return False
-    return True if any('""' in text for text in contents) else None
+    """Return whether a row that was split without looking at quotes was written with quotes; None if it does not show it."""
+    # A writer that quotes doubles the quotes within a field, so every field with a `"` begins and ends with one and has only
+    # pairs between. A field that breaks this shows that nothing was quoted; one that fits and holds a pair shows the opposite.
+    # RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
+    # pair, and 1,914 that break it.
+    has_pairs = None
+    for field in fields:
+        if '"' in field:
+            if not _in_quotes(field) or '"' in field[1:-1].replace('""', ""):
+                return False
+            if '""' in field[1:-1]:
+                has_pairs = True
+    return has_pairs
 
 
 def _in_quotes(field: str) -> bool:
@@ -528,11 +532,17 @@ def _read_quoted(
 
     A CR alone ends a line, too, as for csv and pandas.
     """
-    csv.field_size_limit(
-        MAX_RECORD_CHARACTERS
-    )  # of the whole process; its own, 131,072 characters, is a text of 25,000 words
-    one_line = (part for _, line in numbered_lines for part in _ended_lines(line))
-    reader = csv.reader(one_line, delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
+
+    def ended_lines() -> Iterator[str]:
+        for _, line in numbered_lines:
+            if "\r" in line:
+                yield from re.findall("[^\r]*\r|[^\r]+$", line + "\n")
+            else:
+                yield line + "\n"
+
+    # Of the whole process; its own limit, 131,072 characters, is a text of 25,000 words.
+    csv.field_size_limit(MAX_RECORD_CHARACTERS)
+    reader = csv.reader(ended_lines(), delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
     while True:
         first = reader.line_num + 1
         try:
@@ -541,21 +551,17 @@ def _read_quoted(
             return
         except csv.Error as error:
             swallowed = reader.line_num - first
-            consequence = f"; it swallowed {swallowed:,} further lines" * bool(swallowed)
-            report(
-                first, f"a quote that is not closed, or not doubled within its field ({error}){consequence}", _QUOTES
-            )
+            fact = f"a quote that is not closed, or not doubled within its field ({error})"
+            if swallowed:
+                fact += f"; it swallowed {swallowed:,} further lines"
+            report(first, fact, _QUOTES)
             continue
-        if swallowed := _swallowed_rows(fields, separator):
+        swallowed = _swallowed_rows(fields, separator)
+        if swallowed:
             report(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
             continue
         if fields:  # an empty line is none, as for csv and pandas
             yield first, fields
-
-
-def _ended_lines(line: str) -> list[str]:
-    """Split a line after each CR."""
-    return re.findall("[^\r]*\r|[^\r]+$", line + "\n") if "\r" in line else [line + "\n"]
 
 
 def _swallowed_rows(fields: list[str], separator: str) -> int:
@@ -582,11 +588,16 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
     has_lines = is_json_lines(stream)
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
-        numbered_lines = lines(stream)
-        return _objects(
-            json_lines(numbered_lines, report) if has_lines else json_items(numbered_lines, stream.file.path),
-            report,
-        )
+        items = json_lines(lines(stream), report) if has_lines else json_items(lines(stream), stream.file.path)
+        for number, item in items:
+            if not isinstance(item, dict):
+                report(number, f"a {type(item).__name__}, not an object")
+                continue
+            record = _flatten_texts(item)
+            if any(map(has_half_characters, record)):
+                report(number, NOT_UTF8)
+            else:
+                yield number, record
 
     stream.make_rewindable()
     columns: dict[str, None] = {}
@@ -618,23 +629,12 @@ def is_json_lines(stream: ByteStream) -> bool:
     return True
 
 
-def _objects(items: Iterator[tuple[int, Any]], report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
-    for number, item in items:
-        if not isinstance(item, dict):
-            report(number, f"a {type(item).__name__}, not an object")
-            continue
-        record = _flatten_texts(item)
-        if any(map(has_half_characters, record)):
-            report(number, NOT_UTF8)
-        else:
-            yield number, record
-
-
 def text_lines(file: InputFile, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a file; those that are no text are bad rows."""
     with ByteStream(file) as stream:
         for number, line in lines(stream):
-            if problem := text_problem(line):
+            problem = text_problem(line)
+            if problem:
                 bad_rows.add(file.source, number, problem)
             else:
                 yield number, line
@@ -663,17 +663,21 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
     is_array = False
     while True:
         try:
+            before = "," if is_array else ""
             if number == 0:
                 position = _after_space(text, position)
                 is_array = text.startswith("[", position)
-            item = _next_item(text, position, ("," if number else "[") if is_array else "")
+                before = "[" if is_array else ""
+            item = _next_item(text, position, before)
         except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
             text = text[position:]
             position = 0
-            following = _take_characters(
-                numbered_lines,
-                max(1 << 20, len(text)),
-            )  # twice as much: no record is decoded over and over
+            following = ""
+            min_characters = max(1 << 20, len(text))  # twice as much each time: no record is decoded over and over
+            for _, line in numbered_lines:
+                following += line + "\n"
+                if len(following) >= min_characters:
+                    break
             if not following and number and not is_array and not text.strip():
                 return
             if not following or len(text) > MAX_RECORD_CHARACTERS:
@@ -708,15 +712,6 @@ def _after_space(text: str, position: int) -> int:
     return space.end()
 
 
-def _take_characters(numbered_lines: Iterator[tuple[int, str]], min_characters: int) -> str:
-    """Take whole lines, of at least so many characters in all."""
-    lines = []
-    while min_characters > 0 and (line := next(numbered_lines, None)) is not None:
-        lines.append(line[1] + "\n")
-        min_characters -= len(lines[-1])
-    return "".join(lines)
-
-
 def _flatten_texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Return name to text; an object within the object gives names such as `labels.label`."""
     values: dict[str, str] = {}
@@ -747,15 +742,17 @@ def _as_text(value: Any) -> str:
 def _open_parquet(stream: ByteStream) -> _TableSource:
     file = ParquetFile(stream)
 
+    names = list(_column_names(file.schema))
+    columns = tuple(map(canonical_column_name, names))
+    stored_names = dict(zip(columns, names, strict=True))
+
     def records(requested: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
         stored = [stored_names[name] for name in requested]
-        return (
-            (number, {canonical_column_name(name): value for name, value in _flatten_texts(record).items()})
-            for number, record in enumerate(file.records(stored), 1)
-        )
+        for number, record in enumerate(file.records(stored), 1):
+            texts = _flatten_texts(record)
+            yield number, {canonical_column_name(name): text for name, text in texts.items()}
 
-    stored_names = {canonical_column_name(name): name for name in _column_names(file.schema)}
-    return _TableSource(tuple(map(canonical_column_name, _column_names(file.schema))), records, has_own_names=True)
+    return _TableSource(columns, records, has_own_names=True)
 
 
 def parquet_records(stream: ByteStream) -> Iterator[dict[str, Any]]:

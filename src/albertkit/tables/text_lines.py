@@ -21,19 +21,7 @@ _MIN_COMMA_ROWS = 3
 _MIN_REPEATING_ROWS = 6
 _MARKUP_SHARE, _STRUCTURED_SHARE = 0.5, 0.9  # of the lines
 _KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "|": "csv", "\t": "tsv"}
-_COMMON_COLUMNS = {
-    "id",
-    "idx",
-    "index",
-    "text",
-    "label",
-    "sentence",
-    "sentence1",
-    "document",
-    "content",
-    "review",
-    "title",
-}
+_COMMON_COLUMNS = set("id idx index text label sentence sentence1 document content review title".split())
 _JSON = re.compile(r'(\{\s*["}]|\[\s*[{"])')
 _MARKUP_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*[^<>]*>")
 _BEGINNINGS = {
@@ -116,12 +104,10 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
         rows = _split_rows(lines, separator)
         if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (extension or _is_table(rows, separator)):
             return _table_structure(rows, _KINDS[separator])
-    signs = {"csv": (",", ";", '"'), "tsv": ("\t",), "": ()}[extension]
-    return (
-        _table_structure([[]], "tsv" if extension == "tsv" else "csv")
-        if any(sign in line for line in lines for sign in signs)
-        else None
-    )
+    signs = {"csv": ',;"', "tsv": "\t", "": ""}[extension]
+    if any(sign in line for line in lines for sign in signs):
+        return _table_structure([[]], "tsv" if extension == "tsv" else "csv")
+    return None
 
 
 def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
@@ -137,11 +123,12 @@ def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
     """Return whether rows of the same width are a table: a poem, too, may have a comma in every line."""
     if separator == "\t":
         return len(rows) > 1
+    if len(rows) < _MIN_COMMA_ROWS:
+        return False
     if separator == "|":  # Hindi has it for a full stop
-        return (
-            len(rows) >= _MIN_COMMA_ROWS and sum(any(map(str.strip, column)) for column in zip(*rows, strict=True)) > 1
-        )
-    if len(rows) < _MIN_COMMA_ROWS or any(field.startswith(" ") for row in rows for field in row[1:]):
+        filled_columns = [column for column in zip(*rows, strict=True) if any(map(str.strip, column))]
+        return len(filled_columns) > 1
+    if any(field.startswith(" ") for row in rows for field in row[1:]):
         return False
     has_common_name = not _COMMON_COLUMNS.isdisjoint(name.strip().lower() for name in rows[0])
     columns = list(zip(*rows[1:], strict=True))
@@ -175,9 +162,12 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
     while chunk := stream.read():
         if cr_alone is None:
             cr_alone = number == 1 and b"\n" not in chunk and b"\r" in chunk[:-1]
-        block = incomplete + (chunk.replace(b"\r", b"\n") if cr_alone else chunk)
-        end = block.rfind(b"\n") + 1
-        block, incomplete = block[:end], block[end:]
+        if cr_alone:
+            chunk = chunk.replace(b"\r", b"\n")
+        chunk = incomplete + chunk
+        end = chunk.rfind(b"\n") + 1
+        block = chunk[:end]
+        incomplete = chunk[end:]
         if block:
             yield number, block
             number += block.count(b"\n")

@@ -285,7 +285,7 @@ def main(arguments: list[str] | None = None) -> None:
         log.setLevel(logging.INFO)
     last_resort, logging.lastResort = logging.lastResort, printing  # of the other loggers
     format_warning = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_: f"warning: {escape_line(str(message))}\n"  # type: ignore[assignment]
+    warnings.formatwarning = lambda message, *_: f"warning: {escape_line(str(message))}\n"
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():

@@ -87,8 +87,8 @@ class Examination(Result):
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
         for folder in self.folders:
-            state = "writable" if folder["writable"] else "NOT writable"
-            facts[folder["name"]] = f"{folder['path']}, {state}, {_gib(folder['free_bytes'])} free"
+            access = "writable" if folder["writable"] else "NOT writable"
+            facts[folder["name"]] = f"{folder['path']}, {access}, {_gib(folder['free_bytes'])} free"
         packages = []
         for package in self.packages:
             status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")

@@ -55,11 +55,10 @@ def fix_tokenizer(source: Any) -> Any:
     # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
     settings = read_settings(folder)
     loaded_flags = getattr(source, "init_kwargs", {})
-    flags = {
-        flag: loaded_flags[flag]
-        for flag, default in _DEFAULT_FLAGS.items()
-        if loaded_flags.get(flag) not in (None, settings.get(flag, default))
-    }
+    flags = {}
+    for flag, default in _DEFAULT_FLAGS.items():
+        if loaded_flags.get(flag) not in (None, settings.get(flag, default)):
+            flags[flag] = loaded_flags[flag]
     with TemporaryDirectory() as new_folder:
         tokenizer = AlbertTokenizer.from_pretrained(folder, **flags)
         tokenizer.tokenizer_json()  # or an error that says why there can be none
@@ -235,10 +234,9 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
     reader.no_truncation()
 
     def encode_as_json(text: str) -> list[int]:
-        prepared = (
-            tokenizer.prepared(text) if _has_morpheme_analyser(tokenizer) else text
-        )  # the library knows no analyser
-        return reader.encode(prepared, add_special_tokens=False).ids
+        if _has_morpheme_analyser(tokenizer):  # the library knows none
+            text = tokenizer.prepared(text)
+        return reader.encode(text, add_special_tokens=False).ids
 
     return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), encode_as_json, is_own)
 

@@ -114,8 +114,8 @@ def extend_tokenizer(
     """Add tokens to a vocabulary. Old tokens keep ids and scores; new ones have the ids after them.
 
     A new token's score is the logarithm of its share of the text, but not below the lowest score of the model, and above
-    that of the best segmentation it had, so that it is used. A character's is the lowest of the model. (With scores of 0 new
-    tokens beat nearly every other way to cut a word.) A hundred thousand lines are plenty.
+    that of the best segmentation it had, so that it is used. A character's is the lowest of the model. A hundred thousand lines
+    are plenty.
     """
     check_fields(settings)
     coverage = settings.coverage
@@ -160,7 +160,7 @@ def extend_tokenizer(
         recut = "" if settings.recut else ", or use --recut for a field of its own"
         fact = f"the vocabulary lacks nothing that {len(lines):,} lines of text need"
         raise DataError("empty", fact, f"give more text, or name tokens with --words{recut}")
-    scored = []
+    scored = []  # estimating the scores again by usage changed nothing
     for piece in [*word_pieces, *text_pieces]:
         share = math.log(counts[piece] / counts.total()) if counts[piece] else -math.inf
         score = min(max(share, pieces.lowest, pieces.best(piece)[0] + _JUST_ABOVE), -_JUST_ABOVE)
@@ -268,18 +268,14 @@ def _split_runs(line: str, alphabet: set[str], boundaries: set[int]) -> Iterator
     """Cut a line into stretches of letters or digits of one script, within words and morphemes; mark those that begin a word."""
     start = 0
     for end in range(1, len(line) + 1):
-        if end < len(line) and end not in boundaries and _is_same_run(line[end - 1], line[end], alphabet):
-            continue
+        if end < len(line) and end not in boundaries and alphabet.issuperset(line[end - 1 : end + 1]):
+            script = _script(line[end - 1])
+            if script and _script(line[end]) in (script, "mark"):
+                continue
         if _script(line[start]) and line[start] in alphabet:
             begins_word = start == 0 or line[start - 1] == " "
             yield SPACE + line[start:end] if begins_word else line[start:end]
         start = end
-
-
-def _is_same_run(previous: str, character: str, alphabet: set[str]) -> bool:
-    if previous not in alphabet or character not in alphabet or not _script(previous):
-        return False
-    return _script(character) in (_script(previous), "mark")
 
 
 @cache

@@ -224,11 +224,13 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         if is_single:
             rows = [columns]
-    rows = [{name: v.tolist() if hasattr(v, "tolist") else v for name, v in row.items()} for row in rows]
+    columns = {}
+    for name in rows[0] if rows else ():
+        values = [row[name] for row in rows]
+        columns[name] = [value.tolist() if hasattr(value, "tolist") else value for value in values]
     lengths = [len(row["input_ids"]) for row in rows]
     width = _width(tokenizer, lengths, settings)
     fillers = {"input_ids": tokenizer.pad_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
     columns.setdefault("attention_mask", [[1] * length for length in lengths])
     padded = {
         name: _padded(values, width, fillers[name], tokenizer.padding_side)
@@ -399,12 +401,13 @@ def _truncate(
     tokenizer: InputEncoder,
 ) -> tuple[_TokenizedText, _TokenizedText | None]:
     """Cut a text or a pair to `max_tokens` ids, from its right or left end."""
-    surplus = len(first) + (len(second) if second is not None else 0) - max_tokens
+    second_length = len(second) if second is not None else 0
+    surplus = len(first) + second_length - max_tokens
     if surplus <= 0:
         return first, second
-    if strategy == "only_second" or second is None:
-        from_first = surplus if second is None and strategy != "only_second" else 0
-    elif strategy == "only_first":
+    if strategy == "only_second":
+        from_first = 0
+    elif strategy == "only_first" or second is None:
         from_first = surplus
     else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more
         half = max(max_tokens, 0) // 2
@@ -412,7 +415,7 @@ def _truncate(
         shorter = min(len(first), len(second), half)
         from_first = len(first) - (max_tokens - shorter if first_has_more else shorter)
     from_second = surplus - from_first
-    if from_first > len(first) or from_second > (len(second) if second is not None else 0):
+    if from_first > len(first) or from_second > second_length:
         fact = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
         raise DataError("too-large", fact, 'use truncation="longest_first", or a larger max_length')
     side = tokenizer.truncation_side
@@ -421,7 +424,9 @@ def _truncate(
 
 def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[Any]]:
     fillers = [[filler] * (width - len(row)) for row in rows]
-    return [row + filling if side == "right" else filling + row for row, filling in zip(rows, fillers, strict=True)]
+    if side == "left":
+        return [filling + row for row, filling in zip(rows, fillers, strict=True)]
+    return [row + filling for row, filling in zip(rows, fillers, strict=True)]
 
 
 def _bad_value_error(name: str, value: object, valid_values: Sequence[str]) -> ConfigError:

@@ -35,7 +35,12 @@ class Analyser:
         with self._lock:
             spans = list(self._spans(text))
         inner_positions = {position for start, end in spans for position in range(start + 1, end)}
-        return sorted(position for position in set().union(*spans) - inner_positions if _is_within_word(text, position))
+        boundaries = []
+        for position in sorted(set().union(*spans) - inner_positions - {0, len(text)}):
+            neighbours = text[position - 1 : position + 1]
+            if any(map(is_hangul, neighbours)) and not any(map(str.isspace, neighbours)):
+                boundaries.append(position)
+        return boundaries
 
     def separated(self, text: str, mark: str) -> str:
         """Return the text with a mark at every boundary."""
@@ -80,12 +85,3 @@ def load_kiwi(purpose: str) -> Any:
 def is_hangul(character: str) -> bool:
     """Return True for a Hangul syllable or letter."""
     return unicodedata.name(character, "").startswith("HANGUL")
-
-
-def _is_within_word(text: str, position: int) -> bool:
-    if not 0 < position < len(text):
-        return False
-    previous = text[position - 1]
-    following = text[position]
-    within_word = not (previous.isspace() or following.isspace())
-    return within_word and (is_hangul(previous) or is_hangul(following))

@@ -63,6 +63,8 @@ class NamedSpecials:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         if self.lower_case:
-            steps = [normalizers.Lowercase(), *([tokenizer.normalizer] if tokenizer.normalizer else [])]
+            steps = [normalizers.Lowercase()]
+            if tokenizer.normalizer:
+                steps.append(tokenizer.normalizer)
             tokenizer.normalizer = normalizers.Sequence(steps)
         return tokenizer

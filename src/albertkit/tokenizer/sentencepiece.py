@@ -120,7 +120,9 @@ class BatchEncoder:
         else:
             rows = self._processor.encode(prepared, num_threads=num_threads, return_type="numpy")
         encoded = ragged(rows)
-        return encoded if self._digit_comma is None else RaggedIds(*self._digit_comma.rewrite(*encoded))
+        if self._digit_comma is None:
+            return encoded
+        return RaggedIds(*self._digit_comma.rewrite(*encoded))
 
 
 def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:
@@ -165,7 +167,9 @@ def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) ->
 
 def available_cores() -> int:
     """Return the number of cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class SentencePieceTokenizer(AlbertTokenizer):
@@ -206,11 +210,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     def matches_added(self, token: AddedToken) -> bool:
         """See `AlbertTokenizer.matches_added`. transformers 5 lists user-defined pieces, which SentencePiece matches."""
-        pieces = read_facts(self._model).pieces
-        piece_id = self.piece_to_id(token.content)
-        return super().matches_added(token) or (
-            pieces[piece_id][0] == token.content and pieces[piece_id][2] in (USER_DEFINED, BYTE)
-        )
+        piece, _, kind = read_facts(self._model).pieces[self.piece_to_id(token.content)]
+        is_matched = piece == token.content and kind in (USER_DEFINED, BYTE)
+        return is_matched or super().matches_added(token)
 
     def _arguments(self) -> tuple:
         return (self._model, self.text_rules, "the model", self.analyser)
@@ -312,7 +314,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        return self._batch.encode([self.prepared(text) for text in texts] if self.analyser else texts, num_threads)
+        if self.analyser:
+            texts = [self.prepared(text) for text in texts]
+        return self._batch.encode(texts, num_threads)
 
     @property
     def model(self) -> bytes:
@@ -406,11 +410,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         characters = {piece for piece in facts.of_type(NORMAL, USER_DEFINED) if len(piece) == 1}
         required = {min(scores, key=scores.__getitem__)}
         for token_id, (piece, _, kind) in enumerate(facts.pieces):
-            if (kind == NORMAL and (len(piece) == 1 or not characters.issuperset(piece))) or kind not in (
-                NORMAL,
-                UNUSED,
-            ):
-                required.add(token_id)
+            if kind == UNUSED or (kind == NORMAL and len(piece) > 1 and characters.issuperset(piece)):
+                continue
+            required.add(token_id)
         return sorted(required)
 
     def used_ids(self, texts: Sequence[str]) -> np.ndarray:
@@ -419,8 +421,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if self._digit_comma is None:
             return ids
         before_rule = BatchEncoder(self._processor, self._model, self.text_rules, None)
-        prepared = [self.prepared(text) for text in texts] if self.analyser else texts
-        return np.concatenate([ids, before_rule.encode(prepared, 0).ids])
+        if self.analyser:
+            texts = [self.prepared(text) for text in texts]
+        return np.concatenate([ids, before_rule.encode(texts, 0).ids])
 
     def with_tokens(self, ids: Sequence[int]) -> "SentencePieceTokenizer":
         """See `AlbertTokenizer.with_tokens`."""

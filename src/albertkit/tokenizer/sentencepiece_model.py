@@ -136,10 +136,9 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def symbol_score(piece: str, best: float) -> float:
-    """Return the score of a user-defined piece in a unigram model whose best ordinary piece scores `best`.
-
-    unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones are, do not count.
-    """
+    """Return the score of a user-defined piece in a unigram model whose best ordinary piece scores `best`."""
+    # unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones are, do not count. With them
+    # `the` was cut out of "southeastern": 123 of 2,600 lines with eight such symbols.
     return len(piece.encode()) * max(best, _FLT_MIN) - 0.1
 
 
@@ -159,11 +158,12 @@ def load_processor(model: bytes, source: Path) -> Any:
             "bad-file", fact, "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`"
         )
     special_pieces = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
-    if not (
-        len(special_pieces) == len(SPECIAL_PIECES)
-        and processor.unk_id() == 1
-        and all(map(_in_place, facts.pieces, range(5)))
-    ):
+    in_place = len(special_pieces) == len(SPECIAL_PIECES) and processor.unk_id() == 1
+    for role, (name, _, kind) in enumerate(facts.pieces[: len(SPECIAL_PIECES)]):
+        # Called as ALBERT's, or a control piece whose name says nothing.
+        is_unnamed = role_of(name) is None and kind == (UNKNOWN if role == 1 else CONTROL)
+        in_place = in_place and (role_of(name) == role or is_unnamed)
+    if not in_place:
         raise CheckpointError(
             "wrong-tokenizer",
             f"`{source}` has {' '.join(f'{p}={i}' for i, p in enumerate(special_pieces))} and its unknown token at "
@@ -176,12 +176,6 @@ def load_processor(model: bytes, source: Path) -> Any:
 def role_of(piece: str) -> int | None:
     """Return the id that ALBERT has for a special piece of this name; None if the name says nothing."""
     return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
-
-
-def _in_place(piece: Piece, role: int) -> bool:
-    """Return True for ALBERT's special piece of this id: called so, or a control piece whose name says nothing."""
-    name, _, kind = piece
-    return role_of(name) == role or (role_of(name) is None and kind == (UNKNOWN if role == 1 else CONTROL))
 
 
 # Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
@@ -220,11 +214,9 @@ def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
 
 
 def round_score(score: float) -> float:
-    """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens.
-
-    Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
-    decides between them; rounding would decide otherwise in each.
-    """
+    """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens."""
+    # Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
+    # decides between them. SentencePiece adds in single precision, `tokenizers` in double: rounding would decide otherwise.
     return round(score * 256) / 256
 
 
@@ -233,7 +225,8 @@ def add_unused(model: bytes, number: int) -> bytes:
     pieces = read_facts(model).pieces
     vocabulary = {piece for piece, _, _ in pieces}
     names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
-    return rebuild_model(model, [*pieces, *((name, 0.0, UNUSED) for name in itertools.islice(names, number))])
+    unused = [(name, 0.0, UNUSED) for name in itertools.islice(names, number)]
+    return rebuild_model(model, [*pieces, *unused])
 
 
 def _setting(number: int, value: int | str) -> bytes:

@@ -49,7 +49,8 @@ def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) 
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
             at = offset + line.index(b"\0")
-            if name := likely_encoding(_sample(line, lines)):
+            name = likely_encoding(_sample(line, lines))
+            if name:
                 raise DataError(
                     "bad-encoding",
                     f"{source} is {name}, not UTF-8",
@@ -75,10 +76,8 @@ def _sample(line: bytes, following: Iterator[bytes]) -> bytes:
 
 
 def draw_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
-    """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`.
-
-    SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
-    """
+    """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`."""
+    # SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
     draw = random.Random(seed)
     sample: list[str] = []
     for number, text in enumerate(texts):
@@ -146,7 +145,6 @@ def example_texts(tokenizer: AlbertTokenizer) -> ExampleTexts:
     """Return Korean texts for a vocabulary with much Hangul that can spell them, English ones for any other."""
     size = tokenizer.vocab_size
     korean = sum(_HANGUL.search(tokenizer.id_to_piece(token)) is not None for token in range(size))
-    can_spell = all(
-        tokenizer.unk_id not in tokenizer.encode(text) for text in (KOREAN.opinion, *KOREAN.choice["choices"])
-    )
+    texts = (KOREAN.opinion, *KOREAN.choice["choices"])
+    can_spell = all(tokenizer.unk_id not in tokenizer.encode(text) for text in texts)
     return KOREAN if korean >= _KOREAN_SHARE * size and can_spell else ENGLISH

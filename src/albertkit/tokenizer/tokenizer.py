@@ -1,6 +1,5 @@
 """`AlbertTokenizer`: text to ids and back, with every kind of tokenizer that a folder can hold."""
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -138,7 +137,16 @@ class AlbertTokenizer(ABC):
         if flags:
             settings.update(settings_with_flags(folder, settings, text_rules, flags))
         only_json = facts.reads_json_first and text_rules is None and not flags
-        tokenizer = cls._read_files(folder, settings, text_rules, only_json)
+        for kind in AlbertTokenizer.kinds:
+            tokenizer = kind.from_files(folder, settings, text_rules, only_json)
+            if tokenizer is not None:
+                break
+        else:
+            raise CheckpointError(
+                "no-tokenizer",
+                f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
+                "train one: `albertkit tokenizer train FILES --out DIR`",
+            )
         for role, name in names.items():
             actual_name = tokenizer.role_names()[role]
             if actual_name != name:
@@ -149,14 +157,12 @@ class AlbertTokenizer(ABC):
                 )
         added = [token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)]
         if added:
+            added_names = [token.content for token in added]
             if text_rules is not None or flags:
-                fact = (
-                    f"`{folder}` adds {len(added)} tokens to its rules ({format_list([t.content for t in added], 5)})"
-                )
+                fact = f"`{folder}` adds {len(added)} tokens to its rules ({format_list(added_names, 5)})"
                 raise CheckpointError("wrong-tokenizer", fact, "other rules cannot be chosen for it: leave them out")
             # The other three stay: the template has the old [CLS] and [SEP], the model the old unknown token.
             role_names = special_names(settings)
-            added_names = {token.content for token in added}
             roles = {role: role_names[role] for role in ("pad", "mask") if role_names.get(role) in added_names}
             tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
@@ -184,26 +190,8 @@ class AlbertTokenizer(ABC):
 
         Only the last of `kinds` reads such a file. `roles` names those that take the place of a special token.
         """
+        # Not by a splitter of ours: five flags of a token decide about normalised text, neighbouring spaces and whole words.
         return cls.kinds[-1].with_added(folder, tokenizer, added, roles)
-
-    @classmethod
-    def _read_files(
-        cls,
-        folder: Path,
-        settings: dict[str, Any],
-        text_rules: str | None,
-        only_json: bool = False,
-    ) -> "AlbertTokenizer":
-        """Return the tokenizer of the first kind whose files the folder has."""
-        for kind in AlbertTokenizer.kinds:
-            tokenizer = kind.from_files(folder, settings, text_rules, only_json)
-            if tokenizer is not None:
-                return tokenizer
-        raise CheckpointError(
-            "no-tokenizer",
-            f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
-            "train one: `albertkit tokenizer train FILES --out DIR`",
-        )
 
     @classmethod
     @abstractmethod
@@ -401,8 +389,10 @@ class AlbertTokenizer(ABC):
             text: Any text.
             pair: A second text, whose tokens follow.
         """
-        parts = [self.pieces(part) for part in text.split(self.mask_token)]
-        tokens = [*parts[0], *itertools.chain.from_iterable([self.mask_token, *part] for part in parts[1:])]
+        first, *parts = text.split(self.mask_token)
+        tokens = self.pieces(first)
+        for part in parts:
+            tokens += [self.mask_token, *self.pieces(part)]
         return tokens if pair is None else [*tokens, *self.tokenize(pair)]
 
     @abstractmethod
@@ -565,8 +555,8 @@ class AlbertTokenizer(ABC):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        state = {name: getattr(self, name) for name in ("model_max_length", "truncation_side", "padding_side")}
-        return type(self), self._arguments(), state
+        names = ("model_max_length", "truncation_side", "padding_side")
+        return type(self), self._arguments(), {name: getattr(self, name) for name in names}
 
     def matches_added(self, token: AddedToken) -> bool:
         """Return True if a token that a folder adds is one of the five special tokens, or is matched without it."""
@@ -601,8 +591,11 @@ class AlbertTokenizer(ABC):
     def _piece(self, piece_id: int) -> str: ...
 
     def _encode_masked(self, text: str) -> list[int]:
-        parts = [self._encode_plain(part) for part in text.split(self._piece(self.mask_id))]
-        return [*parts[0], *itertools.chain.from_iterable([self.mask_id, *part] for part in parts[1:])]
+        first, *parts = text.split(self._piece(self.mask_id))
+        ids = list(self._encode_plain(first))
+        for part in parts:
+            ids += [self.mask_id, *self._encode_plain(part)]
+        return ids
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
         numbers = [int(i) for i in ids]

@@ -227,9 +227,8 @@ def check_folder(out: Path, overwrite: bool) -> None:
     if not out.is_dir():
         check_new_folder(out)
     check_other_files(out, TOKENIZER_FILES, "a tokenizer")
-    existing_files = sorted(
-        file.name for pattern in ("*.model", "vocab.txt", "tokenizer.json") for file in out.glob(pattern)
-    )
+    patterns = ("*.model", "vocab.txt", "tokenizer.json")
+    existing_files = sorted(file.name for pattern in patterns for file in out.glob(pattern))
     if existing_files and not overwrite:
         raise CheckpointError(
             "exists",
@@ -290,13 +289,11 @@ def _train_model(
     settings: TokenizerSettings,
     seeds: Sequence[tuple[str, int]] | None,
 ) -> bytes:
-    """Return the content of a model file without tokens that end in a digit and a comma.
-
-    No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4 does it under any rules. If there
-    are some, a larger vocabulary is trained, which loses them and the tokens of the lowest scores.
-    """
-    # `pretokenization_delimiter` before commas would do it in one training, but it stays in the model file, and the search loses
-    # seeds that always precede a comma.
+    """Return the content of a model file without tokens that end in a digit and a comma."""
+    # No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4 does it under any rules. If there
+    # are some, a larger vocabulary is trained, which loses them and the tokens of the lowest scores. `pretokenization_delimiter`
+    # before commas would do it in one training, but it stays in the model file, and the search loses seeds that always precede a
+    # comma.
     size = trained_size = vocab_size - settings.reserve
     while True:
         model = _run_trainer(texts, trained_size, settings, seeds)
@@ -305,15 +302,21 @@ def _train_model(
         if len(allowed) >= size:
             break
         if len(pieces) < trained_size:
-            raise _too_little_text_error(vocab_size, len(allowed) + settings.reserve)
+            max_size = len(allowed) + settings.reserve
+            raise ConfigError(
+                "too-little-data",
+                f"vocab_size is {vocab_size:,}, but the text supports at most {max_size:,} tokens",
+                f"use --vocab-size {max_size} (vocab_size={max_size}) or less, or give more text",
+            )
         trained_size = size + 2 * (len(pieces) - len(allowed))
     optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
     optional_ids.sort(key=lambda n: allowed[n][1])
     dropped_ids = set(optional_ids[: len(allowed) - size])
-    kept_pieces = [
-        (piece, round_score(score), kind) for n, (piece, score, kind) in enumerate(allowed) if n not in dropped_ids
-    ]
-    model = rebuild_model(model, kept_pieces)  # which also takes the path of the seeds out
+    remaining = []
+    for number, (piece, score, kind) in enumerate(allowed):
+        if number not in dropped_ids:
+            remaining.append((piece, round_score(score), kind))
+    model = rebuild_model(model, remaining)  # which also takes the path of the seeds out
     return add_unused(model, settings.reserve) if settings.reserve else model
 
 
@@ -372,9 +375,3 @@ def _trainer_error(message: str, vocab_size: int, reserve: int) -> AlbertKitErro
         return ConfigError("bad-value", fact, f"use a vocabulary above {min_size}, or a lower coverage")
     fact = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
     return MachineError("internal-error", fact, "try more text or another --vocab-size")
-
-
-def _too_little_text_error(vocab_size: int, max_size: int) -> ConfigError:
-    fact = f"vocab_size is {vocab_size:,}, but the text supports at most {max_size:,} tokens"
-    hint = f"use --vocab-size {max_size} (vocab_size={max_size}) or less, or give more text"
-    return ConfigError("too-little-data", fact, hint)

@@ -58,7 +58,9 @@ def bert_rules(settings: Mapping[str, Any]) -> BertRules:
     """Return the flags that a `tokenizer_config.json` asks for, under transformers' names and defaults."""
     lower = bool(settings.get("do_lower_case", True))
     strip = settings.get("strip_accents")
-    return BertRules(lower, lower if strip is None else bool(strip), bool(settings.get("tokenize_chinese_chars", True)))
+    if strip is None:
+        strip = lower
+    return BertRules(lower, bool(strip), bool(settings.get("tokenize_chinese_chars", True)))
 
 
 def read_vocabulary(file: Path) -> list[str]:
@@ -94,12 +96,14 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
         )
         lower = normalizer["lowercase"]
         strip = normalizer["strip_accents"]
+        if strip is None:
+            strip = lower
         chinese = normalizer["handle_chinese_chars"]
     except (KeyError, TypeError, AttributeError):
         return None
     if not plain:
         return None
-    return tokens, BertRules(lower, lower if strip is None else strip, chinese)
+    return tokens, BertRules(lower, strip, chinese)
 
 
 class WordPieceTokenizer(JsonTokenizer):

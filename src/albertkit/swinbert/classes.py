@@ -176,9 +176,16 @@ def describe_loading(
 # SwinBERT's arguments of a search, with its defaults; those with one possible value; and those that its evaluation gives and
 # that have no effect: constrained search is dead code there (`utils_cbs` is missing).
 _SEARCH = {
-    "max_length": 20, "num_beams": 1, "num_keep_best": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "do_sample": False,
-    "temperature": 1.0, "top_k": 0, "top_p": 1.0,
-}  # fmt: skip
+    "max_length": 20,
+    "num_beams": 1,
+    "num_keep_best": 1,
+    "length_penalty": 1.0,  # a whole number there, as the next one: its parser takes no other
+    "repetition_penalty": 1.0,
+    "do_sample": False,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+}
 _FIXED_ARGUMENTS = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
 _WITHOUT_EFFECT = {"masked_pos", "use_hypo", "fsm", "num_constraints", "min_constraints_to_satisfy", "head_mask"}
 
@@ -193,7 +200,7 @@ def search_settings(arguments: Mapping[str, Any]) -> GenerationSettings:
         length_penalty=float(search["length_penalty"]) if search["num_beams"] > 1 else 1.0,
         repetition_penalty=float(search["repetition_penalty"]),
         sample=bool(search["do_sample"]),
-        swinbert=True,
+        swinbert=True,  # ends a caption in place of its last word
     )
 
 
@@ -236,7 +243,8 @@ def generate_like_swinbert(
     if len(ends) != 1:
         wrong.append("eos_token_ids")
     arguments = {name: value for name, value in arguments.items() if name != "position_ids" or value is not None}
-    if wrong := [*wrong, *sorted(arguments.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)]:
+    wrong += sorted(arguments.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)
+    if wrong:
         raise ConfigError(
             "bad-value",
             f"{', '.join(wrong)}: not possible in this generation",
@@ -347,6 +355,7 @@ class SwinBertTokenizer:
 
 def clean_up_tokenization(text: str) -> str:
     """Return text without the spaces that BERT's tokens leave before punctuation and within contractions."""
+    # In the order of SwinBERT's tokenizer, which writes "do not" as "don't".
     for spaced in (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " do not", " 's", " 've", " 're"):
         text = text.replace(spaced, " don't" if spaced == " do not" else spaced.strip())
     return text

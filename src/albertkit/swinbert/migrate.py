@@ -64,11 +64,10 @@ def albert_edits(content: bytes) -> tuple[bytes, list[str]]:
         content, count = re.subn(pattern, text, content, flags=re.MULTILINE)
         if count != 1:
             unknown.append(f"{description} is there {count} times and not once")
-    unknown += [
-        f"`{word}` is used elsewhere, too"
-        for word in ("get_bert_model", "bert-base-uncased")
-        if word.encode() in content and not unknown
-    ]
+    if not unknown:
+        for word in ("get_bert_model", "bert-base-uncased"):
+            if word.encode() in content:
+                unknown.append(f"`{word}` is used elsewhere, too")
     return content, unknown
 
 
@@ -86,7 +85,7 @@ def portable_edits(content: bytes, path: str) -> bytes:
     for pattern, text in _DEVICE:
         content = re.sub(pattern, text, content)
     names = b"available_device, optional" if b"available_device(" in content else b"optional"
-    newline = b"\r\n" if b"\r\n" in content else b"\n"
+    newline = b"\r\n" if b"\r\n" in content else b"\n"  # a patch that changes line ends would touch every line
     first = _PACKAGE_IMPORT.search(content)
     if first is not None:
         line = b"from albertkit.swinbert.optional_packages import " + names + newline
@@ -195,9 +194,8 @@ def _albert_package() -> dict[str, str]:
         lines = [f'"""{description} {_WRITTEN}"""', ""]
         for name, module_path in names.items():
             class_name = _IN_ALBERTKIT.get(name, name)
-            lines.append(
-                f"from albertkit.{module_path} import {class_name if class_name == name else f'{class_name} as {name}'}"
-            )
+            renamed = "" if class_name == name else f" as {name}"
+            lines.append(f"from albertkit.{module_path} import {class_name}{renamed}")
         lines += ["", f"__all__ = {sorted(names)}".replace("'", '"')]
         files[f"{folder}/{module}.py"] = "\n".join(lines) + "\n"
     imports = [f"from .{module} import {', '.join(names)}" for module, (_, names) in _MODULES.items()]
@@ -310,10 +308,11 @@ def migrate(options: MigrateOptions) -> MigrationReport:
         if patch.paths:  # one patch leads back: that of before is taken back first
             for file in reversed(files):
                 _write(checkout / file.path, file.original)
-        patch.store(
-            unified_diff({file.path: file.original for file in files}, {file.path: file.target for file in files}),
-            portable,
+        way_back = unified_diff(
+            {file.path: file.original for file in files},
+            {file.path: file.target for file in files},
         )
+        patch.store(way_back, portable)
         for file in files:
             _write(checkout / file.path, file.target)
     if action == "revert":
@@ -440,14 +439,8 @@ def show_migration(report: MigrationReport) -> None:
         from rich.console import Console
         from rich.syntax import Syntax
 
-        Console().print(
-            Syntax(
-                escape_control_characters(report.readable_diff),
-                "diff",
-                theme="ansi_dark",
-                background_color="default",
-            )
-        )
+        text = escape_control_characters(report.readable_diff)
+        Console().print(Syntax(text, "diff", theme="ansi_dark", background_color="default"))
     else:
         sys.stdout.flush()
         sys.stdout.buffer.write(report.diff.encode("utf-8", "surrogateescape"))

@@ -88,16 +88,16 @@ class _Optional:
             if error.name is None or error.name.split(".")[0] != package:
                 raise
             stand_in = _STAND_INS.get((self._module, self._name))
-            if stand_in is None:
-                raise MissingExtraError(
-                    "not-installed",
-                    f"this part of SwinBERT needs `{self._module}`, which is not installed",
-                    "use SwinBERT's container, where src/evalcap is complete"
-                    if self._module.startswith(_EVALCAP)
-                    else "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
-                    f"apex nor deepspeed nor fairscale; or install {package}",
-                ) from None
-            return stand_in
+            if stand_in is not None:
+                return stand_in
+            hint = (
+                "train with --mixed_precision_method apex --amp_opt_level 0 --use_checkpoint false, which needs neither "
+                f"apex nor deepspeed nor fairscale; or install {package}"
+            )
+            if self._module.startswith(_EVALCAP):
+                hint = "use SwinBERT's container, where src/evalcap is complete"
+            fact = f"this part of SwinBERT needs `{self._module}`, which is not installed"
+            raise MissingExtraError("not-installed", fact, hint) from None
         return getattr(module, self._name) if self._name else module
 
     def __getattr__(self, name: str) -> Any:

@@ -157,6 +157,7 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
 
     What the command line or its --config names is used, after a warning, only where that folder is gone.
     """
+    # SwinBERT's scripts take all arguments of an evaluation from log/args.json, and then put bert-base-uncased here.
     before = vars_of(train_args)
     now = vars_of(args)
     trained_with = before.get(RECORDED) or before.get("model_name_or_path")

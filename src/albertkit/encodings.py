@@ -13,6 +13,8 @@ from typing import Literal
 from albertkit.errors import DataError
 
 SAMPLE_BYTES = 1 << 16
+# Share of what is beyond ASCII that must be common characters of the encoding's language: 14 of 14 cases of 30 bytes and more
+# are named rightly; johab, CP866 and Mac Roman become Western European.
 _FITS = 0.9
 _REPLACEMENT = "\ufffd"
 _PUNCTUATION = re.compile("[\u2010-\u203f\u3000-\u3004\u3008-\u3020\uff01-\uff20\uff3b-\uff40\u00b7]")

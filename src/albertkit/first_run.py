@@ -142,8 +142,30 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     started = time.monotonic()
     out = check_folder_name(options.out)
     _claim(out, options)
-    inputs = _text(out, options)
-    _tokenizer(out, inputs, options)
+
+    _say("[bold]1 of 5[/] text")
+    inputs = list(options.corpus)
+    if not inputs:
+        text = out / "corpus.txt"
+        if not text.exists():  # a build that was interrupted goes on only with the file it began with
+            write_builtin_corpus(text)
+        _say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
+        inputs = [str(text)]
+
+    _say("[bold]2 of 5[/] tokenizer")
+    tokenizer_folder = out / "tokenizer"
+    if not (tokenizer_folder / "tokenizer_config.json").exists():
+        train_tokenizer(
+            _sample(inputs),
+            tokenizer_folder,
+            vocab_size=options.vocab_size,
+            text_rules=options.text_rules,
+            seed=options.seed,
+            overwrite=True,
+        )
+    _say(f"  {options.vocab_size:,} tokens")
+
+    _say("[bold]3 of 5[/] token store")
     store = _store(out, inputs)
 
     _say("[bold]4 of 5[/] pretraining")
@@ -155,7 +177,11 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
 
     _say("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()
-    examples = _examples(result.model, store, settings)
+    loaded = AlbertForPreTraining.from_pretrained(result.model, strict=True)
+    tokenizer = store.tokenizer()
+    held_out = store.held_out(settings.held_out, settings.seed)
+    sentences = masked_sentences(store, tokenizer, held_out, count=5, seed=settings.seed)
+    examples = [fill_mask(loaded, tokenizer, text, answer) for text, answer in sentences]
     report = _write_report(out, store, settings, numbers, examples)
     seconds = time.monotonic() - started
     return QuickstartResult(
@@ -167,29 +193,7 @@ def _say(line: str) -> None:
     Console(stderr=True, highlight=False).print(line)
 
 
-def _text(out: Path, options: QuickstartOptions) -> list[str]:
-    _say("[bold]1 of 5[/] text")
-    if options.corpus:
-        return list(options.corpus)
-    text = out / "corpus.txt"
-    if not text.exists():  # a build that was interrupted goes on only with the file it began with
-        write_builtin_corpus(text)
-    _say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
-    return [str(text)]
-
-
-def _tokenizer(out: Path, inputs: list[str], options: QuickstartOptions) -> None:
-    _say("[bold]2 of 5[/] tokenizer")
-    folder = out / "tokenizer"
-    size = options.vocab_size
-    rules = options.text_rules
-    if not (folder / "tokenizer_config.json").exists():
-        train_tokenizer(_sample(inputs), folder, vocab_size=size, text_rules=rules, seed=options.seed, overwrite=True)
-    _say(f"  {size:,} tokens")
-
-
 def _store(out: Path, inputs: list[str]) -> TokenStore:
-    _say("[bold]3 of 5[/] token store")
     layout = settings_for(find_inputs(inputs))
     if layout != BuildSettings():
         _say(f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}")
@@ -245,14 +249,6 @@ def _sample(inputs: list[str]) -> Iterable[str]:
         num_characters += len(document.text)
         if num_characters > SAMPLE_CHARACTERS:
             return
-
-
-def _examples(model: Path, store: TokenStore, settings: PretrainSettings) -> list[FilledMask]:
-    loaded = AlbertForPreTraining.from_pretrained(model, strict=True)
-    tokenizer = store.tokenizer()
-    held_out = store.held_out(settings.held_out, settings.seed)
-    pairs = masked_sentences(store, tokenizer, held_out, count=5, seed=settings.seed)
-    return [fill_mask(loaded, tokenizer, text, answer) for text, answer in pairs]
 
 
 def _write_report(

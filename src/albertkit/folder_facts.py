@@ -154,22 +154,7 @@ class FolderFacts:
             ) from None
 
     def _listed_tokens(self) -> list[AddedToken]:
-        names = self._special_names()
-        tokens = []
-        for content, number in _object(self.folder / "added_tokens.json").items():
-            tokens.append(_added_token({"content": content, "special": content in names}, _number(number)))
-        numbered_names = {token.content for token in tokens}
-        tokens += [_added_token(token, None) for name, token in names.items() if name not in numbered_names]
-        if (file := self.folder / TOKENIZER_JSON).exists():
-            for token in _json_facts(file).added_tokens or []:
-                tokens.append(_added_token(token, _number(token["id"])))
-        for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
-            tokens.append(_added_token(token, int(number)))
-        return tokens
-
-    def _special_names(self) -> dict[str, dict[str, Any]]:
-        """Return the further special tokens that are listed by name, as mappings."""
-        names: dict[str, dict[str, Any]] = {}
+        names: dict[str, dict[str, Any]] = {}  # of the further special tokens that are listed by name
         model_specific = [
             value
             for key, value in self.tokenizer.items()
@@ -180,7 +165,17 @@ class FolderFacts:
             for value in values.values() if isinstance(values, Mapping) else values:
                 token = {"content": value} if isinstance(value, str) else dict(value)
                 names[token["content"]] = {**token, "special": True}
-        return names
+        tokens = []
+        for content, number in _object(self.folder / "added_tokens.json").items():
+            tokens.append(_added_token({"content": content, "special": content in names}, _number(number)))
+        numbered_names = {added.content for added in tokens}
+        tokens += [_added_token(token, None) for name, token in names.items() if name not in numbered_names]
+        if (file := self.folder / TOKENIZER_JSON).exists():
+            for token in _json_facts(file).added_tokens or []:
+                tokens.append(_added_token(token, _number(token["id"])))
+        for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
+            tokens.append(_added_token(token, int(number)))
+        return tokens
 
     # --- the model ----------------------------------------------------------------------------------------------------
 

@@ -196,7 +196,11 @@ class Job:
 
     def add(self, *names: str) -> None:
         """Commit files that something else has written into the folder."""
-        self._append({"files": {name: _describe_file(self.folder / name) for name in names}})
+        files: dict[str, Committed | None] = {}
+        for name in names:
+            path = self.folder / name
+            files[name] = Committed(path.stat().st_size, sha256_file(path))
+        self._append({"files": files})
 
     def mark(self, name: str) -> None:
         """Note that a part is done which leaves no file here."""
@@ -322,7 +326,11 @@ class Job:
                 path = self.into / name
             self._hashes[name] = _verify_committed(path, committed)
         if self._rank == 0:
-            self._remove_uncommitted()
+            remove_leftovers(self.folder)
+            committed_files = {self.folder / name for name in self.files} | set(self.folder.glob("commits*.jsonl"))
+            for file in self.folder.rglob("*"):
+                if file not in committed_files and (file.is_symlink() or not file.is_dir()):
+                    file.unlink()
         self.resumed = bool(state.facts or state.files or state.marks)
 
     def _begin(self) -> None:
@@ -330,13 +338,6 @@ class Job:
         self._state = _State()
         self._append({"key": dict(self.key)})
         sync_folder(self.folder)
-
-    def _remove_uncommitted(self) -> None:
-        remove_leftovers(self.folder)
-        committed_files = {self.folder / name for name in self.files} | set(self.folder.glob("commits*.jsonl"))
-        for file in self.folder.rglob("*"):
-            if file not in committed_files and (file.is_symlink() or not file.is_dir()):
-                file.unlink()
 
     def _clear(self) -> None:
         """Empty the folder, the log first: what is left without it is nothing."""
@@ -437,10 +438,6 @@ def _verify_committed(path: Path, committed: Committed) -> Any:
     if sha256.hexdigest() != committed.sha256:
         raise corrupt_error(path, "sha256 mismatch")
     return sha256
-
-
-def _describe_file(path: Path) -> Committed:
-    return Committed(path.stat().st_size, sha256_file(path))
 
 
 def _flush_to_disk(stream: IO[bytes]) -> None:

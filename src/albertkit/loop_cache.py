@@ -163,6 +163,7 @@ def source_files(path: str) -> frozenset[Path]:
     return frozenset(files)
 
 
+# Of the whole package instead, every change anywhere would compile everything again, for 10 to 50 s.
 @cache
 def sources_digest(path: str) -> str:
     """Return a digest of the contents of `source_files`, the same wherever these lie."""

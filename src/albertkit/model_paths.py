@@ -227,22 +227,19 @@ def model_kind(folder: StrPath) -> str:
 def _check_no_data(folder: Path) -> None:
     """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
     names = sorted(file.name for file in folder.iterdir() if file.is_file())
-    if "manifest.json" in names and b'"albertkit_store"' in _first_bytes(folder / "manifest.json"):
-        raise DataError(
-            "wrong-kind",
-            f"`{folder}` is a token store, not a model",
-            f"train a model on it: albertkit pretrain {folder} --out RUN",
-        )
+    if "manifest.json" in names:
+        with open(folder / "manifest.json", "rb") as stream:
+            head = stream.read(4096)  # says whose it is: another program's may be of any size
+        if b'"albertkit_store"' in head:
+            raise DataError(
+                "wrong-kind",
+                f"`{folder}` is a token store, not a model",
+                f"train a model on it: albertkit pretrain {folder} --out RUN",
+            )
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
         return
     if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
         raise DataError("wrong-kind", f"`{folder}` holds data ({format_list(data, 4)}), not a model", _ANY_MODEL)
-
-
-def _first_bytes(file: Path) -> bytes:
-    """Return as much of a file as says whose it is: another program's may be of any size."""
-    with open(file, "rb") as stream:
-        return stream.read(4096)
 
 
 def or_model_of_run(folder: str | Path) -> Path:

@@ -69,6 +69,8 @@ NotNegative = Annotated[int, Range(0)]
 Share = Annotated[float, Range(0, below=1)]
 
 
+# msgspec does not do: it refuses `str | Path` and a range over `int | None`, knows no instance of a dataclass and no number of
+# NumPy's, and takes infinity for "at least 0".
 def is_of_type(value: Any, kind: Any) -> bool:
     """Return whether a value is of the type of a field, in its range and one of its choices."""
     origin = get_origin(kind)

@@ -21,7 +21,7 @@ from albertkit.pretraining.teacher import (
     start_from_teacher,
     student_config,
 )
-from albertkit.pretraining.teacher_encoder import open_teacher
+from albertkit.pretraining.teacher_encoder import open_teacher_encoder
 from albertkit.tokenizer import train_tokenizer
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def bert(tmp_path_factory, store):
 
 @pytest.fixture(scope="module")
 def teacher(bert, store):
-    teacher = open_teacher(bert, store.tokenizer(), PretrainSettings(length=64, precision="fp32"), CPU)
+    teacher = open_teacher_encoder(bert, store.tokenizer(), PretrainSettings(length=64, precision="fp32"), CPU)
     return teacher
 
 

@@ -19,7 +19,7 @@ from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import start_from_teacher, student_config
-from albertkit.pretraining.teacher_encoder import AlbertTeacher, TransformersTeacher, open_teacher
+from albertkit.pretraining.teacher_encoder import AlbertTeacher, TransformersTeacher, open_teacher_encoder
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.vocabulary import trim_vocabulary
 
@@ -96,7 +96,7 @@ def draw_batch(tokenizer):
 def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
     folder = teacher_folder(kind)
     tokenizer, teacher_tokenizer = (AlbertTokenizer.from_pretrained(trimmed / name) for name in ("tokenizer", "whole"))
-    teacher = open_teacher(folder, tokenizer, SETTINGS, CPU)
+    teacher = open_teacher_encoder(folder, tokenizer, SETTINGS, CPU)
     batch = draw_batch(tokenizer)
     order = torch.tensor([teacher_tokenizer.get_vocab()[tokenizer.id_to_piece(n)] for n in range(tokenizer.vocab_size)])
     model = transformers.AutoModel.from_pretrained(folder).eval()
@@ -126,7 +126,7 @@ def test_a_store_in_a_part_of_the_teachers_tokens(tmp_path, teacher_folder, trim
 def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
     """Encoders of BERT's arithmetic give the mean of their layers, all of them their words."""
     tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
-    teacher = open_teacher(teacher_folder(kind), tokenizer, SETTINGS, CPU)
+    teacher = open_teacher_encoder(teacher_folder(kind), tokenizer, SETTINGS, CPU)
     student = AlbertForPreTraining(student_config(teacher.config, 32)).eval()
     notes = start_from_teacher(student, teacher, torch.ones(tokenizer.vocab_size), draw_batch(tokenizer))
     assert "keep 100.0%" in notes[0]
@@ -177,7 +177,7 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     shutil.copytree(teacher_folder("Electra"), folder)
 
     def slug(source=folder, data=tokenizer):
-        return error_of(open_teacher, source, data, SETTINGS, CPU).slug
+        return error_of(open_teacher_encoder, source, data, SETTINGS, CPU).slug
 
     assert slug(data=store.tokenizer()) == "wrong-tokenizer"
     config = transformers.GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=1, n_head=2)
@@ -236,7 +236,7 @@ def byte_level(tmp_path_factory, store):
 def test_states_are_aligned_by_characters(byte_level, store):
     """Every token of a sentence has the mean of transformers' states of the tokens whose characters it shares."""
     tokenizer = store.tokenizer()
-    teacher = open_teacher(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    teacher = open_teacher_encoder(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
     texts = ["the quick brown fox.", "seven wizards", "a lazy dog jumps over."]
     batch = PackedBatch.from_sequences(
         [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
@@ -262,7 +262,7 @@ def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
     """A character that the data's tokenizer writes as three bytes has one state, that of the teacher's tokens of it."""
     train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path, vocab_size=300, byte_fallback=True)
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
-    teacher = open_teacher(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    teacher = open_teacher_encoder(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
     ids = tokenizer.encode("fox 뷁 fox")
     position = next(number for number, token_id in enumerate(ids) if tokenizer.id_to_piece(token_id).startswith("<0x"))
     states = teacher.states(PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id]]))[-1]
@@ -284,7 +284,7 @@ def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, err
     assert result.scores["unexplained"] > 0
     error = error_of(pretrain, store, tmp_path / "masked", replace(alone, masked_lm_prob=0.15))
     assert error.slug == "wrong-tokenizer"
-    teacher = open_teacher(byte_level, store.tokenizer(), alone, CPU)
+    teacher = open_teacher_encoder(byte_level, store.tokenizer(), alone, CPU)
     unknown = PackedBatch.from_sequences([[2, 1, 3]])
     assert error_of(teacher.states, unknown).slug == "wrong-tokenizer"
     assert error_of(teacher.check_counts, np.ones(store.vocab_size)).slug == "wrong-tokenizer"
@@ -301,7 +301,7 @@ def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimm
     file.write_text(json.dumps(content))
     batch = draw_batch(tokenizer)
     ours, theirs = (
-        open_teacher(folder, tokenizer, SETTINGS, CPU) for folder in (teacher_folder("Bert"), tmp_path / "bert")
+        open_teacher_encoder(folder, tokenizer, SETTINGS, CPU) for folder in (teacher_folder("Bert"), tmp_path / "bert")
     )
     assert type(ours) is AlbertTeacher
     assert type(theirs) is TransformersTeacher

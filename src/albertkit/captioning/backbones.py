@@ -221,15 +221,18 @@ class TransformersBackbone(Backbone):
         batch, num_frames, size = frames.shape[:3]
         grid = self.grid(num_frames, size)
         inputs = frames if self.kind.video else frames.flatten(0, 1)
+        # As many at once as memory bears; a video model needs all frames of a clip together.
         at_once = _PIXELS_PER_BATCH // (size * size * (num_frames if self.kind.video else 1))
-        tokens = torch.cat([self._tokens(part) for part in inputs.split(max(1, at_once))])
-        return tokens.reshape(batch, grid.num_tokens, self.out_dim)
-
-    def _tokens(self, frames: Tensor) -> Tensor:
-        hidden = self.model(self.pixels.apply(frames), **self.kind.call).last_hidden_state[:, self.extent.leading :]
-        if getattr(self.config, "attention_type", "space_only") != "space_only":  # TimeSformer: time is the inner order
-            hidden = hidden.unflatten(1, (-1, frames.shape[1])).transpose(1, 2).flatten(1, 2)
-        return hidden
+        tokens = []
+        for part in inputs.split(max(1, at_once)):
+            output = self.model(self.pixels.apply(part), **self.kind.call)
+            hidden = output.last_hidden_state[:, self.extent.leading :]
+            if (
+                getattr(self.config, "attention_type", "space_only") != "space_only"
+            ):  # TimeSformer: time is the inner order
+                hidden = hidden.unflatten(1, (-1, part.shape[1])).transpose(1, 2).flatten(1, 2)
+            tokens.append(hidden)
+        return torch.cat(tokens).reshape(batch, grid.num_tokens, self.out_dim)
 
     def _fits(self, size: int) -> bool:
         multiple = size >= self.extent.patch and size % self.extent.patch == 0

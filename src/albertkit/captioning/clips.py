@@ -133,6 +133,7 @@ def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
             if not line.strip():
                 continue
             try:
+                # A byte order mark, with which editors on Windows begin a file.
                 clip = _parse_clip(parse_json(line.removeprefix(b"\xef\xbb\xbf")), path.parent)
                 if clip.key in clips:
                     raise ValueError(

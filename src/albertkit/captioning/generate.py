@@ -55,7 +55,12 @@ class CaptionReader:
         )
         self._state = state.cut(length + 1)
         logits = self.model.predictions(hidden[:, -1])
-        logits = self._penalize_repetitions(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        penalty = self.settings.repetition_penalty
+        if penalty != 1:  # Keskar et al. 2019, CTRL, section 4.1; negative logits are multiplied
+            present = logits.gather(1, self.captions)
+            penalized = torch.where(present < 0, present * penalty, present / penalty)
+            logits = logits.scatter(1, self.captions, penalized)
         return self._mask_forbidden(logits.log_softmax(-1))
 
     def add(self, words: Tensor, rows: Tensor | None = None) -> None:
@@ -67,14 +72,6 @@ class CaptionReader:
                 self.context = self.context.select(clips)
             self.captions, self._state = self.captions[rows], self._state.reorder(rows)
         self.captions = torch.cat([self.captions, words[:, None]], 1)
-
-    def _penalize_repetitions(self, logits: Tensor) -> Tensor:
-        """Penalise repeated tokens (Keskar et al. 2019, CTRL, section 4.1); negative logits are multiplied."""
-        penalty = self.settings.repetition_penalty
-        if penalty == 1:
-            return logits
-        present = logits.gather(1, self.captions)
-        return logits.scatter(1, self.captions, torch.where(present < 0, present * penalty, present / penalty))
 
     def _mask_forbidden(self, log_probabilities: Tensor) -> Tensor:
         """Forbid special tokens, an end after a bad ending, and all but the end where there is room for one token."""

@@ -111,6 +111,8 @@ class CaptionConfig:
         return {**values, "grid": None if self.grid is None else list(self.grid)}
 
 
+# A gate of 0.5 adds half of it: above 0.999 alone can a gate be seen, so SwinBERT's attention is diagonal, and the loss of
+# captions gives its gate a gradient of exactly 0.
 # Added to a score that must not count, in SwinBERT's arithmetic. In float32 its exponential is 0.
 NEVER = -10_000.0
 

@@ -12,7 +12,8 @@ from albertkit.errors import DataError
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import pluralize
 
-_BETA = 1.2  # recall weighs more than precision
+# Of ROUGE-L, as in the evaluation code of COCO: recall weighs more than precision.
+_BETA = 1.2
 
 
 def rouge_l(candidate: str, references: Sequence[str]) -> float:
@@ -27,21 +28,18 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
     precision = recall = 0.0
     for reference in references:
         reference_words = reference.split(" ")
-        common = _longest_common_subsequence(word_positions, len(words), reference_words)
+        # The longest common subsequence, a row of its table at once in the bits of a whole number (Crochemore et al. 2001): 0
+        # where it grows.
+        row = all_ones = (1 << len(words)) - 1
+        for word in reference_words:
+            matches = row & word_positions.get(word, 0)
+            row = (row + matches) | (row - matches)
+        common = len(words) - (row & all_ones).bit_count()
         precision = max(precision, common / len(words))
         recall = max(recall, common / len(reference_words))
     if not precision:
         return 0.0
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
-
-
-def _longest_common_subsequence(word_positions: dict[str, int], length: int, words: Sequence[str]) -> int:
-    """Return its length, a row of the table at once in the bits of a whole number (Crochemore et al. 2001): 0 where it grows."""
-    row = (1 << length) - 1
-    for word in words:
-        matches = row & word_positions.get(word, 0)
-        row = (row + matches) | (row - matches)
-    return length - (row & (1 << length) - 1).bit_count()
 
 
 MAX_SIZE = 4  # BLEU-4 and CIDEr count 1-grams to 4-grams
@@ -150,6 +148,7 @@ def _bleu_scores(
 
 
 _SIGMA = 6.0  # of the penalty on differing lengths, in words
+# CIDEr-D is published times 10.
 _SCALE = 10.0
 
 

@@ -224,6 +224,7 @@ class CaptionHead(MaskedLMHead):
 
     def __init__(self, config: AlbertConfig, word_embeddings: nn.Embedding, tied: bool) -> None:
         super().__init__(config, word_embeddings)
+        # SwinBERT's output matrix is one of its own.
         self.tied = tied
         if not tied:
             self.decoder = nn.Linear(config.embedding_size, config.vocab_size, bias=False)  # type: ignore[assignment]

@@ -124,10 +124,10 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
         )
     frame_indices = sampling.frame_indices(len(pictures)).tolist()
     squares = Squares(sampling.size)
-    decoded_frames = {
-        index: _decode_picture(pictures[index], squares, f"{location}: frame {index} of {len(pictures)}")
-        for index in set(frame_indices)
-    }
+    decoded_frames = {}
+    for index in set(frame_indices):
+        frame_location = f"{location}: frame {index} of {len(pictures)}"
+        decoded_frames[index] = _decode_picture(pictures[index], squares, frame_location)
     times = np.full(len(frame_indices), np.nan)
     return Frames(np.stack([decoded_frames[index] for index in frame_indices]), times)
 
@@ -413,8 +413,13 @@ class PreparationRun:
         num_made, item_errors = self.make_items(items)
         num_reused = len(items) - num_made - len(item_errors)
         if recipe.backbone is None:
-            readable_items = {name: clip for name, clip in items.items() if name not in item_errors}
-            item_errors |= _other_widths(readable_items, folder, recipe.dtype)
+            readable_items = [name for name in items if name not in item_errors]
+            widths = {name: (item_shape(folder, name, recipe.dtype) or (0, 0))[1] for name in readable_items}
+            usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
+            for name, width in widths.items():
+                if width != usual:
+                    fact = f"`{items[name].source}` is {width} wide, most are {usual}"
+                    item_errors[name] = DataError("bad-row", fact, "features of one model have one width")
         if item_errors and self.options.on_error == "stop":
             raise next(iter(item_errors.values()))
         errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
@@ -537,18 +542,6 @@ def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, A
         changes += [name for name in differing if name not in _SHORT]
         raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(changes)}", "choose another --out")
     return dict(prepared["splits"])
-
-
-def _other_widths(items: Mapping[str, Clip], folder: Path, dtype: str) -> dict[str, DataError]:
-    """Return an error for each file of features that is not as wide as most of them."""
-    widths = {name: (item_shape(folder, name, dtype) or (0, 0))[1] for name in items}
-    usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
-    hint = "features of one model have one width"
-    return {
-        name: DataError("bad-row", f"`{items[name].source}` is {width} wide, most are {usual}", hint)
-        for name, width in widths.items()
-        if width != usual
-    }
 
 
 def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], left_out: Sequence[BadRow]) -> None:

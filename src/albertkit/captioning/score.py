@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
@@ -100,6 +99,7 @@ def read_caption_file(file: StrPath) -> CaptionFile:
     lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
+    is_json_lines = False
     if first.partition("\t")[2].lstrip().startswith("["):
         rows = []
         for number, line in filled:
@@ -112,7 +112,11 @@ def read_caption_file(file: StrPath) -> CaptionFile:
         return CaptionFile(
             file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
         )
-    if len(filled) > 1 and _is_json(first):
+    if len(filled) > 1:
+        with suppress(ValueError, RecursionError):
+            parse_json(first)
+            is_json_lines = True
+    if is_json_lines:
         rows = [_record_row(file, f"line {number:,}", _parse_line(file, number, line)) for number, line in filled]
         return CaptionFile(file, "json", rows)
     try:
@@ -123,7 +127,12 @@ def read_caption_file(file: StrPath) -> CaptionFile:
             f"`{file}` begins as JSON and is not: {error}",
             "write it again; a JSON object a line, or one for the whole file",
         ) from None
-    return CaptionFile(file, "json", list(_json_rows(file, content)))
+    if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
+        rows = [_caption_row(file, f"`{key}`", key, _as_list(captions)) for key, captions in content.items()]
+        return CaptionFile(file, "json", rows)
+    records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
+    rows = [_record_row(file, f"record {number:,}", record) for number, record in enumerate(records, 1)]
+    return CaptionFile(file, "json", rows)
 
 
 def _read_text(file: StrPath) -> str:
@@ -140,17 +149,6 @@ def _read_text(file: StrPath) -> str:
             f"`{file}` is not UTF-8, at byte {error.start:,}",
             file_encoding_advice(io.BytesIO(content), str(file)),
         ) from None
-
-
-def _json_rows(file: StrPath, content: Any) -> Iterator[CaptionRow]:
-    """Yield rows of one JSON document: a list of records, COCO's annotations, one record, or keys with captions."""
-    if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
-        for key, captions in content.items():
-            yield _caption_row(file, f"`{key}`", key, _as_list(captions))
-        return
-    records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
-    for number, record in enumerate(records, 1):
-        yield _record_row(file, f"record {number:,}", record)
 
 
 def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
@@ -195,13 +193,6 @@ def _parse_line(file: StrPath, number: int, text: str) -> Any:
         return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise _bad_row_error(file, f"line {number:,}", json_problem(error)) from None
-
-
-def _is_json(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
-        parse_json(text)
-        return True
-    return False
 
 
 def _bad_row_error(file: StrPath, location: str, reason: str) -> DataError:

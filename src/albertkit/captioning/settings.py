@@ -105,7 +105,9 @@ class CaptionSettings(EpochSettings):
 
     objective: Literal["mlm", "causal"] | None = None
     video_attention: Literal["full", "diagonal", "log", "legacy"] | None = None
+    # SwinBERT's; for TVC it takes 0.1.
     sparsity_weight: Annotated[float, Range(0)] = 0.5
+    # What SwinBERT was trained with; its program's own defaults are 0.15 and 3.
     mask_prob: Share = 0.5
     max_masked: Positive = 45
     shift: NotNegative = 0
@@ -114,7 +116,9 @@ class CaptionSettings(EpochSettings):
     drop_worst_ratio: Share = 0.0
     drop_worst_after: NotNegative = 0
     lr: Annotated[float, Range(above=0, below=10)] = _LR
+    # SwinBERT's recipe, as the length and the warm-up; its program's own default is 0.001.
     backbone_lr_factor: Annotated[float, Range(0)] = 0.05
+    # SwinBERT's flag says so; its program ignores the flag and decays by 0.2.
     weight_decay: Annotated[float, Range(0)] = 0.05
     warmup: Share = 0.1
     batch_size: Positive = 32

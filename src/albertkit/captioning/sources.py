@@ -82,7 +82,20 @@ def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | 
         raise DataError("not-found", f"no such file or folder: `{path}`", suggest_path(path, "check the path"))
     annotations = _annotation_files(path)
     if annotations:
-        clips_by_split = _read_annotation_files(annotations, split, bad_rows)
+        clips_by_split: dict[str, list[Clip]] = {}
+        file_of_split: dict[str, Path] = {}
+        for file in annotations:
+            for file_split, clips in read_annotations(file, bad_rows).items():
+                # A file that names no split is called as its own name says.
+                name = canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
+                if name in clips_by_split:
+                    raise DataError(
+                        "ambiguous",
+                        f"`{file_of_split[name]}` and `{file}` both hold clips of {name}",
+                        "name the file itself",
+                    )
+                clips_by_split[name] = clips
+                file_of_split[name] = file
         if not any(clips_by_split.values()):
             raise _no_clips_error(path, "any split", bad_rows)
         clips_by_split = _select_split(path, clips_by_split, split)
@@ -133,23 +146,6 @@ def _annotation_files(path: Path) -> list[Path]:
     suffixes = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
     files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes or file.name == MSVD_TEXT]
     return [file for file in files if file.is_file() and is_annotations(file)]
-
-
-def _read_annotation_files(files: list[Path], split: str | None, bad_rows: BadRows) -> dict[str, list[Clip]]:
-    """Return the splits of one file or several; a file that names none is called as its own name says."""
-    clips_by_split: dict[str, list[Clip]] = {}
-    file_of_split: dict[str, Path] = {}
-    for file in files:
-        for file_split, clips in read_annotations(file, bad_rows).items():
-            name = canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
-            if name in clips_by_split:
-                raise DataError(
-                    "ambiguous",
-                    f"`{file_of_split[name]}` and `{file}` both hold clips of {name}",
-                    "name the file itself",
-                )
-            clips_by_split[name], file_of_split[name] = clips, file
-    return clips_by_split
 
 
 def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[str, _T]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
+from yaml import YAMLError
 
 from albertkit.captioning.clips import Clip, Span, clip_key, find_file_above, parse_captions, parse_span, validate_key
 from albertkit.errors import DataError
@@ -133,7 +133,16 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
     """
     path = Path(yaml)
     bad_rows = BadRows() if bad_rows is None else bad_rows
-    settings = _read_settings(path)
+    content = check_regular_file(path).read_bytes()
+    try:
+        settings = parse_yaml(content)
+    except (YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
+    if not isinstance(settings, dict) or not settings.get("img"):
+        raise DataError(
+            "missing-file", f"`{path}` names no `img` file", "a SwinBERT YAML has img, label, caption, caption_linelist"
+        )
     for name in settings:
         if name not in _KNOWN_SETTINGS:
             bad_rows.note(f"`{path}`: `{name}` is not used")
@@ -151,20 +160,6 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
         except ValueError as error:
             bad_rows.add(shard.images.path, row + 1, str(error))
     return list(clips.values())
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    content = check_regular_file(path).read_bytes()
-    try:
-        settings = parse_yaml(content)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
-    if not isinstance(settings, dict) or not settings.get("img"):
-        raise DataError(
-            "missing-file", f"`{path}` names no `img` file", "a SwinBERT YAML has img, label, caption, caption_linelist"
-        )
-    return settings
 
 
 def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:

@@ -35,7 +35,7 @@ from albertkit.training.processes import choose_precision, join_world
 NO_NEIGHBOUR = -1  # where a text has fewer than k neighbours
 # From here on bm25s' compiled search is the faster one: 8,000 texts of 12 tokens take 2 s, but compiling takes 15 to 40; the
 # plain one takes 51.
-_MIN_COMPILED_TEXTS = 8_000  # the compiled search takes 2 s for them after 15 to 40 s of compiling, the plain one 51 s
+_MIN_COMPILED_TEXTS = 8_000
 
 
 class Candidates(NamedTuple):
@@ -259,7 +259,11 @@ class AugmentReport(Result):
 def augment(options: AugmentOptions) -> AugmentReport:
     """Find pairs, score them, balance them, write them; see `AugmentOptions`."""
     options.check()
-    path = _target(Path(options.out), options.overwrite)
+    path = Path(options.out)
+    if path.suffix != ".tsv":
+        raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
+    if path.exists() and not options.overwrite:
+        raise CheckpointError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
     bad_rows = BadRows(options.on_error)
     if options.kind not in KINDS:
         raise ConfigError(
@@ -329,15 +333,6 @@ def balance_bands(
         kept_rows.append(band_rows)
         bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(band_rows)})
     return np.sort(np.concatenate(kept_rows)), bands
-
-
-def _target(path: Path, overwrite: bool) -> Path:
-    """Return the table to write, if it can be."""
-    if path.suffix != ".tsv":
-        raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
-    if path.exists() and not overwrite:
-        raise CheckpointError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
-    return path
 
 
 def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:

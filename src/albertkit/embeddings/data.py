@@ -108,7 +108,11 @@ def _read_table(
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
         text_columns = [name for name in (columns.text, columns.pair) if name is not None]
-        pair, hard = _pair_and_negative_columns(table.columns)
+        by_name = {name.lower(): name for name in reversed(table.columns)}
+        known_pairs = [pair for pair in _PAIR_NAMES if by_name.keys() >= set(pair)]
+        pairs = [[by_name[first], by_name[second]] for first, second in known_pairs]
+        pair = min(pairs, key=lambda pair: table.columns.index(pair[0]), default=[])
+        hard = [name for name in table.columns if _NEGATIVE.fullmatch(name)]
         if not text_columns and pair:
             skipped = set(pair) if negatives else {*pair, *hard}
             further = [name for name in table.columns if name not in skipped and name.lower() not in _OTHER_COLUMNS]
@@ -145,7 +149,10 @@ def _read_table(
                 index = is_usable.index(False)
                 reason = "is empty" if len(lists[index]) == 1 else "is empty, or no list of texts"
                 table.add_bad_row(row.line, f"`{text_columns[index]}` {reason}")
-    if first_line and _is_header(first_line, rows[1:]):
+    # A line may name columns if it has single words without a sign, as few of the other rows have.
+    other_rows = rows[1:]
+    num_word_rows = sum(all(map(str.isidentifier, other_row)) for other_row in other_rows)
+    if first_line and all(map(str.isidentifier, first_line)) and num_word_rows <= _MAX_WORD_LINES * len(other_rows):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
         bad_rows.note(
             f"{quoted_name(file)}: the first line ({format_list(_quoted(first_line))}) is read as a row of texts; {hint}"
@@ -153,14 +160,6 @@ def _read_table(
     if columns.text is None and rows and (count is None or not pair):
         check_columns_are_sentences(file, text_columns, rows)
     return rows
-
-
-def _pair_and_negative_columns(columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the two columns of a pair, none if no two have such names, and those of negatives."""
-    by_name = {name.lower(): name for name in reversed(columns)}
-    pairs = [[by_name[first], by_name[second]] for first, second in _PAIR_NAMES if {first, second} <= by_name.keys()]
-    negatives = [name for name in columns if _NEGATIVE.fullmatch(name)]
-    return min(pairs, key=lambda pair: columns.index(pair[0]), default=[]), negatives
 
 
 def _texts_of(value: str) -> list[str]:
@@ -172,12 +171,6 @@ def _texts_of(value: str) -> list[str]:
             return [value]
         return list(texts) if all(isinstance(text, str) for text in texts) else []
     return [value]
-
-
-def _is_header(line: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return True if a line may name columns: single words without a sign, as few of the other rows are."""
-    words = sum(all(text.isidentifier() for text in row) for row in rows)
-    return all(name.isidentifier() for name in line) and words <= _MAX_WORD_LINES * len(rows)
 
 
 def _quoted(names: Sequence[str]) -> list[str]:
@@ -555,8 +548,13 @@ class _ExampleReader:
             count = 2 if self.kind == "pairs" else 1
             return TextExamples(read_texts(file, self.columns, count, self.bad_rows, negatives=True))
         rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
-        if self.kind == "nli":
-            rows = self._with_gold_labels(file, split, rows)
+        if self.kind == "nli" and any(row.label == _NO_GOLD for row in rows):
+            # SNLI labels a pair `-` whose annotators did not agree. It is read again, for its line.
+            numbered = cast(TextTask, self.task).rows(file, split=split, labelled=True, bad_rows=BadRows("skip"))
+            for example, table_row in numbered:
+                if example.label == _NO_GOLD:
+                    self.bad_rows.add(file, table_row.line, f"label `{_NO_GOLD}`: there is no gold label")
+            rows = [row for row in rows if row.label != _NO_GOLD]
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
         if self.kind == "scores":
@@ -569,16 +567,6 @@ class _ExampleReader:
                 "rename the classes, or name another column with --label",
             )
         return TextExamples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
-
-    def _with_gold_labels(self, file: DataFile, split: str, rows: list[TextExample]) -> list[TextExample]:
-        """Return the rows without those whose annotators did not agree, which SNLI labels `-`; they are bad rows."""
-        if all(row.label != _NO_GOLD for row in rows):
-            return rows
-        numbered = cast(TextTask, self.task).rows(file, split=split, labelled=True, bad_rows=BadRows("skip"))
-        for example, row in numbered:
-            if example.label == _NO_GOLD:
-                self.bad_rows.add(file, row.line, f"label `{_NO_GOLD}`: there is no gold label")
-        return [row for row in rows if row.label != _NO_GOLD]
 
 
 def _make_loss_examples(kind: Kind, train: TextExamples, triplets: bool, data: DataFiles) -> tuple[TextExamples, str]:

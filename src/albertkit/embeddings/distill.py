@@ -67,7 +67,17 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
             )
         identity = f"vectors {sha256_file(check_regular_file(path, 'file of vectors'))}"
         return Teacher(name, identity, stored=_read_vectors(path))
-    folder = _model_folder(path) if path.is_dir() else model_in_package(name)
+    folder: Path | None
+    if path.is_dir():
+        folder = local_folder(path)
+        if not (folder / MODULES).exists() and not is_albert(folder):
+            raise CheckpointError(
+                "wrong-model",
+                f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
+                "name a folder that sentence-transformers or `albertkit embed train` saved, or an ALBERT checkpoint",
+            )
+    else:
+        folder = model_in_package(name)
     if folder is not None:
         identity = f"folder {folder_digest(folder)}"
     elif name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
@@ -102,18 +112,6 @@ def _read_vectors(path: Path) -> np.ndarray:
             "store float32 [texts, numbers]",
         )
     return vectors
-
-
-def _model_folder(path: Path) -> Path:
-    """Return the folder of sentence embeddings or of an ALBERT: this one, or the model of a run."""
-    folder = local_folder(path)
-    if (folder / MODULES).exists() or is_albert(folder):
-        return folder
-    raise CheckpointError(
-        "wrong-model",
-        f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
-        "name a folder that sentence-transformers or `albertkit embed train` saved, or an ALBERT checkpoint",
-    )
 
 
 def _lazy_encode(open_model: Callable[[], EmbeddingModel], notes: list[str]) -> Callable[[Sequence[str]], np.ndarray]:
@@ -371,6 +369,8 @@ def add_projection(
     encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
 ) -> str:
     """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""
+    from sklearn.linear_model import RidgeCV
+
     sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
     goals = vectors[np.array(sample)]
     dimension = encoder.dimension
@@ -392,19 +392,14 @@ def add_projection(
     encoder.to(world.device)
     if world.is_main:
         features = encoder.features(list(chain.from_iterable(rows[n] for n in sample)))
-        ours = encoder.vectors_of(features, encoder.engine("fp32"))
-        _fit_projection(layer, ours, np.repeat(goals, len(rows[0]), axis=0))
+        vectors_of_texts = encoder.vectors_of(features, encoder.engine("fp32"))
+        # The penalty is the one that predicts left-out texts best; the bias is not penalised.
+        ridge = RidgeCV(alphas=np.logspace(-3, 3, 7))
+        ridge.fit(vectors_of_texts, np.repeat(goals, len(rows[0]), axis=0))
+        with torch.no_grad():
+            layer.linear.weight.copy_(torch.from_numpy(ridge.coef_))
+            assert layer.linear.bias is not None
+            layer.linear.bias.copy_(torch.from_numpy(ridge.intercept_))
     layer.load_state_dict(world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()}))
     encoder.projection = layer
     return f"layer: linear, {dimension} to the teacher's {width} numbers, first fitted to {len(sample):,} examples"
-
-
-def _fit_projection(layer: Projection, ours: np.ndarray, goals: np.ndarray) -> None:
-    """Fit a layer by least squares with the penalty that predicts left-out texts best; the bias is not penalised."""
-    from sklearn.linear_model import RidgeCV
-
-    fitted = RidgeCV(alphas=np.logspace(-3, 3, 7)).fit(ours, goals)
-    with torch.no_grad():
-        layer.linear.weight.copy_(torch.from_numpy(fitted.coef_))
-        assert layer.linear.bias is not None
-        layer.linear.bias.copy_(torch.from_numpy(fitted.intercept_))

@@ -143,6 +143,7 @@ class SentenceEncoder(nn.Module):
         self.include_prompt = include_prompt
         self.lower_case = lower_case
         self.settings = dict(settings or {})
+        # An engine packs the weights: it is kept until they change.
         self._engine: tuple[object, Engine] | None = None
         self._prompt: str | None = None
         self._named_specials: NamedSpecials | None = None
@@ -299,6 +300,7 @@ class SentenceEncoder(nn.Module):
         listed = [texts] if isinstance(texts, str) else _check_texts(texts)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
             raise ConfigError("bad-value", f"batch_size is {batch_size!r}, it must be at least 1", "leave it out")
+        # One of the full width or more keeps all, as in sentence-transformers.
         if isinstance(truncate_dim, Integral):
             truncate_dim = min(int(truncate_dim), self.dimension)
         if device is not None:

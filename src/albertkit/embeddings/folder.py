@@ -221,7 +221,21 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
             )
         return parts
     if is_onnx_folder(path):
-        return _read_exported(path, pooling)
+        model = load_onnx(path)
+        if not isinstance(model, AlbertModel):
+            raise CheckpointError(
+                "wrong-model",
+                f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
+                "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
+            )
+        parts = EncoderParts(model, read_model_tokenizer(path, model.config), pooling or "mean")
+        parts.max_length = min(128, model.config.max_position_embeddings)
+        if has_vectors(model):  # else its states are pooled
+            stated_length, parts.lower_case = read_sequence_settings(path)
+            parts.max_length = min(stated_length or parts.max_length, model.config.max_position_embeddings)
+            parts.pooling = "mean"
+            parts.settings = _read_settings(path)
+        return parts
     albert, tokenizer = _load_albert(path)
     return EncoderParts(albert, tokenizer, pooling or "mean", min(128, albert.config.max_position_embeddings))
 
@@ -238,29 +252,6 @@ def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
     return albert, read_model_tokenizer(path, albert.config)
 
 
-def _read_exported(path: Path, pooling: Poolings | None) -> EncoderParts:
-    """Read an encoder for ONNX Runtime: with the exported vectors where there are such, else pooled states."""
-    model = load_onnx(path)
-    if not isinstance(model, AlbertModel):
-        raise CheckpointError(
-            "wrong-model",
-            f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
-            "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
-        )
-    tokenizer = read_model_tokenizer(path, model.config)
-    max_length = min(128, model.config.max_position_embeddings)
-    if not has_vectors(model):
-        return EncoderParts(model, tokenizer, pooling or "mean", max_length)
-    stated_length, lower_case = read_sequence_settings(path)
-    return EncoderParts(
-        model,
-        tokenizer,
-        max_length=min(stated_length or max_length, model.config.max_position_embeddings),
-        lower_case=lower_case,
-        settings=_read_settings(path),
-    )
-
-
 def _read_modules(path: Path) -> EncoderParts:
     modules = _module_folders(path)
     transformer = modules["Transformer"]
@@ -270,10 +261,21 @@ def _read_modules(path: Path) -> EncoderParts:
     if tokenizer.padding_side == "left":
         fact = "SentenceTransformer pads its texts on the left, which moves their positions: there vectors depend on the batch"
         logger.warning("`%s`: %s; here each text is read as if it were alone", path, fact)
+    name = "word_embedding_dimension" if "word_embedding_dimension" in pooling.values else "embedding_dimension"
+    hidden_size = albert.config.hidden_size
+    if pooling.get(name, int) != hidden_size:
+        raise pooling.bad_file_error(
+            f"`{name}` is {pooling.values[name]}, but the model's hidden size is {hidden_size}"
+        )
+    if "pooling_mode" in pooling.values:
+        mode = pooling.get("pooling_mode", str | list)
+    else:
+        mode = [name for flag, name in _FLAGS.items() if pooling.get(flag, bool, False)] or "mean"
+    poolings = check_pooling(mode)
     return EncoderParts(
         albert,
         tokenizer,
-        _read_pooling(pooling, albert.config.hidden_size),
+        poolings[0] if len(poolings) == 1 else poolings,
         min(max_length or tokenizer.model_max_length, albert.config.max_position_embeddings),  # beyond, theirs fails
         _read_projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
@@ -398,18 +400,6 @@ def _module_folders(path: Path) -> dict[str, Path]:
         if kind not in folders:
             raise CheckpointError("unsupported", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
     return folders
-
-
-def _read_pooling(config: _ConfigFile, hidden: int) -> Poolings:
-    name = "word_embedding_dimension" if "word_embedding_dimension" in config.values else "embedding_dimension"
-    if config.get(name, int) != hidden:
-        raise config.bad_file_error(f"`{name}` is {config.values[name]}, but the model's hidden size is {hidden}")
-    if "pooling_mode" in config.values:
-        mode = config.get("pooling_mode", str | list)
-    else:
-        mode = [name for flag, name in _FLAGS.items() if config.get(flag, bool, False)] or "mean"
-    poolings = check_pooling(mode)
-    return poolings[0] if len(poolings) == 1 else poolings
 
 
 def _read_projection(folder: Path) -> Projection:

@@ -244,6 +244,7 @@ class EmbeddingObjective(nn.Module):
         if batch.num_tokens:
             rank_vectors = self.encoder(batch.packed).view(-1, self.columns, self.encoder.dimension)
         vectors[rank_rows] = rank_vectors.detach()
+        # One reduction of zeros and own rows: no autograd goes through collectives, and every process has the same bits.
         vectors = self.world.sum(vectors).clone()
         vectors[rank_rows] = rank_vectors
         return vectors

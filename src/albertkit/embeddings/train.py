@@ -374,8 +374,21 @@ def write_embedding_card(
             f" The first {', '.join(map(str, settings.dims))} numbers of a vector were trained to be one by themselves: "
             "`truncate_dim` of sentence-transformers, `dimension` of albertkit's `encode`."
         )
+    pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
+    parameters = sum(p.numel() for p in encoder.parameters())
+    summary = (
+        f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
+        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from "
+        f"`{escape_markdown(training.start)}` on {training.data}, with the loss `{training.loss_name}`."
+    )
+    ancestors = []
+    for model, kind in lineage(training.start):
+        data = f" on `{escape_markdown(kind)}`" if kind else ""
+        ancestors.append(f"from `{escape_markdown(model)}`{data}")
+    if ancestors:
+        summary += f"\nBefore that: {', '.join(ancestors)}."
     sections: list[Section] = [
-        Paragraph(_summary(encoder, training), form="markdown"),
+        Paragraph(summary, form="markdown"),
         code_block(_SENTENCE_TRANSFORMERS.format_map(model_path), title="Using it"),
         code_block(_ALBERTKIT.format_map(model_path)),
         Paragraph(usage, form="markdown"),
@@ -388,23 +401,6 @@ def write_embedding_card(
         *settings_sections(settings.for_card(), package_versions()),
     ]
     Card(name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
-
-
-def _summary(encoder: SentenceEncoder, training: Training) -> str:
-    """Describe the model and its origin in two sentences."""
-    pooling = encoder.pooling if isinstance(encoder.pooling, str) else " and ".join(encoder.pooling)
-    parameters = sum(p.numel() for p in encoder.parameters())
-    start = escape_markdown(training.start)
-    summary = (
-        f"Sentence embeddings by ALBERT: vectors of {encoder.dimension:,} numbers, {parameters:,} parameters, {pooling} "
-        f"pooling, texts of at most\n{encoder.max_length:,} tokens. Trained with albertkit from `{start}` on "
-        f"{training.data}, with the loss `{training.loss_name}`."
-    )
-    ancestors = []
-    for model, kind in lineage(training.start):
-        data = f" on `{escape_markdown(kind)}`" if kind else ""
-        ancestors.append(f"from `{escape_markdown(model)}`{data}")
-    return f"{summary}\nBefore that: {', '.join(ancestors)}." if ancestors else summary
 
 
 def lineage(start: str) -> list[tuple[str, str]]:

@@ -29,7 +29,15 @@ class Card:
 
     def text(self) -> str:
         """Return YAML front matter, then Markdown."""
-        return f"---\n{_yaml(self.fields)}\n---\n\n# {escape_markdown(self.name)}\n\n{to_markdown(self.sections)}"
+        lines = ["---"]
+        for key, value in self.fields.items():
+            # Texts in JSON's quotes, which YAML reads, so that `no` stays Norwegian.
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                lines += [f"{key}:", *(f"- {json.dumps(item)}" for item in value)]
+            else:
+                lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
+        lines += ["---", "", f"# {escape_markdown(self.name)}", "", to_markdown(self.sections)]
+        return "\n".join(lines)
 
     def write(self, folder: StrPath) -> Path:
         """Write `README.md` into a model's folder and return the file."""
@@ -67,14 +75,3 @@ def code_block(text: str, language: str = "python", title: str = "") -> Paragrap
 def python_literal(text: str) -> str:
     """Return a text as a literal of Python."""
     return json.dumps(text)
-
-
-def _yaml(fields: Mapping[str, Any]) -> str:
-    """Return YAML: one line a field, texts in JSON's quotes, which YAML reads, so that `no` stays Norwegian."""
-    lines = []
-    for key, value in fields.items():
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            lines += [f"{key}:", *(f"- {json.dumps(item)}" for item in value)]
-        else:
-            lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines)

@@ -103,7 +103,8 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
     shares = table / np.maximum(table.sum(1, keepdims=True), 1)
     has_counts = len(names) <= MAX_CLASSES_WITH_COUNTS
     side = 2.6 + min(len(names), 60) * (0.62 if has_counts else 0.2)
-    ticks = [_short(name) for name in names]
+    half = NAME_WIDTH // 2  # of a name that is cut: in the middle, because names often begin alike
+    ticks = [name if len(name) <= NAME_WIDTH else f"{name[:half]}…{name[1 - half :]}" for name in names]
     size = 9 if has_counts else 6
 
     def draw(figure: Any, _: Look) -> None:
@@ -183,12 +184,6 @@ def _draw_scatter(axis: Any, pairs: Sequence[Sequence[float]]) -> int:
     axis.set(xlim=limits, ylim=limits, aspect="equal", xlabel="label", ylabel="predicted")
     axis.grid(color=GRID, linewidth=0.7)
     return len(points)
-
-
-def _short(name: str) -> str:
-    """Cut a name in the middle: names often begin alike."""
-    half = NAME_WIDTH // 2
-    return name if len(name) <= NAME_WIDTH else f"{name[:half]}…{name[1 - half :]}"
 
 
 def _style(look: Look) -> dict[str, Any]:

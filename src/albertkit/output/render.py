@@ -221,51 +221,55 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
         sections: Empty tables and facts are left out together with their headings.
         level: Of the headings.
     """
-    parts = [_markdown(section, level) for section in sections if not is_empty(section)]
+    parts = []
+    for section in sections:
+        if is_empty(section):
+            continue
+        if section.title:
+            parts.append(f"{'#' * level} {escape_markdown(section.title)}")
+        match section:
+            case FactList():
+                rows = [
+                    (f"`{name}`" if section.exact else escape_markdown(name), escape_markdown(text))
+                    for name, text in section.rows()
+                ]
+                body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
+            case TableSection():
+                texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
+                body = _markdown_table(
+                    [escape_markdown(head) for head in section.columns], texts, section.are_numeric()
+                )
+                body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
+            case Paragraph():
+                labelled = (span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
+                text = escape_control_characters("".join(labelled))
+                body = text if section.form == "markdown" else escape_markdown(text)
+                if section.form in ("code", "source"):
+                    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+                    fence = "`" * max(3, longest + 1)
+                    body = f"{fence}{section.language}\n{text}\n{fence}"
+            case Figure():
+                body = escape_markdown(section.caption)
+            case Bars():
+                body = _markdown_table(
+                    ["", ""],
+                    [(escape_markdown(bar.name), format_percent(bar.share)) for bar in section.bars],
+                    [False, True],
+                )
+            case Highlights():
+                lines = []
+                for number in section.numbers:
+                    name, text, unit, note = map(escape_markdown, (number.name, number.text, number.unit, number.note))
+                    lines.append(f"- {name}: **{text}** {unit} {note}".rstrip())
+                body = "\n".join(lines)
+            case Commands():
+                body = "\n".join(
+                    f"- {escape_markdown(purpose)}:\n\n      {command}" for command, purpose in section.commands
+                )
+            case Panel():
+                body = to_markdown(section.sections, level + 1).rstrip()
+        parts.append(body)
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown(section: Section, level: int) -> str:
-    match section:
-        case FactList():
-            rows = [
-                (f"`{name}`" if section.exact else escape_markdown(name), escape_markdown(text))
-                for name, text in section.rows()
-            ]
-            body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
-        case TableSection():
-            texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
-            body = _markdown_table([escape_markdown(head) for head in section.columns], texts, section.are_numeric())
-            body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
-        case Paragraph():
-            labelled = (span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
-            text = escape_control_characters("".join(labelled))
-            body = text if section.form == "markdown" else escape_markdown(text)
-            if section.form in ("code", "source"):
-                longest = max((len(run) for run in re.findall("`+", text)), default=0)
-                fence = "`" * max(3, longest + 1)
-                body = f"{fence}{section.language}\n{text}\n{fence}"
-        case Figure():
-            body = escape_markdown(section.caption)
-        case Bars():
-            body = _markdown_table(
-                ["", ""],
-                [(escape_markdown(bar.name), format_percent(bar.share)) for bar in section.bars],
-                [False, True],
-            )
-        case Highlights():
-            lines = []
-            for number in section.numbers:
-                name, text, unit, note = map(escape_markdown, (number.name, number.text, number.unit, number.note))
-                lines.append(f"- {name}: **{text}** {unit} {note}".rstrip())
-            body = "\n".join(lines)
-        case Commands():
-            body = "\n".join(
-                f"- {escape_markdown(purpose)}:\n\n      {command}" for command, purpose in section.commands
-            )
-        case Panel():
-            body = to_markdown(section.sections, level + 1).rstrip()
-    return f"{'#' * level} {escape_markdown(section.title)}\n\n{body}" if section.title else body
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:

@@ -226,7 +226,7 @@ class EpochStream(ABC):
     The next batch is prepared on a thread while this one is used (the compiled loops run without the GIL), and the next block of
     several is planned while this one lasts.
 
-    Where the examples come from is said by `_draw` and `_pack`.
+    Where the examples come from is said by `draw` and `pack`.
 
     Args:
         data: What the state must find again when it is restored: name to number, the seed among them.
@@ -272,11 +272,11 @@ class EpochStream(ABC):
         return 1
 
     @abstractmethod
-    def _draw(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
-        """Return the examples of a block in their order, in whatever form `_pack` wants them, and their lengths [N]."""
+    def draw(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
+        """Return the examples of a block in their order, in whatever form `pack` wants them, and their lengths [N]."""
 
     @abstractmethod
-    def _pack(self, plan: Any, indices: np.ndarray, epoch: int) -> PackedBatch:
+    def pack(self, plan: Any, indices: np.ndarray, epoch: int) -> PackedBatch:
         """Return the packed batch of the examples at some places of a plan."""
 
     def __iter__(self) -> Self:
@@ -330,7 +330,7 @@ class EpochStream(ABC):
             self._planned = None  # never two plans in memory, but where one is made ahead
             ahead = self._ahead
             self._ahead = None
-            plan, lengths = ahead[1].result() if ahead and ahead[0] == (epoch, block) else self._draw(epoch, block)
+            plan, lengths = ahead[1].result() if ahead and ahead[0] == (epoch, block) else self.draw(epoch, block)
             if len(lengths) < self.world_size:
                 raise DataError(
                     "too-little-data",
@@ -340,7 +340,7 @@ class EpochStream(ABC):
             self._planned = (epoch, block), plan, lengths
             if self.num_blocks(epoch) > 1:
                 following = self._after(epoch, block)
-                self._ahead = following, self._planner.submit(self._draw, *following)
+                self._ahead = following, self._planner.submit(self.draw, *following)
         return self._planned[1:]
 
     def _after(self, epoch: int, block: int) -> tuple[int, int]:
@@ -362,7 +362,7 @@ class EpochStream(ABC):
                 if (round_ * self.processes + number) % self.world_size == self.rank:
                     index_lists.append(np.arange(cursor + number, last, self.processes))
             cursor = last
-        batches = [self._pack(plan, indices, epoch) for indices in index_lists or [np.arange(0)]]
+        batches = [self.pack(plan, indices, epoch) for indices in index_lists or [np.arange(0)]]
         return batches, StreamPosition(epoch, block, cursor)
 
 
@@ -400,11 +400,11 @@ class BatchStream(EpochStream):
         """Return the number of parts that an epoch is planned in: 1 unless the store is large."""
         return len(blocks_of(self._store, self.settings, self.seed, epoch))
 
-    def _draw(self, epoch: int, block: int) -> tuple[EpochPlan, np.ndarray]:
+    def draw(self, epoch: int, block: int) -> tuple[EpochPlan, np.ndarray]:
         plan = plan_epoch(self._store, self._included, self.settings, self.seed, epoch, block=block)
         return plan, plan.lengths().astype(np.uint16)
 
-    def _pack(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:
+    def pack(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:
         return self._assembler.batch(plan, indices, epoch)
 
 
@@ -441,9 +441,7 @@ class EvaluationStream:
         try:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
         except DataError as error:
-            raise DataError(
-                "too-little-data", _no_evaluation_fact(held_out, error), _more_documents_hint(held_out)
-            ) from None
+            raise _no_evaluation_error(held_out, error) from None
         self._indices = np.arange(rank, len(self.plan.examples), world_size)
 
     @property
@@ -452,6 +450,7 @@ class EvaluationStream:
         return len(self.plan.examples), int(self._assembler.masks.budgets(self.plan.lengths()).sum())
 
     def __iter__(self) -> Iterator[PackedBatch]:
+        # `rows_that_fit` is compiled for lengths of one type, that of training.
         lengths = self.plan.lengths(self._indices).astype(np.uint16)
         cursor = 0
         while rows := rows_that_fit(lengths, cursor, 1, self._batch_tokens):
@@ -459,19 +458,20 @@ class EvaluationStream:
             cursor += rows
 
 
-def _more_documents_hint(held_out: Sequence[np.ndarray]) -> str:
+def _no_evaluation_error(held_out: Sequence[np.ndarray], error: DataError) -> DataError:
     documents = sum(map(len, held_out))
-    if documents < 2:
-        return "build a store of more documents; in a text file an empty line ends a document"
     num_held_out = sum(int(np.count_nonzero(included)) for included in held_out)
-    if num_held_out >= documents / 4:
-        return "build a store of more documents, or of longer ones"
-    share = max(0.1, math.ceil(20 * num_held_out / documents) / 10)  # twice the share that was held out
-    more = f"hold out more than {num_held_out:,} of {documents:,} documents, for example --held-out {share:g}"
-    return f"{more}, or use a larger corpus"
-
-
-def _no_evaluation_fact(held_out: Sequence[np.ndarray], error: DataError) -> str:
-    if not any(map(np.any, held_out)):
-        return f"none of the {sum(map(len, held_out)):,} documents is held out to evaluate on"
-    return f"no held-out document can be evaluated on: {error.message}"
+    fact = f"no held-out document can be evaluated on: {error.message}"
+    if not num_held_out:
+        fact = f"none of the {documents:,} documents is held out to evaluate on"
+    if documents < 2:
+        hint = "build a store of more documents; in a text file an empty line ends a document"
+    elif num_held_out >= documents / 4:
+        hint = "build a store of more documents, or of longer ones"
+    else:
+        share = max(0.1, math.ceil(20 * num_held_out / documents) / 10)  # twice the share that was held out
+        hint = (
+            f"hold out more than {num_held_out:,} of {documents:,} documents, for example --held-out {share:g}, "
+            "or use a larger corpus"
+        )
+    return DataError("too-little-data", fact, hint)

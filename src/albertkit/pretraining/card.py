@@ -74,19 +74,14 @@ def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = N
             rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
         if math.isfinite(accuracy):
             baseline = 0.5 if coin else number_or_nan(baselines.get(accuracy_key))
-            interval = _interval(results, task)
+            interval = None
+            if total := results.get(f"{task}_count"):
+                correct = results.get(f"{task}_correct")
+                if correct is None:
+                    correct = round(accuracy * total)
+                interval = wilson_interval(int(correct), int(total))
             rows.append(Measure(f"{task}_accuracy", f"{name} accuracy", accuracy, baseline, accuracy_name, interval))
     return rows
-
-
-def _interval(results: Mapping[str, Any], task: str) -> tuple[float, float] | None:
-    total = results.get(f"{task}_count")
-    if not total:
-        return None
-    correct = results.get(f"{task}_correct")
-    if correct is None:
-        correct = round(results[f"{task}_accuracy"] * total)
-    return wilson_interval(int(correct), int(total))
 
 
 def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
@@ -95,6 +90,7 @@ def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
     Both are nats on the same tokens. It is below 1 if the model is worse, None if either is not known.
     """
     gain = number_or_nan(unigram_loss) - number_or_nan(masked_lm_loss)
+    # exp(709.8) is the largest that a float64 holds.
     return math.exp(min(gain, 700.0)) if math.isfinite(gain) else None
 
 
@@ -164,11 +160,22 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         code_block(_TRANSFORMERS.format_map(placeholders)),
         Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
     ]
+    architecture = {key: facts.config[key] for key in ARCHITECTURE if key in facts.config}
+    about_parameters = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
+    part = {"attention": "attention", "ffn": "feed-forward"}.get(facts.config.get("parameter_sharing", "all"))
+    if part:
+        about_parameters.append(_SHARED.format(part=part, layers=facts.config["num_hidden_layers"]))
+    heading = "Architecture"
+    paragraphs = []
+    if about_parameters:
+        paragraphs.append(Paragraph(" ".join(about_parameters), heading))
+        heading = ""
     sections: list[Section] = [
         Paragraph(f"An ALBERT model, pretrained with albertkit{learned}."),
         *(_results(facts, rows) if rows else []),
         *(loading if has_heads else []),
-        *_architecture(facts),
+        *paragraphs,
+        FactList(architecture, heading, exact=True),
         FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
@@ -199,13 +206,3 @@ def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
             Paragraph(f"A hidden token is on average {factor} times as probable to the model as by its bare frequency.")
         )
     return sections
-
-
-def _architecture(facts: PretrainingFacts) -> list[Section]:
-    values = {key: facts.config[key] for key in ARCHITECTURE if key in facts.config}
-    part = {"attention": "attention", "ffn": "feed-forward"}.get(facts.config.get("parameter_sharing", "all"))
-    sentences = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
-    sentences += [_SHARED.format(part=part, layers=facts.config["num_hidden_layers"])] if part else []
-    if not sentences:
-        return [FactList(values, "Architecture", exact=True)]
-    return [Paragraph(" ".join(sentences), "Architecture"), FactList(values, exact=True)]

@@ -127,22 +127,6 @@ def _chunk_end(sentences: np.ndarray, first: int, last: int, target: int, pure: 
 
 
 @compiled
-def _target(draws: np.uint64, rule: Rule) -> int:
-    """Step 1: the target length of a document in this epoch."""
-    if uniform(draws, 0) < rule.short_seq_prob:
-        return 2 + below(draws, 1, rule.max_tokens - 1)
-    return rule.max_tokens
-
-
-@compiled
-def _kind(rule: Rule, lone: bool, coin: bool) -> int:
-    """Decide the kind of a chunk: `lone` if it is one sentence, `coin` with probability ½."""
-    if lone or (rule.nsp and coin):
-        return RANDOM
-    return SWAPPED if coin and not rule.nsp else IN_ORDER
-
-
-@compiled
 def _other_document(key: np.uint64, num_documents: int, own_rank: int) -> int:
     """Return a random document other than `own_rank`, if ten tries find one."""
     candidate = own_rank
@@ -251,19 +235,27 @@ def plan_shard(
             skipped += 1
             continue
         draws = subkey(key, first_number + number)
-        target = _target(draws, rule)
-        counter = 2
+        target = rule.max_tokens
+        if uniform(draws, 0) < rule.short_seq_prob:
+            target = 2 + below(draws, 1, rule.max_tokens - 1)
         if rule.single:
             filled = _plan_windows(sentences, first, last, shard, target, rule, draws, examples, filled)
             continue
+        counter = 2
         while first < last:
             end = _chunk_end(sentences, first, last, target, rule.pure)
+            # A last sentence left alone takes the one before it again.
             if rule.pure and end - first == 1:
                 first -= 1
             middle = first + 1
             if end - first > 2:
                 middle += below(draws, counter, end - first - 1)
-            kind = _kind(rule, end - first == 1, uniform(draws, counter + 1) < 0.5)
+            is_heads = uniform(draws, counter + 1) < 0.5
+            kind = IN_ORDER
+            if end - first == 1 or (rule.nsp and is_heads):
+                kind = RANDOM
+            elif is_heads:
+                kind = SWAPPED
             if filled < len(examples):  # not only counting
                 example = examples[filled]
                 truncation = bits(draws, counter + 2)

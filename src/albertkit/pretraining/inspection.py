@@ -214,11 +214,28 @@ def _sample(
     assert batch.masked_positions is not None
     positions = batch.masked_positions.numpy()
     label = int(LABELS[example["kind"]])
+    segments = []
+    for name in "ab" if example["b_length"] else "a":
+        shard = int(example[f"{name}_shard"])
+        start = int(example[f"{name}_start"])
+        documents = store.document_offsets[shard]
+        ends = [start, start + int(example[f"{name}_length"]) - 1]
+        first_sentence, last_sentence = np.searchsorted(store.sentence_offsets[shard], ends, side="right") - 1
+        local = int(np.searchsorted(documents, first_sentence, side="right")) - 1
+        earlier = sum(len(store.document_offsets[k]) - 1 for k in range(shard))
+        begin = int(documents[local])
+        segments.append(
+            {
+                "document": earlier + local,
+                "first_sentence": int(first_sentence) - begin,
+                "last_sentence": int(last_sentence) - begin,
+            }
+        )
     return Sample(
         number=number,
         kind=KINDS[example["kind"]],
         label=None if label < 0 else label,
-        segments=[_locate_segment(store, example, name) for name in ("ab" if example["b_length"] else "a")],
+        segments=segments,
         pieces=[tokenizer.id_to_piece(i) for i in batch.input_ids[first:end].tolist()],
         segment_ids=batch.token_type_ids[first:end].tolist(),
         masked=[
@@ -230,16 +247,3 @@ def _sample(
             for k in range(*np.searchsorted(positions, [first, end]))
         ],
     )
-
-
-def _locate_segment(store: Store, example: Any, segment: str) -> dict[str, int]:
-    """Return the document and the sentences that a segment comes from."""
-    shard = int(example[f"{segment}_shard"])
-    start = int(example[f"{segment}_start"])
-    sentences = store.sentence_offsets[shard]
-    documents = store.document_offsets[shard]
-    first, last = np.searchsorted(sentences, [start, start + int(example[f"{segment}_length"]) - 1], side="right") - 1
-    local = int(np.searchsorted(documents, first, side="right")) - 1
-    earlier = sum(len(store.document_offsets[k]) - 1 for k in range(shard))
-    begin = int(documents[local])
-    return {"document": earlier + local, "first_sentence": int(first) - begin, "last_sentence": int(last) - begin}

@@ -320,6 +320,7 @@ def evaluate_batches(
     mean = share(loss, predictions)
     return Evaluation(
         masked_lm_loss=mean,
+        # exp(709.8) is the largest that a float64 holds.
         masked_lm_perplexity=None if mean is None else math.exp(min(mean, 700.0)),
         masked_lm_accuracy=share(right, predictions),
         most_guessed=share(commonest_guesses, guessed),

@@ -228,12 +228,12 @@ class RecordStream(EpochStream):
         self._seed = seed
         super().__init__({"seed": seed, "records": len(self._numbers)}, records.length, **how)
 
-    def _draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    def draw(self, epoch: int, block: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         order = self._numbers[:, None].copy()
         shuffle_rows(order, make_key(self._seed, ORDER, epoch))
         return order[:, 0], np.full(len(order), self._records.length, np.uint32)
 
-    def _pack(self, plan: NDArray[np.uint32], indices: NDArray[Any], epoch: int) -> PackedBatch:
+    def pack(self, plan: NDArray[np.uint32], indices: NDArray[Any], epoch: int) -> PackedBatch:
         return self._records.batch(plan[indices])
 
 

@@ -39,13 +39,13 @@ from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.teacher import TEACHER_LOSS, TaughtStudent, evaluate_states
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import KOREAN, example_texts
-from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import TrainingRecipe
 from albertkit.training.monitor import plot_run, read_metrics
 from albertkit.training.processes import World, choose_precision, describe, join_world
 from albertkit.training.run import Run, RunResult, open_run
 
 _CONSTANT = 0.99  # share of equal guesses from which the outputs are called constant
+# Settings that a later evaluation of the model follows, see `_Trained`.
 _REMEMBERED = ("held_out", "seed", "length", "pair_task", "masked_lm_prob")
 
 
@@ -113,9 +113,8 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         recipe = _recipe(run, prepared)
 
         def save_start() -> None:
-            shutil.rmtree(
-                run.folder / START, ignore_errors=True
-            )  # left by an attempt that ended before there was a run
+            # An attempt that ended before there was a run may have left one.
+            shutil.rmtree(run.folder / START, ignore_errors=True)
             if prepared.continued:
                 with atomic_folder(run.folder / START) as folder:
                     recipe.save_with_provenance(folder)
@@ -130,8 +129,15 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             steps=state.step,
             seconds=state.seconds,
             skipped=state.skipped,
-            **_budget(state),
         )
+        if state.plans:
+            planned = [plan["total_steps"] for plan in state.plans]
+            result = replace(
+                result,
+                minutes_used=state.clock / 60,
+                planned=(min(planned), max(planned)),
+                replanned=len(planned) - 1,
+            )
         if not trained.finished:
             return result
         final = run.folder / "final"
@@ -210,20 +216,13 @@ def _write_card(
     model_card(run.name, facts).write(folder)
 
 
-def _budget(state: TrainingState) -> dict[str, Any]:
-    """Return what a run by the clock used and planned."""
-    if not state.plans:
-        return {}
-    planned = [plan["total_steps"] for plan in state.plans]
-    return dict(minutes_used=state.clock / 60, planned=(min(planned), max(planned)), replanned=len(planned) - 1)
-
-
 def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[str]:
     """Return what is wrong with a model of these metrics, in words.
 
     A model that is worse than token frequencies, or guesses the same token everywhere, is normal while the learning rate
     still rises, so nothing is reported before.
     """
+    # A weak baseline: all but a tenth of what a small model gains on it is copying of tokens in plain view.
     lines = []
     loss = metrics.get("masked_lm_loss", 0.0)
     baseline = metrics.get("unigram_loss", math.inf)

@@ -12,6 +12,7 @@ from albertkit.errors import CheckpointError, ConfigError
 from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
 from albertkit.validation import NotNegative, Positive, Range, Share
 
+# Of version 1 (Lan et al. 2020). Google trained version 2 of base for 10 million updates, of the other sizes for 3.
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
 LATEST_WARMUP = 0.1  # share of the time in which `warmup_steps` updates are cut short
@@ -216,6 +217,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 f"{shared} micro-batches an update on {world_size} processes: {idle} idle in the last turn; "
                 f"none is if the number of processes divides {shared}"
             )
+        # LAMB's rate grows with the root of the batch (You et al. 2020).
         if self.lr is None:
             changes["lr"] = float(f"{0.00176 * math.sqrt(tokens / (4096 * 512)):.3g}")
             reasons.append(

@@ -205,7 +205,15 @@ class _RecordSource(PretrainingData):
                 f"make a store of text with `albertkit corpus build {shlex.quote(str(path))} --tokenizer DIR --out STORE`, "
                 "and train on that",
             )
-        self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer or _tokenizer_beside(path))
+        if not tokenizer:
+            tokenizer = (path if path.is_dir() else path.parent) / "tokenizer"
+            if not tokenizer.is_dir():
+                raise ConfigError(
+                    "no-tokenizer",
+                    f"the records `{path}` do not say what their ids mean: there is no `{tokenizer}`",
+                    "name the tokenizer that they were made with: --tokenizer DIR",
+                )
+        self.tokenizer = AlbertTokenizer.from_pretrained(tokenizer)
         self._records = TrainingRecords(path, self.tokenizer, pairs=settings.pair_task != "none")
         self.fingerprint = self._records.fingerprint
         if settings.length not in (MaskingOptions.length, self._records.length):
@@ -249,17 +257,6 @@ class _RecordSource(PretrainingData):
             "padded length": self._records.length,
             "tokenizer fingerprint": self.tokenizer.fingerprint,
         }
-
-
-def _tokenizer_beside(path: Path) -> Path:
-    folder = (path if path.is_dir() else path.parent) / "tokenizer"
-    if not folder.is_dir():
-        raise ConfigError(
-            "no-tokenizer",
-            f"the records `{path}` do not say what their ids mean: there is no `{folder}`",
-            "name the tokenizer that they were made with: --tokenizer DIR",
-        )
-    return folder
 
 
 def example_settings(settings: MaskingOptions) -> ExampleSettings:

@@ -158,6 +158,7 @@ class TransformersTeacher(TeacherEncoder):
     def run(self, batch: PackedBatch) -> list[Tensor]:
         """Return the states of the teacher's own ids, the sequences padded to the longest."""
         inputs = {
+            # `unpack` fills with 0: ids are shifted, so that this is the teacher's padding.
             "input_ids": batch.unpack(batch.input_ids - self.pad_id) + self.pad_id,
             "attention_mask": batch.padding_mask().long(),
         }
@@ -245,7 +246,13 @@ class AlignedTeacher(TransformersTeacher):
             rows += [[start, start + 1], *tokens.tolist(), [start + len(is_text) - 1, start + len(is_text)]]
             start += len(is_text)
         layers = self.run(PackedBatch.from_sequences(encoded["input_ids"]).to(batch.device))
-        return [_means(states, torch.tensor(rows, device=batch.device)) for states in layers]
+        ranges = torch.tensor(rows, device=batch.device)
+        counts = ranges[:, 1] - ranges[:, 0]
+        steps = torch.arange(int(counts.max()), device=batch.device)
+        is_inside = steps < counts[:, None]
+        indices = torch.where(is_inside, ranges[:, :1] + steps, ranges[:, :1])
+        # Means in an order that does not change, unlike `index_add_` on a GPU.
+        return [(states[indices].float() * is_inside[..., None]).sum(1) / counts[:, None] for states in layers]
 
     def tables(self) -> EmbeddingTables:
         """See `TeacherEncoder.tables`; a token's row is the mean of those that the teacher spells it with."""
@@ -302,15 +309,6 @@ def _overlaps(spans: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
 
 
-def _means(states: Tensor, rows: Tensor) -> Tensor:
-    """Return the means of ranges of states, [T, K]; in an order that does not change, unlike `index_add_` on a GPU."""
-    counts = rows[:, 1] - rows[:, 0]
-    steps = torch.arange(int(counts.max()), device=rows.device)
-    is_inside = steps < counts[:, None]
-    indices = torch.where(is_inside, rows[:, :1] + steps, rows[:, :1])
-    return (states[indices].float() * is_inside[..., None]).sum(1) / counts[:, None]
-
-
 def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
     """Return the embeddings of positions or segments; RoBERTa's first rows are of no position."""
     table = getattr(embeddings, f"{kind}_embeddings", None)
@@ -323,7 +321,7 @@ def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def open_teacher(
+def open_teacher_encoder(
     source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
 ) -> TeacherEncoder:
     """Open an encoder, of any class, that knows the tokens of the data and computes in the precision of the run.
@@ -506,6 +504,7 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
     embeddings = getattr(network, "embeddings", None)
     words = network.get_input_embeddings().weight  # type: ignore[operator]
     positions = _table(embeddings, "position", words)
+    # BERT's name of it, DistilBERT's and ModernBERT's.
     activation = next(
         (getattr(config, name) for name in ("hidden_act", "activation", "hidden_activation") if hasattr(config, name)),
         "",

@@ -296,7 +296,15 @@ def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], v
     official = official_version(version)
     gold = gold_pairs(questions)
     answers = _read_answers(file)
-    odds = None if options.null_odds is None else _read_odds(options.null_odds)
+    odds: dict[str, float] | None = None
+    if options.null_odds is not None:
+        odds = read_object(options.null_odds)
+        if not isinstance(odds, dict) or any(type(value) not in (int, float) for value in odds.values()):
+            raise DataError(
+                "predictions-mismatch",
+                f"`{options.null_odds}` does not map question ids to numbers",
+                "name null_odds.json",
+            )
     scores = squad_scores(answers, gold, official, odds, options.null_threshold)
     names = {name for name, _ in gold}
     missing = len(names - answers.keys())
@@ -346,13 +354,6 @@ def _read_answers(file: File) -> dict[str, str]:
     return content
 
 
-def _read_odds(file: File) -> dict[str, float]:
-    content = read_object(file)
-    if not isinstance(content, dict) or any(type(odds) not in (int, float) for odds in content.values()):
-        raise DataError("predictions-mismatch", f"`{file}` does not map question ids to numbers", "name null_odds.json")
-    return content
-
-
 UNDECIDED = 0.0  # the threshold as long as none is chosen: as likely as not
 _CALIBRATION_SHARE, _CALIBRATION_SEED = 0.05, 0
 
@@ -379,6 +380,7 @@ class AnswerTask(Task[QuestionExample]):
     head_kind: Literal["spans", "beam"] = "spans"
     length: int = 384
     metric: str = "f1"
+    # Google's, of both versions, as the three below.
     stride: Positive = 128
     max_query_length: Positive = 64
     n_best_size: Positive = 20

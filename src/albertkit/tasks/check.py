@@ -20,7 +20,7 @@ from albertkit.errors import AlbertKitError, format_list
 from albertkit.model_paths import local_folder
 from albertkit.normalization import normalize
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
-from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
@@ -307,21 +307,26 @@ def check_task(
     if task_data.unlabelled:
         examples[UNLABELLED] = task_data.unlabelled
     report = check_data(fitted, examples, tokenizer)
-    teacher_lines: list[str] = []
+    findings: list[str] = []
+    if bad_rows.rows:
+        first_rows = bad_rows.rows[:MAX_SHOWN]
+        them = "it" if len(bad_rows.rows) == 1 else "the first of them"
+        listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in first_rows)
+        if len(bad_rows.rows) > MAX_SHOWN:
+            listing += f"; and {len(bad_rows.rows) - MAX_SHOWN:,} more"
+        findings.append(
+            f"{pluralize(len(bad_rows.rows), 'row')} cannot be used, finetune will stop at {them} unless --on-error skip: "
+            f"{listing}"
+        )
+    findings += bad_rows.notes
     if settings.teacher is not None:
-        teacher_lines = _teacher_findings(settings, fitted, [*task_data.train, *task_data.unlabelled], tokenizer)
-    findings = (*_bad_row_findings(bad_rows.rows), *bad_rows.notes, *teacher_lines, *report.findings)
-    return replace(report, findings=findings)
-
-
-def _teacher_findings(
-    settings: FinetuneSettings, task: Task, examples: Sequence[Any], tokenizer: AlbertTokenizer
-) -> list[str]:
-    """Return how the teacher reads the examples and what its outputs are called, or why it cannot teach."""
-    try:
-        return open_teacher(settings, task, examples, tokenizer, torch.device("cpu")).notes
-    except AlbertKitError as error:
-        return [f"finetune will stop: {error.message}"]
+        taught_examples = [*task_data.train, *task_data.unlabelled]
+        try:
+            teacher = open_teacher(settings, fitted, taught_examples, tokenizer, torch.device("cpu"))
+            findings += teacher.notes
+        except AlbertKitError as error:
+            findings.append(f"finetune will stop: {error.message}")
+    return replace(report, findings=(*findings, *report.findings))
 
 
 def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:
@@ -380,16 +385,6 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
             "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
         )
     return DataCheckReport(task.name, task.length, splits, tuple(findings))
-
-
-def _bad_row_findings(bad_rows: Sequence[BadRow]) -> Iterator[str]:
-    """Yield a finding about rows that cannot be used."""
-    if bad_rows:
-        rows = pluralize(len(bad_rows), "row")
-        them = "it" if len(bad_rows) == 1 else "the first of them"
-        listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in bad_rows[:MAX_SHOWN])
-        ending = f"; and {len(bad_rows) - MAX_SHOWN:,} more" if len(bad_rows) > MAX_SHOWN else ""
-        yield f"{rows} cannot be used, finetune will stop at {them} unless --on-error skip: {listing}{ending}"
 
 
 def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[str]:

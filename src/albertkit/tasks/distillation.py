@@ -91,7 +91,13 @@ class DistillationLosses(nn.Module):
         counts = self.counts(batch)
         trace = Trace(True, False) if self.hidden_weight else None
         teacher_trace = Trace(True, False) if self.hidden_weight else None
-        teacher_logits = self._teacher_logits(batch, teacher_trace)
+        teacher = self._teacher[0]
+        if teacher is not None:
+            with torch.no_grad():
+                teacher_logits = teacher.packed_logits(batch.packed, teacher_trace)  # type: ignore[operator]
+        else:
+            stored = batch.per_token if TEACHER_LOGITS in batch.per_token else batch.per_sequence
+            teacher_logits = stored[TEACHER_LOGITS]
         logits = self.student.packed_logits(batch.packed, trace)  # type: ignore[operator]
         labelled, labelled_logits = labelled_part(batch, logits)
         if len(labelled.examples):
@@ -120,17 +126,6 @@ class DistillationLosses(nn.Module):
             total = torch.stack(distances).sum()
             parts["hidden_states"] = LossPart(total * self.hidden_weight, counts["hidden_states"])
         return parts
-
-    # --- logits -------------------------------------------------------------------------------------------------------
-
-    @torch.no_grad()
-    def _teacher_logits(self, batch: LabelledBatch, trace: Trace | None) -> Any:
-        teacher = self._teacher[0]
-        if teacher is not None:
-            return teacher.packed_logits(batch.packed, trace)  # type: ignore[operator]
-        return (
-            batch.per_token[TEACHER_LOGITS] if TEACHER_LOGITS in batch.per_token else batch.per_sequence[TEACHER_LOGITS]
-        )
 
     def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
         problem = self.student.config.problem_type

@@ -340,6 +340,7 @@ def _normalized(golds: Sequence[str], version: Version) -> list[str]:
 
 
 def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
+    # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although they match exactly.
     if version == "2.0" and not (predicted and gold):
         return float(predicted == gold)
     num_common = sum((Counter(predicted) & Counter(gold)).values())

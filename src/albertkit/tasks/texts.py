@@ -175,11 +175,18 @@ def text_features(
     second, second_starts = tokenizer.encode_batch([pair or "" for pair in pairs])
     second_lengths = np.diff(second_starts)
     single = second_lengths == 0
+    # Of an odd room the first text gets more: of two that are as long Google's code takes from the second.
     first_half = np.full(len(texts), (room + 1) // 2)
     if isinstance(tokenizer, NamedSpecials):
         single = np.array([pair is None for pair in pairs])
         first_half[lengths <= second_lengths] = room // 2
-    first_kept, second_kept = _truncated_pairs(lengths, second_lengths, room, first_half)
+    # As if tokens were taken one by one from the longer text: it shrinks to what the shorter one leaves; where the shorter one
+    # is more than half of the room, both get half.
+    fits = lengths + second_lengths <= room
+    first_share = np.maximum(room - second_lengths, first_half)
+    second_share = np.maximum(room - lengths, room - first_half)
+    first_kept = np.where(fits, lengths, np.minimum(lengths, first_share))
+    second_kept = np.where(fits, second_lengths, np.minimum(second_lengths, second_share))
     first_kept[single] = np.minimum(lengths[single], room + 1)
     second_from = second_starts[:-1]
     if tokenizer.truncation_side == "left":
@@ -187,19 +194,6 @@ def text_features(
         second_from = second_from + second_lengths - second_kept
     features = _assembled(tokenizer, examples, first, starts, first_kept, second, second_from, second_kept, ~single)
     return replace(features, left_out=lengths - first_kept + second_lengths - second_kept)
-
-
-def _truncated_pairs(
-    first: np.ndarray, second: np.ndarray, room: int, first_half: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return lengths after taking tokens one by one from the longer text.
-
-    The longer one shrinks to what the shorter leaves; where the shorter one is more than half of the room, both get half.
-    """
-    fits = first + second <= room
-    first_kept = np.minimum(first, np.maximum(room - second, first_half))
-    second_kept = np.minimum(second, np.maximum(room - first, room - first_half))
-    return np.where(fits, first, first_kept), np.where(fits, second, second_kept)
 
 
 def _windows(starts: np.ndarray, lengths: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, ...]:

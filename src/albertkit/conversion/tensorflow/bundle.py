@@ -255,7 +255,13 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
                     f"`{name}` is an array of {values.dtype}, which cannot be written",
                     "floats, integers, bool and strings can: convert it with astype",
                 )
-            parts, checksum = _encode(values, number)
+            parts: Sequence[bytes | NDArray[np.uint8]]
+            if number == STRING:
+                parts, checksum = encode_strings(values.ravel().tolist())
+            else:
+                little = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+                parts = [little]
+                checksum = crc32c(little)
             for part in parts:
                 shard.write(part)
             size = sum(map(len, parts))
@@ -264,14 +270,6 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
             table.append((name.encode(), entry.SerializeToString()))
             offset += size
         index.write(write_table(table))
-
-
-def _encode(values: NDArray[Any], number: int) -> tuple[Sequence[bytes | NDArray[np.uint8]], int]:
-    """Return the bytes of a tensor, and their checksum."""
-    if number == STRING:
-        return encode_strings(values.ravel().tolist())
-    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
-    return [little], crc32c(little)
 
 
 def find_prefix(path: StrPath) -> str:
@@ -290,8 +288,12 @@ def find_prefix(path: StrPath) -> str:
             "give the path without .index, or the folder" + _listed(_prefixes(location.parent)),
         )
     prefixes = [*_prefixes(location), *_prefixes(location / "variables")]
-    if len(prefixes) > 1 and (chosen := _newest(location)) in prefixes:
-        return str(chosen)
+    state = location / "checkpoint"
+    if len(prefixes) > 1 and state.is_file():
+        match = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
+        # Only the last part of the path counts, for folders are moved.
+        if match and location / Path(match[1]).name in prefixes:
+            return str(location / Path(match[1]).name)
     if len(prefixes) > 1:
         raise CheckpointError(
             "ambiguous",
@@ -309,15 +311,6 @@ def find_prefix(path: StrPath) -> str:
 
 def _prefixes(folder: Path) -> list[Path]:
     return sorted(file.with_suffix("") for file in folder.glob(f"*{_INDEX}") if file.is_file())
-
-
-def _newest(folder: Path) -> Path | None:
-    """Return what the folder's state file names; only the last part counts, for folders are moved."""
-    state = folder / "checkpoint"
-    if not state.is_file():
-        return None
-    match = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
-    return folder / Path(match[1]).name if match else None
 
 
 def _listed(prefixes: list[Path]) -> str:

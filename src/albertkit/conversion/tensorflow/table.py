@@ -31,6 +31,8 @@ from albertkit.conversion.tensorflow.encoding import (
 )
 
 BLOCK_SIZE = 262_144  # bytes from which on a data block is closed; tensorflow/core/lib/io/table_options.h
+# LevelDB's format: keys of 16 entries in a row share beginnings; at the end of the file stand two handles, padded to 40
+# bytes, and the magic number; behind each block its type and its checksum.
 RESTART_INTERVAL = 16
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_SIZE = 48

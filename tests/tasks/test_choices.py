@@ -156,6 +156,11 @@ def test_real_files(data):
     examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
     assert (len(examples), bad_rows.rows) == (1954, [])
     assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
+    records = map(json.loads, (folder / "siqa-dev.jsonl").read_text().splitlines())
+    answers = [{record[f"answer{letter}"].strip().casefold() for letter in ABC} for record in records]
+    num_doubtful = sum(len(choices) < 3 for choices in answers)
+    fact = f"{num_doubtful} questions with two choices that are equal, or differ only in case"
+    assert bad_rows.notes == [f"`{folder / 'siqa-dev.jsonl'}`: {fact}"]
     counts = {}
     for split, path in arc.files(folder).items():
         examples, bad_rows = read_file(arc, path)
@@ -234,6 +239,14 @@ def test_tables_with_bad_rows(tmp_path, rows, reason):
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
     assert [row.reason for row in bad_rows.rows] == [reason]
+
+
+def test_choices_that_are_equal_are_said(tmp_path):
+    choices = [["a", "b"], ["a", "a"], ["Yes", "yes ", "no"]]
+    write_records(tmp_path / "a.jsonl", [{"question": "?", "choices": texts, "label": 0} for texts in choices])
+    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
+    assert [list(example.choices) for example in examples] == choices
+    assert [note.partition("`: ")[2].partition(" with")[0] for note in bad_rows.notes] == ["2 questions"]
 
 
 @pytest.mark.parametrize(

@@ -329,6 +329,27 @@ def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path, task)
     assert caught.value.slug == "predictions-mismatch"
 
 
+@pytest.mark.parametrize("form", ["objects", "lists", "of words", "tags"])
+@pytest.mark.parametrize("is_predicted", [True, False])
+def test_entities_beside_tags_are_those_of_the_tags_or_refused(tmp_path, form, is_predicted):
+    """The tags are the gold's: scored, predictions that name no right entity would have an f1 of 1."""
+    predicted = ("PER", 5, 9, 1) if is_predicted else ("PER", 0, 4, 0)
+    kind, start, end, word = predicted
+    entities = {
+        "objects": [{"type": kind, "text": "Anna lebt"[start:end], "start": start, "end": end, "score": 0.9}],
+        "lists": [[start, end, kind]],
+        "of words": [{"start": word, "end": word + 1, "type": kind}],
+        "tags": [f"B-{kind}", "O"][:: -1 if is_predicted else 1],
+    }[form]
+    record = {"id": "0", "tokens": ["Anna", "lebt"], "tags": ["B-PER", "O"], "entities": entities}
+    if not is_predicted:
+        assert tags(tmp_path, json.dumps(record) + "\n")["f1"] == 1
+        return
+    with pytest.raises(AlbertKitError, match=r"line 1: its `entities` are others than its `tags`") as caught:
+        tags(tmp_path, json.dumps(record) + "\n")
+    assert caught.value.slug == "predictions-mismatch"
+
+
 ROWS = [("Bob", "O", "B-PER"), ("ran", "B-LOC", "O"), ("", "", ""), ("Paris", "O", "B-LOC"), ("is", "O", "O")]
 
 

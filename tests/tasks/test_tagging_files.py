@@ -3,7 +3,10 @@
 import gzip
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -446,3 +449,58 @@ def test_splits_have_the_same_names_in_every_task(tmp_path: Path, task: str, end
     for file in files:
         file.touch()
     assert list(find_task(task).files(tmp_path).values()) == files
+
+
+# --- texts with spans -------------------------------------------------------------------------------------------------
+
+SPAN_TEXTS = {"Ann Lee met Bo.": [(0, 7, "PER"), (12, 14, "PER")], "nobody here": [], "in Rome": [(3, 7, "LOC")]}
+SPAN_WORDS = {
+    ("Ann", "Lee", "met", "Bo", "."): ("B-PER", "I-PER", "O", "B-PER", "O"),
+    ("nobody", "here"): ("O", "O"),
+    ("in", "Rome"): ("O", "B-LOC"),
+}
+
+
+def objects(marked: list[tuple[int, int, str]], start: str, end: str, label: str) -> list[dict[str, Any]]:
+    return [dict(zip((start, end, label), span, strict=True)) for span in marked]
+
+
+SPAN_FILES: dict[str, Any] = {
+    "spaCy": lambda text, marked: {"text": text, "spans": objects(marked, "start", "end", "label")},
+    "spaCy 2": lambda text, marked: [text, {"entities": marked}],
+    "doccano": lambda text, marked: {"id": 1, "text": text, "label": marked},
+    "doccano's relations": lambda text, marked: {
+        "text": text, "entities": objects(marked, "start_offset", "end_offset", "label"), "relations": []
+    },
+    "Prodigy": lambda text, marked: {
+        "text": text, "tokens": [{"text": text, "id": 0}], "spans": objects(marked, "start", "end", "label")
+    },
+    "Label Studio": lambda text, marked: {
+        "data": {"text": text},
+        "annotations": [{"result": [
+            {"type": "labels", "value": {"start": start, "end": end, "text": text[start:end], "labels": [label]}}
+            for start, end, label in marked
+        ]}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPAN_FILES)
+@pytest.mark.parametrize("is_array", [False, True])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_command_that_is_named_for_spans_makes_words_and_tags(tmp_path, error_of, name, is_array, labelled):
+    records = [SPAN_FILES[name](text, marked) for text, marked in SPAN_TEXTS.items()]
+    content = json.dumps(records, indent=1) if is_array else "\n".join(map(json.dumps, records))
+    file = tmp_path / "a b.json"
+    error = error_of(read_text, file, content, labelled=labelled)
+    assert (error.slug, f"`{file}` has texts with spans" in error.message) == ("missing-column", True)
+    command = error.hint.replace("python", sys.executable, 1).replace("NEW", str(tmp_path / "new"))
+    subprocess.run(command, shell=True, check=True)
+    examples, _ = read_text(tmp_path / "new.jsonl", (tmp_path / "new.jsonl").read_text())
+    assert {example.words: example.tags for example in examples} == SPAN_WORDS
+
+
+def test_a_name_that_a_shell_could_run_is_in_no_hint(tmp_path, error_of):
+    record = {"text": "Ann", "$(touch x)": [[0, 3, "PER"]], "spans": []}
+    _, bad_rows = read_text(tmp_path / "a.jsonl", json.dumps(record))
+    assert bad_rows.rows[0].reason.startswith("there is no field `tokens`")

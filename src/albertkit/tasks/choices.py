@@ -20,11 +20,11 @@ from albertkit.files import atomic_file, check_regular_file, parse_json, write_j
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
 from albertkit.model.heads import ragged_log_softmax
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, find_split_files, split_files
-from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records
+from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
 from albertkit.tasks.metrics import bootstrap_intervals
@@ -486,8 +486,17 @@ class ChoiceTask(Task[ChoiceExample]):
     def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
         """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
         if self.name == "race" and not is_race_table(file):
-            return read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
-        return read_choices(file, self, split=split, labelled=labelled, bad_rows=bad_rows)
+            examples = read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
+        else:
+            examples = read_choices(file, self, split=split, labelled=labelled, bad_rows=bad_rows)
+        num_doubtful = 0
+        for example in examples:
+            distinct_choices = {choice.strip().casefold() for choice in example.choices}
+            num_doubtful += len(distinct_choices) < len(example.choices)
+            yield example
+        if num_doubtful:
+            questions = pluralize(num_doubtful, "question")
+            bad_rows.note(f"{quoted_name(file)}: {questions} with two choices that are equal, or differ only in case")
 
     def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""

@@ -23,12 +23,23 @@ from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_r
 from albertkit.tables.text_lines import HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
-from albertkit.tasks.predictions import File, join_predictions, parse_predicted_labels, read_predictions, record_id
+from albertkit.tasks.predictions import (
+    PREDICTION_NAMES,
+    File,
+    join_predictions,
+    parse_predicted_labels,
+    read_predictions,
+    record_id,
+)
+from albertkit.tasks.span_files import check_no_spans, check_spans_agree
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 
+_NUMBERED = 'write names in place of numbers: `datasets` has them as `dataset.features["ner_tags"].feature.names`'
 _SAME_SENTENCES = "predict the very sentences that are scored"
 _COMMENT = re.compile("#+ ")
-_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")  # of JSON; `[` may be a word
+# Of JSON, where `[` may be a word: objects, or texts with an object each, as spaCy 2 was trained.
+_ARRAY = re.compile(rb'(\xef\xbb\xbf)?\s*\[\s*(\{|\[\s*"[^"]*",\s*\{)')
+_RECORD = re.compile(r'\s*(\{|\["[^"]*",\s*\{)')
 _SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
 _NO_WORD = re.compile("[\t\n\r]")
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of WikiANN
@@ -136,13 +147,13 @@ def read_tagged(
             read them, and tags of IOB2 stay as they are written.
     """
     form = _scan_columns(file, layout, labelled)
-    if form.is_json and labelled and strict:
-        records = []
-        for _, line in islice(_lines(file), ROWS_SEEN):
-            with contextlib.suppress(ValueError, RecursionError):
-                records.append(json.loads(line))
-        tags_field = layout.tags_field or _tags_field(records[0] if records else {})
-        read_fields = (layout.tokens_field or "tokens", tags_field, *IDS)
+    records = _first_records(file) if form.is_json else []
+    tokens_field = layout.tokens_field or "tokens"
+    tags_field = layout.tags_field or _tags_field(records[0] if records else {})
+    if not any(_has_strings(record, tags_field if labelled else tokens_field) for record in records):
+        check_no_spans(file, records)
+    if records and labelled and strict:
+        read_fields = (tokens_field, tags_field, *IDS)
         hint = "name those to read with --text-column and --label-column"
         note_unread_fields(file, records, read_fields, hint, bad_rows)
     if (form.is_counted or form.is_named) and layout.word_column == 0:
@@ -250,7 +261,7 @@ class _ColumnFacts:
 def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -> _ColumnFacts:
     lines = _lines(file)
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
-    if first[1].lstrip().startswith("{"):
+    if _RECORD.match(first[1]):
         return _ColumnFacts(is_json=True)
     rows = Counter[tuple[int, bool]]()  # by number of columns, and whether with tabs
     comments = Counter[tuple[int, bool]]()
@@ -423,6 +434,19 @@ def _record_sentences(
         yield sentence
 
 
+def _first_records(file: File | Records) -> list[Any]:
+    records = []
+    for _, line in islice(_lines(file), ROWS_SEEN):
+        with contextlib.suppress(ValueError, RecursionError):
+            records.append(json.loads(line))
+    return records
+
+
+def _has_strings(record: Any, name: str) -> bool:
+    values = record.get(name) if isinstance(record, dict) else None
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _tags_field(record: Any) -> str:
     return "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
 
@@ -430,10 +454,10 @@ def _tags_field(record: Any) -> str:
 def _strings(record: dict[str, Any], name: str) -> list[str]:
     if name not in record:
         raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
-    values = record[name]
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise UnusableRowError(f"`{name}` is not a list of strings")
-    return values
+    if not _has_strings(record, name):
+        are_numbers = isinstance(record[name], list) and all(isinstance(value, int) for value in record[name])
+        raise UnusableRowError(f"`{name}` is not a list of strings", _NUMBERED if are_numbers else "")
+    return record[name]
 
 
 def _word(word: str, layout: TagFileLayout) -> str:
@@ -518,7 +542,14 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample], beside_go
     """
     form = _scan_columns(file, TagFileLayout(), labelled=True)
     if form.is_json:
+        records = _first_records(file)
+        names = {name.lower() for record in records if isinstance(record, dict) for name in record}
+        is_tags = not beside_gold and "tags" in names and names.isdisjoint(PREDICTION_NAMES)
+        if not is_tags and names.isdisjoint(PREDICTION_NAMES):
+            check_no_spans(file, records, r"\S+")
         predictions = read_predictions(file, () if beside_gold else ("tags",))
+        if is_tags:
+            check_spans_agree(file, ((number, json.loads(line)) for number, line in _lines(file) if line.strip()))
         sentences = [
             [tag.strip(_BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)

@@ -1,0 +1,139 @@
+"""Texts with spans of characters, as annotation tools export them, where words with a tag each are read.
+
+They are refused with a command that makes words and tags of them. Spans beside tags must be those of the tags.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from albertkit.errors import DataError
+from albertkit.files import StrPath
+from albertkit.tables.files import ByteStream, find_input_file
+from albertkit.tables.records import Records, quoted_name
+from albertkit.tasks.metrics import spans
+
+_TEXTS = ("text", "sentence", "content")
+_STARTS = ("start", "start_offset", "start_char", "begin")
+_ENDS = ("end", "end_offset", "end_char")
+_LABELS = ("label", "type", "labels", "entity_group", "entity", "tag")
+_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*[\[{]")
+_ARRAY_HEAD = 1000
+_TEXT_ENDINGS = ("", ".json", ".jsonl", ".ndjson", ".txt")
+# A word has the label of the first span that touches it.
+_COMMAND = (
+    "python -c \"import json,re,sys; [print(json.dumps({{'tokens': [w[0] for w in W], 'tags': [next((('B-' if w.start() "
+    "<= s[{start}] else 'I-') + s[{label}] for s in {spans} if w.start() < s[{end}] and s[{start}] < w.end()), 'O') "
+    "for w in W]}})) for r in {records} for W in [[*re.finditer(r'{word}', {text})]]]\" {file} > NEW.jsonl"
+)
+_RECORDS = {
+    True: "json.load(open(sys.argv[1]))",
+    False: "map(json.loads, open(sys.argv[1]))",
+}  # of an array or of lines
+
+
+class _SpanForm(NamedTuple):
+    """Where a record `r` has its text and its spans, and a span `s` what it says, as Python expressions."""
+
+    text: str  # "" for none
+    spans: str
+    start: str
+    end: str
+    label: str
+
+
+def check_no_spans(file: StrPath | Records, records: Iterable[Any], word: str = r"\w+|[^\w\s]") -> None:
+    """Refuse records that have spans in expression of words with tags.
+
+    Args:
+        file: What the records are from.
+        records: The first ones.
+        word: Regular expression of the words that the command cuts from a text.
+
+    Raises:
+        DataError: missing-column.
+    """
+    form = next(filter(None, map(_find_span_form, records)), None)
+    if form is None:
+        return
+    hint = "write `tokens`, a list of words, and `tags`, a tag a word: B-PER, I-PER, …, or O"
+    if form.text and not isinstance(file, Records) and Path(file).suffix in _TEXT_ENDINGS:
+        with ByteStream(find_input_file(file)) as stream:
+            is_array = _ARRAY.match(stream.peek(_ARRAY_HEAD)) is not None
+        quoted_path = shlex.quote(str(file))
+        hint = _COMMAND.format(**form._asdict(), records=_RECORDS[is_array], word=word, file=quoted_path)
+    fact = f"{quoted_name(file)} has texts with spans, as spaCy, Prodigy and doccano have them, and no words with tags"
+    raise DataError("missing-column", fact, hint)
+
+
+def _find_span_form(record: Any) -> _SpanForm | None:
+    for text, expression, values in _lists(record):
+        keys = _span_keys(values[0]) if isinstance(values, list) and values else None
+        if keys is not None:
+            names = [repr(key) for key in keys]
+            if isinstance(values[0][keys[2]], list):  # Label Studio's
+                names[2] += "][0"
+            return _SpanForm(text, expression, *names)
+    return None
+
+
+def _lists(record: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield text, expression and content of every field that may have spans; names that a shell could run are left out."""
+    if isinstance(record, Mapping):
+        text = next((f"r['{name}']" for name in _TEXTS if isinstance(record.get(name), str)), "")
+        for name, values in record.items():
+            if name.isidentifier():
+                yield text, f"r['{name}']", values
+        try:
+            results = [result["value"] for result in record["annotations"][0]["result"]]
+        except (KeyError, IndexError, TypeError):
+            return
+        yield "r['data']['text']", "[x['value'] for x in r['annotations'][0]['result']]", results
+    elif isinstance(record, list) and [*map(type, record)] == [str, dict]:  # as spaCy 2 was trained
+        yield "r[0]", "r[1]['entities']", record[1].get("entities")
+
+
+def _span_keys(span: Any) -> tuple[Any, Any, Any] | None:
+    """Return the keys of start, end and label; None if it is no span."""
+    if isinstance(span, list):
+        return (0, 1, 2) if [*map(type, span)] == [int, int, str] else None
+    if not isinstance(span, Mapping):
+        return None
+    start, end, label = (next((name for name in names if name in span), "") for names in (_STARTS, _ENDS, _LABELS))
+    has_numbers = isinstance(span.get(start), int) and isinstance(span.get(end), int)
+    return (start, end, label) if has_numbers and label else None
+
+
+def check_spans_agree(file: StrPath, records: Iterable[tuple[int, Any]]) -> None:
+    """Refuse predicted `tags` beside `entities` that are others: one of both may be the gold's.
+
+    Raises:
+        DataError: predictions-mismatch.
+    """
+    for line, record in records:
+        entities, tags = record.get("entities"), record.get("tags")
+        if not isinstance(entities, list) or not isinstance(tags, list) or entities == tags:
+            continue
+        words = [word for word in record.get("words", record.get("tokens")) or [] if isinstance(word, str)]
+        tagged = [(kind, _letters("".join(words[first : last + 1]))) for kind, first, last in spans(tags)]
+        readings = [_span_readings(entity, words, str(record.get("text", ""))) for entity in entities]
+        if len(tagged) != len(entities) or any(map(set(tagged).isdisjoint, readings)):
+            fact = f"`{file}`, line {line:,}: its `entities` are others than its `tags`; one may be the gold's"
+            raise DataError("predictions-mismatch", fact, "leave out what was not predicted")
+
+
+def _span_readings(span: Any, words: list[str], text: str) -> set[tuple[str, str]]:
+    """Return label and letters of a span that may count characters or words; none if it is no span."""
+    keys = _span_keys(span)
+    if keys is None:
+        return set()
+    start, end, label = (span[key] for key in keys)
+    parts = [text[start:end], " ".join(words)[start:end], "".join(words)[start:end]]
+    parts += ["".join(words[start:end]), "".join(words[start : end + 1])]
+    return {(str(label), _letters(part)) for part in parts}
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())

@@ -333,13 +333,13 @@ def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path, task)
 @pytest.mark.parametrize("is_predicted", [True, False])
 def test_entities_beside_tags_are_those_of_the_tags_or_refused(tmp_path, form, is_predicted):
     """The tags are the gold's: scored, predictions that name no right entity would have an f1 of 1."""
-    predicted = ("PER", 5, 9, 1) if is_predicted else ("PER", 0, 4, 0)
-    kind, start, end, word = predicted
+    start, end = (5, 9) if is_predicted else (0, 4)
+    word = int(is_predicted)
     entities = {
-        "objects": [{"type": kind, "text": "Anna lebt"[start:end], "start": start, "end": end, "score": 0.9}],
-        "lists": [[start, end, kind]],
-        "of words": [{"start": word, "end": word + 1, "type": kind}],
-        "tags": [f"B-{kind}", "O"][:: -1 if is_predicted else 1],
+        "objects": [{"type": "PER", "text": "Anna lebt"[start:end], "start": start, "end": end, "score": 0.9}],
+        "lists": [[start, end, "PER"]],
+        "of words": [{"start": word, "end": word + 1, "type": "PER"}],
+        "tags": ["B-PER", "O"][:: -1 if is_predicted else 1],
     }[form]
     record = {"id": "0", "tokens": ["Anna", "lebt"], "tags": ["B-PER", "O"], "entities": entities}
     if not is_predicted:

@@ -430,6 +430,14 @@ STRUCTURED = {
     "brat.ann": "T1\tPER 0 3\tBob\nT2\tLOC 7 12\tParis\nR1\tlives Arg1:T1 Arg2:T2\n",
     "sst.trees": "(3 (2 It) (4 (2 is) (3 good)))\n(1 (2 It) (1 bad))\n",
     "glove.txt": "the 0.4 -0.2 1e-3 4\nof 0.7 0.5 0.1 2\n",
+    "reviews.yaml": "- id: 1\n  text: A good film.\n- id: 2\n  text: >\n    note: bad\n",
+    "app.log": "2024-01-02 03:04:05,678 INFO A request.\n2024-01-02T03:04:06Z INFO Another.\n",
+    "KakaoTalk.txt": "2024년 1월 2일 오후 3:04, 홍길동 : 안녕\n2024. 1. 2. 오후 3:05, 나 : 응\n",
+    "WhatsApp.txt": "[02/01/2024, 15:04:05] Bob: Hello.\n02/01/24, 15:05 - Ann: Yes.\n",
+    "a.eml": "From: a@b.c\nTo: d@e.f\nSubject: Hello\n\nText.\n",
+    "a.mbox": "From a@b.c Tue Jan  2 03:04:05 2024\nReturn-Path: <a@b.c>\nSubject: Hello\n\nText.\n",
+    "a.bib": "@article{key,\n  title = {A title},\n}\n",
+    "dump.sql": "-- MySQL dump\n/* a */;\nDROP TABLE IF EXISTS `a`;\nINSERT INTO `a` VALUES (1, 'text');\n",
 }
 
 
@@ -462,6 +470,9 @@ PROSE = {
     "label": "The sign __label__ begins\nevery line of fastText.\n",
     "gettext": 'A message begins with\nmsgid "Open"\nand goes on.\n',
     "heading": "# A title\nThe USA\nand the UK are here.\n",
+    "play": "- Bob: Hello.\n- Ann: Yes.\nBob: So.\nAnn: No.\n",
+    "book": "Title: A book\nAuthor: Ann\nFrom: the beginning.\n",
+    "diary": "2024-01-02\nWe met at 03:04.\n02/01/2024: nothing.\n",
     "counting": "1 2 3 4\nare numbers.\nSo are 5 and 6.\n",
 }
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -29,6 +30,11 @@ _BEGINNINGS = {
     "XML": re.compile(r"<\?xml|<mediawiki"),
     "RTF": re.compile(r"\{\\rtf"),
     "LaTeX": re.compile(r"\\documentclass"),
+    "SQL": re.compile(r"(\s*(--|/\*).*\n)*\s*(CREATE TABLE|INSERT INTO|DROP TABLE)\b"),
+    "BibTeX": re.compile(r"@[a-z]+\{\S*,\s*\n", re.IGNORECASE),
+    "mail with its headers": re.compile(
+        r"(From \S+@.*\n)?((From|Received|Return-Path|Message-ID|X-\S+): .*\n)([\w-]+: |[ \t])"
+    ),
     "subtitles with times": re.compile(r"WEBVTT|\[Script Info\]|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->"),
 }
 _LINES = {  # as which most lines, but for comments, are written
@@ -36,7 +42,11 @@ _LINES = {  # as which most lines, but for comments, are written
     "words with annotations (CoNLL-U)": re.compile(r"\d+([-.]\d+)?(\t[^\t]+){9}\s*"),
     "annotations of brat": re.compile(r"([TREAMN]\d+|[#*]\d*)\t\S+ .*"),
     "texts with labels (fastText)": re.compile(r"__label__\S+\s.*"),
-    "lines with times": re.compile(r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}).*"),
+    "lines with times": re.compile(
+        r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}"
+        r"|\[?\d+([-./] ?|년 )\d+([-./] ?|월 )\d+[일.]?,?[T ](오전 |오후 |at )?\d\d?:\d\d\b).*"  # of logs and of chats
+    ),
+    "records (YAML)": re.compile(r"(- [\w-]+:|\s+[\w-]+:)(\s.*)?|---|\s+- .*"),
     "messages with translations (PO)": re.compile(r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'),
     "words with their parts of speech": re.compile(
         # of a sentence, or a word a line; "Bonjour !" is no word with its tag
@@ -73,7 +83,7 @@ def check_running_text(head: bytes, path: str, hints: dict[str, str], name: str 
     """
     structure = detect_structure(head, name)
     if structure is not None:
-        hint = hints[structure.kind].format(column=structure.column or "COLUMN")
+        hint = hints[structure.kind].format(column=shlex.quote(structure.column) if structure.column else "COLUMN")
         raise DataError("doubtful", f"`{path}` is no running text, but {structure.description}", hint)
 
 

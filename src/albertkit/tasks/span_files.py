@@ -45,7 +45,7 @@ class _SpanForm(NamedTuple):
 
 
 def check_no_spans(file: StrPath | Records, records: Iterable[Any], word: str = r"\w+|[^\w\s]") -> None:
-    """Refuse records that have spans in expression of words with tags.
+    """Refuse records that have spans in place of words with tags.
 
     Args:
         file: What the records are from.
@@ -64,7 +64,8 @@ def check_no_spans(file: StrPath | Records, records: Iterable[Any], word: str = 
             is_array = _ARRAY.match(stream.peek(_ARRAY_HEAD)) is not None
         quoted_path = shlex.quote(str(file))
         hint = _COMMAND.format(**form._asdict(), records=_RECORDS[is_array], word=word, file=quoted_path)
-    fact = f"{quoted_name(file)} has texts with spans, as spaCy, Prodigy and doccano have them, and no words with tags"
+    name = quoted_name(file if isinstance(file, Records) else str(file))
+    fact = f"{name} has texts with spans, as spaCy, Prodigy and doccano have them, and no words with tags"
     raise DataError("missing-column", fact, hint)
 
 

@@ -467,6 +467,7 @@ def read_typed(
         raise DataError("bad-file", f"`{path}` has {size:,} bytes, no {kind} has as many", hint)
     try:
         text = file.read_text(encoding="utf-8")
+        # Not by msgspec's own parser: it refuses -Infinity, which the state of a training may hold.
         values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
         return msgspec.convert(values, value_type)
     except msgspec.ValidationError as error:

@@ -345,6 +345,7 @@ class VisualProjector(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.grid = None if caption.grid is None else Grid(*caption.grid)
+        # Not folded into the map that follows: in a migrated ALBERT a LayerNorm stands between them.
         self.fc = nn.Linear(caption.backbone_dim, caption.img_feature_dim) if caption.backbone_dim else None
         self.width = caption.visual_width
         self.LayerNorm = nn.LayerNorm(caption.img_feature_dim, eps=1e-6) if caption.visual_norm else None

@@ -42,6 +42,7 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
     return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
+# pycocoevalcap, the tests' oracle, takes 104 MB and needs Java.
 MAX_SIZE = 4  # BLEU-4 and CIDEr count 1-grams to 4-grams
 
 
@@ -163,27 +164,25 @@ def cider(counts: NgramCounts) -> np.ndarray:
     """
     items = counts.num_items
     of_item = counts.item[items:]
-    similarity = np.mean([_similarity(counts, rows) for rows in counts.sizes], axis=0)
+    similarities = []
+    for rows in counts.sizes:  # the clipped cosine of each reference with its candidate
+        keys = counts.keys(rows)
+        of_candidate = rows.caption < items
+        ngrams_of_references = np.unique(keys[~of_candidate]) % max(rows.num_ngrams, 1)
+        items_with = np.bincount(ngrams_of_references, minlength=rows.num_ngrams)
+        weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]
+        norms = np.sqrt(np.bincount(rows.caption, weights**2, len(counts.item)))
+        in_reference = weights[~of_candidate]
+        in_candidate = lookup(keys[of_candidate], weights[of_candidate], keys[~of_candidate])
+        products = np.minimum(in_candidate, in_reference) * in_reference
+        dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
+        norm_products = norms[of_item] * norms[items:]
+        similarities.append(np.divide(dots, norm_products, out=np.zeros(len(dots)), where=norm_products > 0))
+    similarity = np.mean(similarities, axis=0)
     # The original's length of a caption is the number of its 2-grams.
     lengths = np.maximum(counts.lengths - 1, 0)
     penalty = np.exp(-((lengths[of_item] - lengths[items:]) ** 2) / (2 * _SIGMA**2))
     return _SCALE * np.bincount(of_item, similarity * penalty, items) / np.bincount(of_item, minlength=items)
-
-
-def _similarity(counts: NgramCounts, rows: NgramRows) -> np.ndarray:
-    """Return the clipped cosine of each reference with its candidate, float64 [R], for n-grams of one size."""
-    items = counts.num_items
-    keys = counts.keys(rows)
-    of_candidate = rows.caption < counts.num_items
-    items_with = np.bincount(np.unique(keys[~of_candidate]) % max(rows.num_ngrams, 1), minlength=rows.num_ngrams)
-    weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]
-    norms = np.sqrt(np.bincount(rows.caption, weights**2, len(counts.item)))
-    in_reference = weights[~of_candidate]
-    in_candidate = lookup(keys[of_candidate], weights[of_candidate], keys[~of_candidate])
-    products = np.minimum(in_candidate, in_reference) * in_reference
-    dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
-    lengths = norms[counts.item[items:]] * norms[items:]
-    return np.divide(dots, lengths, out=np.zeros(len(dots)), where=lengths > 0)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class VideoFile:
         except BaseException:
             self.container.close()
             raise
+        # Every machine then sees the same frames of a damaged file; many files take a process a core.
         self.stream.codec_context.thread_count = 1
         self.stream.codec_context.options = _pixel_limit()
         self.kind: str = self.container.format.name.split(",")[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from albertkit.config import AlbertConfig, make_config
+from albertkit.config import make_config
 from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.errors import CheckpointError
 from albertkit.files import read_typed
@@ -74,7 +74,15 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     target = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
         target, _ = make_config(read_typed(config_file, dict[str, Any], "model configuration"), config_file)
-        _check_same(exact, target, config_file)
+        pairs = ((key, getattr(target, key), getattr(exact, key)) for key in _SAME.split())
+        differing = [f"{key} {value} and not {bert_value}" for key, value, bert_value in pairs if value != bert_value]
+        if differing:
+            raise CheckpointError(
+                "weights-mismatch",
+                f"`{config_file}` differs from the BERT in more than num_hidden_groups: {'; '.join(differing)}",
+                "leave --config out, or correct these values; embeddings are not factorised, because BERT normalises them at "
+                "width H and ALBERT at width E",
+            )
         target = exact.replace(num_hidden_groups=target.num_hidden_groups)
     source.tensors |= identity_projection(exact.hidden_size)
     source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
@@ -106,15 +114,3 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
             source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))
     source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
     source.notes.append("to train an ALBERT that learns from the BERT: albertkit pretrain STORE --teacher BERT")
-
-
-def _check_same(exact: AlbertConfig, target: AlbertConfig, file: Path) -> None:
-    pairs = ((key, getattr(target, key), getattr(exact, key)) for key in _SAME.split())
-    differing = [f"{key} {value} and not {bert_value}" for key, value, bert_value in pairs if value != bert_value]
-    if differing:
-        raise CheckpointError(
-            "weights-mismatch",
-            f"`{file}` differs from the BERT in more than num_hidden_groups: {'; '.join(differing)}",
-            "leave --config out, or correct these values; embeddings are not factorised, because BERT normalises them at "
-            "width H and ALBERT at width E",
-        )

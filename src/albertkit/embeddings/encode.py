@@ -269,6 +269,7 @@ def _compute_vectors(
                 f"the vector of `{texts[int(is_finite.argmin())][:60]}` is not finite in {vectors.dtype}",
                 "look at the model with `albertkit inspect`; try --precision fp32, --normalize or --dtype float32",
             )
+        # Bytes: numpy's `tofile` loses what its last flush cannot write.
         job.write(vectors_name, vectors.data.cast("B"))
         encoded = _Encoded(encoded.texts + len(texts), encoded.truncated + truncated)
         job.commit(**asdict(encoded))

@@ -332,6 +332,7 @@ class SentenceEncoder(nn.Module):
         tensor = torch.from_numpy(vectors).to(self.albert.device)
         return tensor if convert_to_tensor or isinstance(texts, str) else list(tensor)
 
+    # mteb opens a folder through sentence-transformers: these methods do not speak its protocol.
     def encode_query(self, texts: str | Sequence[str], **options: Any) -> Any:
         """Return vectors of queries: `encode` with the prompt "query" of the settings, or with none.
 

@@ -58,7 +58,14 @@ def matplotlib_modules() -> Any:
 def new_figure(look: Look, draw: Callable[[Any, Look], None]) -> Any:
     """Return a matplotlib figure that `draw` has filled. Names come from files: no text is read as mathematics."""
     matplotlib = matplotlib_modules()
-    with matplotlib.rc_context(_style(look)):
+    style = {
+        "font.family": "sans-serif", "font.size": look.font_size, "text.color": INK, "axes.labelcolor": INK,
+        "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.linewidth": 0.8, "axes.axisbelow": True, "legend.frameon": False,
+        "legend.fontsize": look.font_size - 1, "xtick.labelsize": look.font_size - 1, "text.parse_math": False,
+        "ytick.labelsize": look.font_size - 1, "lines.solid_capstyle": "round", "figure.facecolor": "white",
+    }  # fmt: skip
+    with matplotlib.rc_context(style):
         figure = matplotlib.figure.Figure(figsize=(look.width, look.height), layout="constrained")
         draw(figure, look)
         figure.draw_without_rendering()  # inside the style: text takes its fonts when it is laid out
@@ -85,7 +92,20 @@ def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: st
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"albertkit {name} {look.width}"}):
         stream = io.StringIO()
         new_figure(look, draw).savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_page(stream.getvalue(), label)
+    svg = stream.getvalue()
+    # Only the element itself, with the page's colours and font, and no names that clash.
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # "axes_1" would be there twice; nothing refers to groups
+    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
+    svg = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
+    svg = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", svg, count=1)
+    svg = svg.replace("<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ', 1)
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
+    for colour, variable in CSS_COLOURS.items():
+        svg = svg.replace(colour, f"var({variable}, {colour})")
+    return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><").strip()
 
 
 def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: str | Path, title: str = "") -> Path:
@@ -184,30 +204,3 @@ def _draw_scatter(axis: Any, pairs: Sequence[Sequence[float]]) -> int:
     axis.set(xlim=limits, ylim=limits, aspect="equal", xlabel="label", ylabel="predicted")
     axis.grid(color=GRID, linewidth=0.7)
     return len(points)
-
-
-def _style(look: Look) -> dict[str, Any]:
-    """Return matplotlib's settings for our pictures."""
-    return {
-        "font.family": "sans-serif", "font.size": look.font_size, "text.color": INK, "axes.labelcolor": INK,
-        "axes.edgecolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.linewidth": 0.8, "axes.axisbelow": True, "legend.frameon": False,
-        "legend.fontsize": look.font_size - 1, "xtick.labelsize": look.font_size - 1, "text.parse_math": False,
-        "ytick.labelsize": look.font_size - 1, "lines.solid_capstyle": "round", "figure.facecolor": "white",
-    }  # fmt: skip
-
-
-def _for_page(svg: str, label: str) -> str:
-    """Fit matplotlib's SVG into a page: only the element itself, the page's colours and font, no clashing names."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # "axes_1" would be there twice; nothing refers to groups
-    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
-    svg = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
-    svg = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ', 1)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
-    for colour, name in CSS_COLOURS.items():
-        svg = svg.replace(colour, f"var({name}, {colour})")
-    return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><").strip()

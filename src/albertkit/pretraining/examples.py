@@ -588,6 +588,7 @@ def without_memmap(array: np.ndarray) -> np.ndarray:
 LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
 
 
+# What is cut off makes no further pairs: that would change what the original's algorithm draws at short lengths.
 def tokens_used(
     store: Store, plan: EpochPlan, included: Sequence[np.ndarray], shards: Sequence[int] | np.ndarray | None = None
 ) -> float:

@@ -132,8 +132,16 @@ def initialise_from_checkpoint(
         notes.append(f"not in `{source}`, initialised: {', '.join(fresh)}")
     if matched.left_out:
         notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
-    if tokenizer.vocab_size > before.vocab_size:
-        _add_rows(model, before.vocab_size, tokenizer.vocab_size)
+    num_rows = before.vocab_size
+    if tokenizer.vocab_size > num_rows:
+        new_rows = slice(num_rows, tokenizer.vocab_size)  # spare ones that the model had are replaced, too
+        with torch.no_grad():
+            if tokenizer.vocab_size > model.config.vocab_size:
+                model.resize_token_embeddings(tokenizer.vocab_size)
+            words = model.get_input_embeddings().weight
+            old = words[:num_rows]
+            words[new_rows] = old.mean(0) + _NOISE * old.std(0) * torch.randn_like(words[new_rows])
+            model.predictions.bias[new_rows] = model.predictions.bias[:num_rows].min()
     facts: dict[str, Any] = {}
     if weights := find_weights(path):
         digests = [sha256_file(file) for file in list_shards(weights)]
@@ -194,17 +202,6 @@ def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTo
             "and noise; `albertkit tokenizer extend --model` makes better ones"
         )
     return notes
-
-
-@torch.no_grad()
-def _add_rows(model: AlbertForPreTraining, before: int, now: int) -> None:
-    """Add rows for the ids from `before` up to `now`; spare ones that the model had are replaced, too."""
-    if now > model.config.vocab_size:
-        model.resize_token_embeddings(now)
-    words = model.get_input_embeddings().weight
-    old = words[:before]
-    words[before:now] = old.mean(0) + _NOISE * old.std(0) * torch.randn_like(words[before:now])
-    model.predictions.bias[before:now] = model.predictions.bias[:before].min()
 
 
 def _part(name: str) -> str:

@@ -135,16 +135,12 @@ class TrainingRecords:
             hint = "these records hold no pairs: add --pair-task none" if missing == [ORDER_LABEL] else _WRITTEN_BY
             raise self._record_error("bad-row", number, fault, hint)
         values = [features[name] for name in self._names]
-        form = [(array.dtype.kind, len(array)) for array in values]
-        if form != self._form:
-            self._form = self._check_form(number, dict(zip(self._names, form, strict=True)))
-        return values
-
-    def _check_form(self, number: int, form: dict[str, tuple[str, int]]) -> list[tuple[str, int]]:
-        """Return types and sizes of the features of record 0, which all records must have."""
-        described = ", ".join(f"{size:,} {name}" for name, (_, size) in form.items())
-        sizes = [size for _, size in form.values()]
-        for name, (kind, _) in form.items():
+        form: list[tuple[str, int]] = [(array.dtype.kind, len(array)) for array in values]
+        if form == self._form:
+            return values
+        sizes = [size for _, size in form]
+        described = ", ".join(f"{size:,} {name}" for name, size in zip(self._names, sizes, strict=True))
+        for name, (kind, _) in zip(self._names, form, strict=True):
             if kind != ("f" if name == "masked_lm_weights" else "i"):
                 raise self._record_error(
                     "bad-row", number, f"has {name} of another type than create_pretraining_data.py"
@@ -154,7 +150,8 @@ class TrainingRecords:
         if self._form:
             fault = f"has {described}; record 0 has {self._form[0][1]:,} and {self._form[3][1]:,}"
             raise self._record_error("bad-row", number, fault, "train on records of one max_seq_length at a time")
-        return list(form.values())
+        self._form = form
+        return values
 
     def _check_tokenizer(self) -> None:
         """Refuse a tokenizer whose [CLS], [SEP] and [MASK] are not where the records have them."""

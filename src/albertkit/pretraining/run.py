@@ -289,7 +289,14 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     if not isinstance(options.store, TokenStore) and is_records(options.store):
         return _evaluate_records(options, model, folder, trained, world)
     store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
-    _check_tokenizer(folder, model, store)
+    if (folder / "spiece.model").exists():
+        store.check_tokenizer(read_model_tokenizer(folder, model.config))
+    elif model.config.vocab_size != store.vocab_size:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"`{folder}` has {model.config.vocab_size:,} tokens, the store {store.vocab_size:,}",
+            "build the store with the model's tokenizer: albertkit corpus build FILES --tokenizer MODEL --out STORE",
+        )
     settings = PretrainSettings(
         length=options.length or trained.length or min(512, model.config.max_position_embeddings),
         seed=trained.seed if options.seed is None else options.seed,
@@ -364,15 +371,3 @@ def _count_scored(batches: Iterable[PackedBatch], progress: ProgressBar) -> Iter
         yield batch
         num_scored += batch.num_sequences
         progress.update(num_scored)
-
-
-def _check_tokenizer(folder: Path, model: AlbertForPreTraining, store: TokenStore) -> None:
-    """Refuse a store of another tokenizer than the model's."""
-    if (folder / "spiece.model").exists():
-        store.check_tokenizer(read_model_tokenizer(folder, model.config))
-    elif model.config.vocab_size != store.vocab_size:
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"`{folder}` has {model.config.vocab_size:,} tokens, the store {store.vocab_size:,}",
-            "build the store with the model's tokenizer: albertkit corpus build FILES --tokenizer MODEL --out STORE",
-        )

@@ -241,8 +241,13 @@ class AlignedTeacher(TransformersTeacher):
         for number, text_spans in enumerate(spans):
             is_text = np.array(encoded["special_tokens_mask"][number]) == 0
             offsets = np.array(encoded["offset_mapping"][number])[is_text].reshape(-1, 2)
-            first = start + max(1, int(is_text.argmax()))
-            tokens = _overlaps(np.array(text_spans).reshape(-1, 2), offsets) + first
+            # The teacher's tokens that share characters with each token; where there is none, the token before.
+            span_starts, span_ends = np.array(text_spans).reshape(-1, 2).T
+            first = np.searchsorted(offsets[:, 1], span_starts, "right")
+            last = np.searchsorted(offsets[:, 0], span_ends, "left")
+            is_empty = last <= first
+            tokens = np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
+            tokens += start + max(1, int(is_text.argmax()))
             rows += [[start, start + 1], *tokens.tolist(), [start + len(is_text) - 1, start + len(is_text)]]
             start += len(is_text)
         layers = self.run(PackedBatch.from_sequences(encoded["input_ids"]).to(batch.device))
@@ -296,17 +301,6 @@ class AlignedTeacher(TransformersTeacher):
             "build the store with a tokenizer that knows all its characters: albertkit tokenizer train FILES --byte-fallback "
             "--out TOKENIZER",
         )
-
-
-def _overlaps(spans: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return for each span [n, 2] the first of the texts' tokens that share characters with it, and the one after the last.
-
-    `offsets` [m, 2] are ascending. Where there is none, it is the token before, -1 for that which begins the sequence.
-    """
-    first = np.searchsorted(offsets[:, 1], spans[:, 0], "right")
-    last = np.searchsorted(offsets[:, 0], spans[:, 1], "left")
-    is_empty = last <= first
-    return np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
 
 
 def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:

@@ -52,6 +52,7 @@ class Paragraph(NamedTuple):
     @classmethod
     def of(cls, text: str, tokenizer: AlbertTokenizer) -> "Paragraph":
         """Tokenize a text."""
+        # Google aligns approximately: it drops texts that are all Hangul, and loses a decomposed accent at the end.
         ids, spans = tokenizer.encode_with_offsets(text)
         bounds = np.array(spans, np.int32).reshape(-1, 2)
         return cls(np.array(ids, np.int32), np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1]))
@@ -580,6 +581,7 @@ class AnswerTask(Task[QuestionExample]):
         """
         if self.version == 1 or not any(example.impossible for example in train):
             return list(train), []
+        # Google chooses the threshold on the questions that it then scores.
         return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
 
     def calibrated(self, examples: Sequence[QuestionExample], predictions: Predictions, source: str) -> Self:

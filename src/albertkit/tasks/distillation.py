@@ -129,6 +129,7 @@ class DistillationLosses(nn.Module):
 
     def _imitation_loss(self, logits: Any, teacher_logits: Any, batch: LabelledBatch) -> Tensor:
         problem = self.student.config.problem_type
+        # Times t^2 the gradients keep their size, whatever the temperature.
         t = self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
             positions = batch.packed.padded_positions()  # log-probabilities are over the places of each sequence

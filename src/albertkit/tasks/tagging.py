@@ -86,6 +86,8 @@ def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
     return labels_of(examples, "tags", missing=())
 
 
+# A word's first token includes the space before it: by overlap alone KLUE's spaces would be tagged, and the next word would lose
+# its `B-`.
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 
 

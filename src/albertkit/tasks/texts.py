@@ -842,7 +842,10 @@ class MultiLabelClassification(TextTask):
         if not self.label_columns:
             if isinstance(values[form.label], Null):
                 raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
-            if _is_multi_hot(_FLAG.findall(values[form.label])):
+            # A list that says of each label by its place whether it applies; `[0, 1]` alone may be two numbers of classes.
+            flags = [flag.lower() for flag in _FLAG.findall(values[form.label])]
+            is_binary = len(flags) > 1 and all(flag in (*_NO, *_YES) for flag in flags)
+            if is_binary and (len(set(flags)) < len(flags) or not {"0", "1"}.issuperset(flags)):
                 fact = f"`{form.label}` is `{values[form.label][:40]}`, a 0 or 1 for each label, and nothing names the labels"
                 hint = 'write the names of those that apply, such as ["toxic", "insult"], or a column of 0 and 1 for each label'
                 raise DataError("bad-label", fact, f"{hint}: --label-column toxic,insult")
@@ -913,13 +916,6 @@ class MultiLabelClassification(TextTask):
 
     def answer_of(self, prediction: Prediction) -> str:
         return ",".join(prediction["labels"])
-
-
-def _is_multi_hot(names: Sequence[str]) -> bool:
-    """Return whether a list says of each label by its place whether it applies. `[0, 1]` alone may be two numbers of classes."""
-    flags = [name.lower() for name in names]
-    is_binary = len(flags) > 1 and all(flag in (*_NO, *_YES) for flag in flags)
-    return is_binary and (len(set(flags)) < len(flags) or not {"0", "1"}.issuperset(flags))
 
 
 _CLASSES: dict[str, type[TextTask]] = {

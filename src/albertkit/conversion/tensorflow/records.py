@@ -163,6 +163,7 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+# The original's order is that of a hash map, over 100 orders in 200 records: whole files differ, every entry is equal.
 def example(features: Mapping[str, Any]) -> bytes:
     """Return a tf.train.Example, its features in order of their names, so that equal features make equal bytes."""
     message = _Example()

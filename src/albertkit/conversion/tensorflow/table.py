@@ -41,6 +41,7 @@ _UNCOMPRESSED, _SNAPPY = 0, 1
 _MAX_EXPANSION = 16  # keys rebuilt from what they share, over the bytes of their block; about 4 in real files
 
 
+# No maintained package reads these tables without TensorFlow.
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield every key with its value, in ascending order.
 

@@ -215,7 +215,9 @@ def check_values(options: Any) -> None:
         value = getattr(options, name)
         if (choices := _choices(kind)) and not is_of_type(value, kind):
             raise ConfigError(
-                "unknown-name", f"{name} cannot be `{value}`", suggest_name(str(value), map(str, choices))
+                "unknown-name",
+                f"{name} cannot be `{value}`",
+                suggest_name(str(value), map(str, choices)),
             )
         kinds = (kind, *get_args(kind))
         if Path in kinds and str not in kinds and value is not None and (address := find_address(value)):
@@ -239,7 +241,10 @@ def _choices(kind: Any) -> list[Any]:
 def settings_of(options: type) -> type | None:
     """Return the class of the settings within a command's options, which a file can hold too; None if it has none."""
     kinds = get_type_hints(options).values()
-    return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")), None)
+    return next(
+        (k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")),
+        None,
+    )
 
 
 def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) -> int:

@@ -58,7 +58,12 @@ _CONSTANTS = {"model_type": "albert", "is_encoder_decoder": False}  # other libr
 
 logger = logging.getLogger("albertkit")
 
-_FOREIGN_TYPES: dict[str, Any] = {"architectures": list[str], "id2label": dict, "label2id": dict, "num_labels": Count}
+_FOREIGN_TYPES: dict[str, Any] = {
+    "architectures": list[str],
+    "id2label": dict,
+    "label2id": dict,
+    "num_labels": Count,
+}
 
 # hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.
 # base to xxlarge: paper, table 1, with xlarge's 16 heads as in the released configuration. small: base with 6 layers.
@@ -332,7 +337,11 @@ class AlbertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return every field, with the foreign keys, as `config.json` holds them."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
-        return {"model_type": "albert", **{k: v for k, v in self.foreign.items() if k != "model_type"}, **fields}
+        return {
+            "model_type": "albert",
+            **{k: v for k, v in self.foreign.items() if k != "model_type"},
+            **fields,
+        }
 
     def get_text_config(self, *_: Any, **__: Any) -> "AlbertConfig":
         """Return this configuration: all of the model reads text."""
@@ -463,7 +472,9 @@ def _check_computable(values: Mapping[str, Any], source: str) -> None:
         fact = f"{key} is {value!r} in {source}, which is not computed here"
         usual_values = ", ".join(map(str, usual[:3]))
         raise ConfigError(
-            "unsupported", fact, f"compute this model with the program that trained it; known: {usual_values}"
+            "unsupported",
+            fact,
+            f"compute this model with the program that trained it; known: {usual_values}",
         )
 
 

@@ -70,7 +70,10 @@ def _cyrillic(text: str) -> float:
 
     Words of one letter say nothing: the French "à" is one.
     """
-    return _share((word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()), _cyrillic_word)
+    return _share(
+        (word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()),
+        _cyrillic_word,
+    )
 
 
 def _cyrillic_word(word: str) -> bool:

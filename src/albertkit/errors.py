@@ -162,12 +162,22 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
             hint = suggest_path(error.filename, hint) if isinstance(error.filename, str) else hint
             return DataError("not-found", f"no such file or folder:{quoted_path}", hint)
         if error.errno == errno.EISDIR:
-            return DataError("wrong-kind", f"a file was expected, this is a folder:{quoted_path}", "name the file")
+            return DataError(
+                "wrong-kind",
+                f"a file was expected, this is a folder:{quoted_path}",
+                "name the file",
+            )
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            return DataError("wrong-kind", f"a folder was expected, this is a file:{quoted_path}", "name a folder")
+            return DataError(
+                "wrong-kind",
+                f"a folder was expected, this is a file:{quoted_path}",
+                "name a folder",
+            )
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             return DataError(
-                "not-found", f"no file or folder can be called{quoted_path[:300]}: {error.strerror}", "check the path"
+                "not-found",
+                f"no file or folder can be called{quoted_path[:300]}: {error.strerror}",
+                "check the path",
             )
         if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
             fact = error.strerror or (os.strerror(error.errno) if error.errno else str(error))

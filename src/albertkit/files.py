@@ -341,7 +341,9 @@ def check_folder_name(path: StrPath, hint: str = "") -> Path:
         stem, suffix = os.path.splitext(name)
     if name != os.fspath(path) and not os.path.exists(path):
         raise ConfigError(
-            "bad-value", f"`{path}` is called a file, and a folder is written", hint or f"name a folder, such as {name}"
+            "bad-value",
+            f"`{path}` is called a file, and a folder is written",
+            hint or f"name a folder, such as {name}",
         )
     return Path(path)
 
@@ -447,7 +449,10 @@ def read_json(path: StrPath, kind: str = "file", parse: Callable[[str], Any] = j
 
 
 def read_typed(
-    path: StrPath, value_type: type[T], kind: str = "file", hint: str = "restore it or create it again"
+    path: StrPath,
+    value_type: type[T],
+    kind: str = "file",
+    hint: str = "restore it or create it again",
 ) -> T:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
 

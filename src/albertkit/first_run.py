@@ -185,7 +185,13 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     report = _write_report(out, store, settings, numbers, examples)
     seconds = time.monotonic() - started
     return QuickstartResult(
-        result.model, report, numbers, result.extent(), examples, seconds, quickstart_next_commands(out)
+        result.model,
+        report,
+        numbers,
+        result.extent(),
+        examples,
+        seconds,
+        quickstart_next_commands(out),
     )
 
 
@@ -216,7 +222,10 @@ def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
         (f"albertkit corpus inspect {store} {masking}", "look at masked examples"),
         (f"albertkit evaluate {model} {store}", "the four numbers again"),
         (longer, "train longer"),
-        (f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}", "the same on your own text"),
+        (
+            f"albertkit quickstart --corpus YOUR-FILES --out {out.parent / 'mine'}",
+            "the same on your own text",
+        ),
     ]
 
 
@@ -231,7 +240,9 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
     if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != chosen:
             raise CheckpointError(
-                "changed", f"`{out}` was made with other arguments", "choose another --out, or remove the folder"
+                "changed",
+                f"`{out}` was made with other arguments",
+                "choose another --out, or remove the folder",
             )
     else:
         if not recorded.exists():
@@ -252,11 +263,19 @@ def _sample(inputs: list[str]) -> Iterable[str]:
 
 
 def _write_report(
-    out: Path, store: TokenStore, settings: PretrainSettings, numbers: dict[str, Any], examples: list[FilledMask]
+    out: Path,
+    store: TokenStore,
+    settings: PretrainSettings,
+    numbers: dict[str, Any],
+    examples: list[FilledMask],
 ) -> Path:
     run = read_metrics(out / "run")
     config = settings.model_config(store.vocab_size)
-    counts = {"documents": store.num_documents, "sentences": store.num_sentences, "tokens": store.num_tokens}
+    counts = {
+        "documents": store.num_documents,
+        "sentences": store.num_sentences,
+        "tokens": store.num_tokens,
+    }
     sections = [
         pretraining_highlights(numbers, numbers),
         *curve_sections(run, numbers),
@@ -272,12 +291,20 @@ def _write_report(
 
 @torch.inference_mode()
 def fill_mask(
-    model: AlbertForPreTraining, tokenizer: AlbertTokenizer, text: str, answer: str = "", top: int = 5
+    model: AlbertForPreTraining,
+    tokenizer: AlbertTokenizer,
+    text: str,
+    answer: str = "",
+    top: int = 5,
 ) -> FilledMask:
     """Return the likeliest tokens for the first `[MASK]` in a text."""
     ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
     if tokenizer.mask_id not in ids:
-        raise DataError("bad-input", f"there is no {MASK} in {text!r}", f"put {MASK} where a word is to be guessed")
+        raise DataError(
+            "bad-input",
+            f"there is no {MASK} in {text!r}",
+            f"put {MASK} where a word is to be guessed",
+        )
     model.eval()
     batch = PackedBatch.from_sequences([ids]).to(model.predictions.bias.device)
     hidden = model.albert.encode(batch).hidden

@@ -77,7 +77,10 @@ class FolderFacts:
         """Read the facts of a folder; a missing file says nothing."""
         maps = [_object(folder / name) for name in ("special_tokens_map.json", TOKENIZER_CONFIG)]
         return cls(
-            folder, _object(folder / "config.json"), {**maps[0], **maps[1]}, _object(folder / _SENTENCE_SETTINGS)
+            folder,
+            _object(folder / "config.json"),
+            {**maps[0], **maps[1]},
+            _object(folder / _SENTENCE_SETTINGS),
         )
 
     # --- the tokenizer ------------------------------------------------------------------------------------------------
@@ -121,7 +124,9 @@ class FolderFacts:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
         classes = ", ".join((*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
         return CheckpointError(
-            "unsupported", fact, f"encode with that class and give its ids to the model; known here: {classes}"
+            "unsupported",
+            fact,
+            f"encode with that class and give its ids to the model; known here: {classes}",
         )
 
     @property
@@ -325,5 +330,7 @@ def _added_token(token: Mapping[str, Any], number: int | None) -> AddedToken:
     special = bool(token.get("special", False))
     usual = {"normalized": not special}
     return AddedToken(
-        token["content"], number, {flag: bool(token.get(flag, usual.get(flag, False))) for flag in _FLAGS}
+        token["content"],
+        number,
+        {flag: bool(token.get(flag, usual.get(flag, False))) for flag in _FLAGS},
     )

@@ -103,7 +103,11 @@ def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:
 
 
 def call_shared(
-    builder: Any, name: str, emit: Callable[..., Any], arguments: list[Any], returns: type[ir.Type] = ir.VoidType
+    builder: Any,
+    name: str,
+    emit: Callable[..., Any],
+    arguments: list[Any],
+    returns: type[ir.Type] = ir.VoidType,
 ) -> Any:
     """Emit a call of a function that a module has once: inlined, its loops would be in every caller.
 

@@ -429,7 +429,8 @@ def _verify_committed(path: Path, committed: Committed) -> Any:
     size = path.stat().st_size if path.is_file() else -1
     if not 0 <= committed.bytes <= size:
         raise corrupt_error(
-            path, f"{committed.bytes:,} bytes were committed, {'it is missing' if size < 0 else f'{size:,} are there'}"
+            path,
+            f"{committed.bytes:,} bytes were committed, {'it is missing' if size < 0 else f'{size:,} are there'}",
         )
     if size > committed.bytes:
         os.truncate(path, committed.bytes)

@@ -116,7 +116,12 @@ class CodeFiles:
     def __init__(self, folder: Path, stem: str, stamp: str) -> None:
         self._folder = folder
         self._stem = stem
-        self._made_from = (stamp, sys.implementation.cache_tag, numba.__version__, llvmlite.__version__)
+        self._made_from = (
+            stamp,
+            sys.implementation.cache_tag,
+            numba.__version__,
+            llvmlite.__version__,
+        )
 
     def load(self, key: Any) -> Any:
         """Return what was saved under the key; None if nothing was, or the file is damaged."""
@@ -186,7 +191,10 @@ def _imported_files(path: Path) -> frozenset[Path]:
     files = set()
     for package, names, module in _IMPORT.findall(path.read_text(encoding="utf-8")):
         submodules = [_module_file(f"{package}.{name}") for name in re.findall(r"\w+", names)]
-        files |= {*submodules, None if submodules and all(submodules) else _module_file(module or package)}
+        files |= {
+            *submodules,
+            None if submodules and all(submodules) else _module_file(module or package),
+        }
     return frozenset(file for file in files if file) - _IGNORED_MODULES
 
 

@@ -100,7 +100,12 @@ CONFIG_FILE = "config.json"
 CAPTIONER_FILE = "captioner.json"  # of a model that captions videos
 WEIGHTS_FILE, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 # As transformers looks for them, the first is read: one file, or the index of several.
-WEIGHTS_FILES = (WEIGHTS_FILE, f"{WEIGHTS_FILE}.index.json", OLD_WEIGHTS, f"{OLD_WEIGHTS}.index.json")
+WEIGHTS_FILES = (
+    WEIGHTS_FILE,
+    f"{WEIGHTS_FILE}.index.json",
+    OLD_WEIGHTS,
+    f"{OLD_WEIGHTS}.index.json",
+)
 
 # A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
@@ -118,7 +123,13 @@ _ANY_MODEL = (
     "give the path of a folder with a config.json, a run, or a model of the hub with its organisation: "
     "albert/albert-base-v2"
 )
-_FILES = [*_TOKENIZER_FILES, WEIGHTS_FILE, "model-*-of-*.safetensors", "backbone.safetensors", "*_Dense/*"]
+_FILES = [
+    *_TOKENIZER_FILES,
+    WEIGHTS_FILE,
+    "model-*-of-*.safetensors",
+    "backbone.safetensors",
+    "*_Dense/*",
+]
 _OLD_FILES = [OLD_WEIGHTS, "pytorch_model-*-of-*.bin"]
 
 logger = logging.getLogger(__name__)
@@ -385,7 +396,9 @@ def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> 
 
     if isinstance(error, RevisionNotFoundError):
         return DataError(
-            "not-found", f"the hub's `{repo_id}` has no revision `{revision}`", "look at its branches and tags"
+            "not-found",
+            f"the hub's `{repo_id}` has no revision `{revision}`",
+            "look at its branches and tags",
         )
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
         return DataError(

@@ -22,7 +22,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from albertkit.errors import ConfigError
 
 MAX_SEED = 2**63 - 1  # what torch takes
-_ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, str: str | os.PathLike, Path: str | os.PathLike}
+_ACCEPTED: dict[Any, Any] = {
+    int: Integral,
+    float: Real,
+    str: str | os.PathLike,
+    Path: str | os.PathLike,
+}
 _DESCRIPTIONS = {
     int: "a whole number",
     float: "a number",
@@ -60,7 +65,12 @@ class Range:
         )
 
     def __str__(self) -> str:
-        bounds = {"at least": self.minimum, "above": self.above, "at most": self.maximum, "below": self.below}
+        bounds = {
+            "at least": self.minimum,
+            "above": self.above,
+            "at most": self.maximum,
+            "below": self.below,
+        }
         return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
 
 
@@ -100,7 +110,10 @@ def describe_type(kind: Any) -> str:
     arguments = get_args(kind)
     if origin is Annotated:
         return ", ".join(
-            [describe_type(arguments[0]), *(str(limit) for limit in arguments[1:] if isinstance(limit, Range))]
+            [
+                describe_type(arguments[0]),
+                *(str(limit) for limit in arguments[1:] if isinstance(limit, Range)),
+            ]
         )
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(map(describe_type, arguments)))

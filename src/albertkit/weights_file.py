@@ -49,7 +49,9 @@ def transformers_names(names: Iterable[str]) -> dict[str, str]:
         first_name = first_names.setdefault(plain_name, name)
         if first_name != name:
             raise CheckpointError(
-                "ambiguous", f"`{first_name}` and `{name}` are one tensor", "leave out one of the two"
+                "ambiguous",
+                f"`{first_name}` and `{name}` are one tensor",
+                "leave out one of the two",
             )
     return plain
 

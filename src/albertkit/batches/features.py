@@ -67,7 +67,15 @@ class Features:
         offsets, positions = _offsets_and_positions(lengths)
         types = (positions >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
         flat = np.concatenate(ids) if ids else np.zeros(0, np.int32)
-        return cls(flat, types, offsets, np.asarray(examples, np.int64), per_sequence or {}, per_token or {}, left_out)
+        return cls(
+            flat,
+            types,
+            offsets,
+            np.asarray(examples, np.int64),
+            per_sequence or {},
+            per_token or {},
+            left_out,
+        )
 
     @classmethod
     def concatenated(cls, parts: Sequence[Features]) -> Features:

@@ -136,7 +136,10 @@ class PackedBatch(MovableBatch):
             sentence_order_labels: int64 [B].
         """
         if input_ids.dim() != 2:
-            raise ConfigError("bad-value", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
+            raise ConfigError(
+                "bad-value",
+                f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]",
+            )
         for name, tensor in (
             ("attention_mask", attention_mask),
             ("token_type_ids", token_type_ids),
@@ -144,7 +147,8 @@ class PackedBatch(MovableBatch):
         ):
             if tensor is not None and tensor.shape != input_ids.shape:
                 raise ConfigError(
-                    "bad-value", f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}"
+                    "bad-value",
+                    f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
                 )
         rows, width = input_ids.shape
         device = input_ids.device

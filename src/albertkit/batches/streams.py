@@ -152,7 +152,9 @@ def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[
     """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
     if not isinstance(budget, Integral) or budget < 1:
         raise ConfigError(
-            "bad-value", f"batch_tokens is {budget!r}, it must be a whole number, at least 1", "leave it out"
+            "bad-value",
+            f"batch_tokens is {budget!r}, it must be a whole number, at least 1",
+            "leave it out",
         )
     runs = []
     start = 0

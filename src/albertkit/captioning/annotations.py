@@ -333,7 +333,14 @@ def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
             descriptions = row.get("descs") or []
             texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
             captions = _parse_usable_captions(texts, number, location, report)
-            yield ClipRecord(number, location, "", clip_key(name, *span), (VideoReference(name, *span),), captions)
+            yield ClipRecord(
+                number,
+                location,
+                "",
+                clip_key(name, *span),
+                (VideoReference(name, *span),),
+                captions,
+            )
 
 
 def _parse_usable_captions(values: Any, number: int, location: str, report: Report) -> list[str]:

@@ -99,7 +99,11 @@ def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
     a frame are there fewer frames.
     """
     if max_tokens < 1:
-        raise ConfigError("bad-value", f"max_tokens is {max_tokens}, it must be at least 1", "196 is a good number")
+        raise ConfigError(
+            "bad-value",
+            f"max_tokens is {max_tokens}, it must be at least 1",
+            "196 is a good number",
+        )
     frames, height, width = grid
     while frames * height * width > max_tokens and height * width > 1:
         if height >= width:
@@ -178,10 +182,17 @@ class VisionKind:
 
 _NO_POOLER = {"add_pooling_layer": False}
 _SIGLIP = VisionKind(
-    model_class="SiglipVisionModel", published=_STANDARD, call=_INTERPOLATE, config={"vision_use_head": False}
+    model_class="SiglipVisionModel",
+    published=_STANDARD,
+    call=_INTERPOLATE,
+    config={"vision_use_head": False},
 )
 _CLIP_VISION = VisionKind(
-    model_class="CLIPVisionModel", class_tokens=1, published=_CLIP, call=_INTERPOLATE, unused=("post_layernorm",)
+    model_class="CLIPVisionModel",
+    class_tokens=1,
+    published=_CLIP,
+    call=_INTERPOLATE,
+    unused=("post_layernorm",),
 )
 _MASK_TOKEN = ("embeddings.mask_token",)
 
@@ -260,7 +271,9 @@ def _square_side(value: Any, name: str) -> int:
     sides = [value] if isinstance(value, int) else list(value)
     if len(set(sides)) != 1:
         raise ConfigError(
-            "bad-value", f"`{name}` takes frames or patches of {sides} pixels", "use a model of square ones"
+            "bad-value",
+            f"`{name}` takes frames or patches of {sides} pixels",
+            "use a model of square ones",
         )
     return int(sides[0])
 
@@ -283,7 +296,9 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
         return _parse_processor(processor, published)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            "bad-value", f"`{file}` is not a supported image processor: {error}", "copy or download it again"
+            "bad-value",
+            f"`{file}` is not a supported image processor: {error}",
+            "copy or download it again",
         ) from None
 
 

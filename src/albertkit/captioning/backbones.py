@@ -99,7 +99,9 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
     """
     if ":" in name or _REGISTERED.get(name, make) is not make:
         raise ConfigError(
-            "bad-value", f"there is a backbone `{name}` already, or it holds a colon", "choose another name"
+            "bad-value",
+            f"there is a backbone `{name}` already, or it holds a colon",
+            "choose another name",
         )
     _REGISTERED[name] = make
 
@@ -143,7 +145,9 @@ def _make_backbone(name: str, make: MakeBackbone, settings: Mapping[str, Any], w
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise CheckpointError(
-            "corrupt", f"the weights are not those of {name}: {reason}", "copy the whole captioner again"
+            "corrupt",
+            f"the weights are not those of {name}: {reason}",
+            "copy the whole captioner again",
         ) from None
     return backbone
 
@@ -207,7 +211,9 @@ class TransformersBackbone(Backbone):
         if not self._fits(size):
             also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
             raise ConfigError(
-                "bad-value", f"{subject} cannot take frames of {size} pixels", f"give it {extent.size}{also}"
+                "bad-value",
+                f"{subject} cannot take frames of {size} pixels",
+                f"give it {extent.size}{also}",
             )
         return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
@@ -216,7 +222,9 @@ class TransformersBackbone(Backbone):
         square = frames.ndim == 5 and frames.shape[2] == frames.shape[3] and frames.shape[4] == 3
         if not square or frames.dtype != torch.uint8:
             raise ConfigError(
-                "bad-value", f"frames are {frames.dtype} {list(frames.shape)}", "give uint8 [clips, frames, S, S, 3]"
+                "bad-value",
+                f"frames are {frames.dtype} {list(frames.shape)}",
+                "give uint8 [clips, frames, S, S, 3]",
             )
         batch, num_frames, size = frames.shape[:3]
         grid = self.grid(num_frames, size)
@@ -242,7 +250,11 @@ class TransformersBackbone(Backbone):
         """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
         config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _IRRELEVANT_KEYS}
         model_type = {"model_type": self.config.model_type}
-        settings = {"config": {**config, **model_type}, "pixels": asdict(self.pixels), "frame_size": self.frame_size}
+        settings = {
+            "config": {**config, **model_type},
+            "pixels": asdict(self.pixels),
+            "frame_size": self.frame_size,
+        }
         return json.loads(json.dumps(settings))  # lists for tuples: as they come back from a file
 
     def fingerprint(self) -> str:
@@ -267,13 +279,17 @@ def load_transformers_backbone(
     folder = local_folder(name.removeprefix("hf:"))
     if not (folder / "config.json").exists():
         raise CheckpointError(
-            "missing-file", f"`{folder}` holds no config.json", "name a folder that transformers wrote"
+            "missing-file",
+            f"`{folder}` holds no config.json",
+            "name a folder that transformers wrote",
         )
     values = read_json(folder / "config.json")
     kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
     if find_weights(folder) is None:
         raise CheckpointError(
-            "missing-file", f"`{folder}` holds none of {', '.join(WEIGHTS_FILES)}", "copy or download the whole model"
+            "missing-file",
+            f"`{folder}` holds none of {', '.join(WEIGHTS_FILES)}",
+            "copy or download the whole model",
         )
     config_class = _model_class(kind, name).config_class
     config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
@@ -299,7 +315,11 @@ def _restore_backbone(name: str, settings: Mapping[str, Any], weights: StateDict
     config = _call_transformers("bad-value", name, _model_class(kind, name).config_class.from_dict, restored.config)
     state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
     return TransformersBackbone(
-        name, _load_model(name, kind, config, None, state), kind, restored.pixels, restored.frame_size
+        name,
+        _load_model(name, kind, config, None, state),
+        kind,
+        restored.pixels,
+        restored.frame_size,
     )
 
 
@@ -319,7 +339,12 @@ def _load_model(name: str, kind: VisionKind, config: Any, folder: Path | None, s
     """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     # bf16 would be 1.4 to 2.0 times as fast, with an error of 0.4 to 1.1 %.
-    how = {"dtype": torch.float32, "local_files_only": True, "weights_only": True, "output_loading_info": True}
+    how = {
+        "dtype": torch.float32,
+        "local_files_only": True,
+        "weights_only": True,
+        "output_loading_info": True,
+    }
     with quiet_transformers():
         model, loading_info = _call_transformers(
             "corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init
@@ -341,5 +366,7 @@ def _call_transformers(slug: str, name: str, make: Any, *arguments: Any, **keywo
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            slug, f"transformers cannot load `{name}`: {reason}", "check its files, or copy or download them again"
+            slug,
+            f"transformers cannot load `{name}`: {reason}",
+            "check its files, or copy or download them again",
         ) from None

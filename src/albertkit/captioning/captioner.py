@@ -280,7 +280,11 @@ class VideoCaptioner:
         bad_endings = torch.tensor(sorted(last_tokens), dtype=torch.int64, device=self.model.device)
         generated = generate(self.model, context, settings, self.caption_ids, bad_endings)
         captions: list[list[ScoredCaption]] = []
-        columns = (generated.ids.tolist(), generated.scores.tolist(), generated.log_probabilities.tolist())
+        columns = (
+            generated.ids.tolist(),
+            generated.scores.tolist(),
+            generated.log_probabilities.tolist(),
+        )
         for rows in zip(*columns, strict=True):
             captions.append([])
             for ids, score, total in zip(*rows, strict=True):

@@ -61,7 +61,11 @@ class CaptionEvaluator:
     """Captions and scores the clips of a split, whose captions are the references."""
 
     def __init__(
-        self, clips: PreparedClips, split: str, settings: GenerationSettings, world: World | None = None
+        self,
+        clips: PreparedClips,
+        split: str,
+        settings: GenerationSettings,
+        world: World | None = None,
     ) -> None:
         self.clips = clips
         self.split = split
@@ -151,7 +155,10 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
         pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
     elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:  # frames are any backbone's
         if backbone.name == clips.backbone:
-            pairs["weights of the backbone"] = (backbone.fingerprint()[:12], str(clips.backbone_fingerprint)[:12])
+            pairs["weights of the backbone"] = (
+                backbone.fingerprint()[:12],
+                str(clips.backbone_fingerprint)[:12],
+            )
         else:
             pairs["backbone"] = (backbone.name, clips.backbone)
     if clips.kind == "features" and None not in (captioner.grid, clips.grid):  # of frames the captioner makes its own

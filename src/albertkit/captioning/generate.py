@@ -53,8 +53,7 @@ class CaptionReader:
         hidden, state = albert.read_caption(
             albert.embed(input_ids, positions), self.context, self._state, layers=self._layers
         )
-        # The word's states stay, those of [MASK] go. SwinBERT computes text and video again for every word, which takes 12.3 times
-        # as long.
+        # The word's states stay, those of [MASK] go. SwinBERT computes all again for every word: 12.3 times the time.
         self._state = state.cut(length + 1)
         logits = self.model.predictions(hidden[:, -1])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -89,7 +89,9 @@ class CaptionConfig:
         values = config.foreign.get("captioning") or {}
         if not isinstance(values, dict):
             raise ConfigError(
-                "bad-value", f"captioning is {values!r}, it must be an object of settings", "copy config.json again"
+                "bad-value",
+                f"captioning is {values!r}, it must be an object of settings",
+                "copy config.json again",
             )
         field_names = {field.name for field in dataclasses.fields(cls)}
         unknown = [key for key in values if key not in field_names]
@@ -128,7 +130,10 @@ def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
         [B, 1, 1, N] or [B, 1, N, N].
     """
     if mask.dim() not in (2, 3, 4):
-        raise ConfigError("bad-value", f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions")
+        raise ConfigError(
+            "bad-value",
+            f"attention_mask has shape {list(mask.shape)}, expected 2, 3 or 4 dimensions",
+        )
     while mask.dim() < 4:
         mask = mask[:, None]
     return (1.0 - mask.to(dtype)) * NEVER
@@ -210,7 +215,11 @@ def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def encode_context(
-    encoder: AlbertEncoder, hidden: Tensor, bias: Tensor | None, diagonal: bool, padding: Tensor | None
+    encoder: AlbertEncoder,
+    hidden: Tensor,
+    bias: Tensor | None,
+    diagonal: bool,
+    padding: Tensor | None,
 ) -> Context:
     """Run all layers over a context [B, C, H]; of the last only keys and values are needed.
 
@@ -234,7 +243,12 @@ def _run_layer(encoder: AlbertEncoder, compute: Callable[..., Any], *arguments: 
 
 
 def _context_layer(
-    layer: AlbertLayer, weights: BlockWeights, hidden: Tensor, bias: Tensor | None, diagonal: bool, last: bool
+    layer: AlbertLayer,
+    weights: BlockWeights,
+    hidden: Tensor,
+    bias: Tensor | None,
+    diagonal: bool,
+    last: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
     if not last:
@@ -264,7 +278,15 @@ def read_caption(
     for number, (layer, weights) in enumerate(layers or encoder.layers(hidden.dtype)):
         read_before = before.states[number] if before and before.states else None
         hidden, key, value = _run_layer(
-            encoder, _caption_layer, layer, weights, hidden, context.states[number], context.bias, read_before, causal
+            encoder,
+            _caption_layer,
+            layer,
+            weights,
+            hidden,
+            context.states[number],
+            context.bias,
+            read_before,
+            causal,
         )
         states.append((key, value))
     return hidden, CaptionState(states)
@@ -378,7 +400,10 @@ class VisualProjector(nn.Module):
             elif grid.num_tokens == tokens:
                 positions = self.position_embeddings(grid)
             else:
-                raise ConfigError("bad-value", f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}")
+                raise ConfigError(
+                    "bad-value",
+                    f"{tokens} visual tokens for a grid of {' x '.join(map(str, grid))}",
+                )
             hidden = hidden + positions.to(hidden.dtype)
         return self.dropout(hidden)
 

@@ -303,10 +303,16 @@ def _check_captions(references: Mapping[str, Sequence[str]], candidates: Mapping
     for key, caption in candidates.items():
         group = references[key]
         if not isinstance(caption, str):
-            raise DataError("bad-row", f"the caption of `{key}` is a {type(caption).__name__}", "give one text a clip")
+            raise DataError(
+                "bad-row",
+                f"the caption of `{key}` is a {type(caption).__name__}",
+                "give one text a clip",
+            )
         if isinstance(group, str) or not all(isinstance(reference, str) for reference in group):
             raise DataError(
-                "bad-row", f"the references of `{key}` are not a list of texts", "give a list of texts a clip"
+                "bad-row",
+                f"the references of `{key}` are not a list of texts",
+                "give a list of texts a clip",
             )
         if not group:
             raise DataError("bad-label", f"clip `{key}` has no reference", "leave it out on both sides")

@@ -81,7 +81,10 @@ class AlbertImgModel(PretrainedAlbert):
         return self
 
     def embed(
-        self, input_ids: Tensor, position_ids: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """Embed text [B, S] as [B, S, H]; positions 0 to S - 1 and type 0 by default."""
         if position_ids is None:
@@ -89,7 +92,10 @@ class AlbertImgModel(PretrainedAlbert):
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids.long()
         positions = position_ids.expand_as(input_ids)
         rows = PaddedBatch(
-            input_ids.flatten(), types.flatten(), positions.flatten(), torch.ones_like(input_ids, dtype=torch.bool)
+            input_ids.flatten(),
+            types.flatten(),
+            positions.flatten(),
+            torch.ones_like(input_ids, dtype=torch.bool),
         )
         embedded = self.embeddings(rows)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
@@ -324,7 +330,9 @@ class AlbertForImageCaptioning(PretrainedAlbert):
             return (self.predictions(hidden[:, : input_ids.shape[1]]), *attentions)
         if masked_pos is None or masked_ids is None:
             raise ConfigError(
-                "bad-value", "masked_pos and masked_ids are not both given", "give both, or is_training=False"
+                "bad-value",
+                "masked_pos and masked_ids are not both given",
+                "give both, or is_training=False",
             )
         logits = self.predictions(hidden[:, : masked_pos.shape[1]][masked_pos == 1])
         labels = masked_ids[masked_ids >= 0].long()

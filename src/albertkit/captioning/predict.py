@@ -48,9 +48,16 @@ class PredictedClip:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        record: dict[str, Any] = {"key": self.key, "caption": self.captions[0].text if self.captions else ""}
+        record: dict[str, Any] = {
+            "key": self.key,
+            "caption": self.captions[0].text if self.captions else "",
+        }
         record["captions"] = [
-            {"caption": c.text, "score": round(c.score, 6), "log_probability": round(c.log_probability, 6)}
+            {
+                "caption": c.text,
+                "score": round(c.score, 6),
+                "log_probability": round(c.log_probability, 6),
+            }
             for c in self.captions
         ]
         if self.sheet:
@@ -86,7 +93,10 @@ class CaptionReport(Result):
         """Return each clip with its captions and their scores, notes and contact sheet."""
         lines = []
         for clip in self.clips:
-            lines += [clip.key, *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions)]
+            lines += [
+                clip.key,
+                *(f"  {caption.score:8.3f}  {caption.text}" for caption in clip.captions),
+            ]
             lines += [f"            {line}" for line in (*clip.notes, clip.sheet) if line]
         return [Paragraph(join_lines(lines), form="code")]
 
@@ -104,7 +114,10 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
     clips, bad_rows = _read_clips(options.videos)
     predicted_clips: list[PredictedClip] = []
     skipped: list[tuple[str, AlbertKitError]] = [
-        (bad_row.where, DataError("bad-row", f"`{bad_row.file}`, {bad_row.where}: {bad_row.reason}"))
+        (
+            bad_row.where,
+            DataError("bad-row", f"`{bad_row.file}`, {bad_row.where}: {bad_row.reason}"),
+        )
         for bad_row in bad_rows
     ]
     captioner.model.eval()

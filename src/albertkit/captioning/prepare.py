@@ -144,7 +144,9 @@ def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarra
     except (binascii.Error, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "it is empty" if not column else f"it is not an image: {error}"
         raise DataError(
-            "bad-row", f"{location}: {reason}", "write the row again from its video, or leave it out"
+            "bad-row",
+            f"{location}: {reason}",
+            "write the row again from its video, or leave it out",
         ) from None
     return squares.of(av.VideoFrame.from_ndarray(pixels, "rgb24"))
 
@@ -168,7 +170,11 @@ class ItemRecipe:
 
     @classmethod
     def of(
-        cls, backbone: Backbone | None, sampling: FrameSampling | None, max_tokens: int, train_backbone: bool = False
+        cls,
+        backbone: Backbone | None,
+        sampling: FrameSampling | None,
+        max_tokens: int,
+        train_backbone: bool = False,
     ) -> "ItemRecipe":
         """Return the recipe for a backbone; the frames themselves where it is trained along."""
         if backbone is None:
@@ -369,7 +375,11 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
             raise ConfigError("bad-value", f"`{split}` cannot name a split", "use letters, digits, - and _")
         for key, count in Counter(clip.key for clip in clips).items():
             if count > 1:
-                raise DataError("bad-row", f"{count} clips of {split} have the key `{key}`", "give each its own key")
+                raise DataError(
+                    "bad-row",
+                    f"{count} clips of {split} have the key `{key}`",
+                    "give each its own key",
+                )
         for clip in clips:
             recipe.check(clip)
     # No `Job`: items are a store by content that several calls share, and a job's folder ends with `publish`.
@@ -438,7 +448,11 @@ class PreparationRun:
             lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
             _write_lines(folder / clips_file(split), lines)
             num_captions = sum(len(clip.captions) for clip in usable)
-            counts[split] = {"clips": len(usable), "captions": num_captions, "skipped": len(clips) - len(usable)}
+            counts[split] = {
+                "clips": len(usable),
+                "captions": num_captions,
+                "skipped": len(clips) - len(usable),
+            }
         if counts != existing_splits:
             write_json(folder / PREPARED, settings | {"splits": counts})
         return PrepareReport(
@@ -540,7 +554,11 @@ def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, A
     if differing:
         changes = [f"{name} was {prepared.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
         changes += [name for name in differing if name not in _SHORT]
-        raise DataError("changed", f"`{folder}` was prepared otherwise: {'; '.join(changes)}", "choose another --out")
+        raise DataError(
+            "changed",
+            f"`{folder}` was prepared otherwise: {'; '.join(changes)}",
+            "choose another --out",
+        )
     return dict(prepared["splits"])
 
 
@@ -577,7 +595,12 @@ def _clip_line(clip: Clip, item: str, folder: Path) -> str:
     """Return a line of `clips-SPLIT.jsonl`."""
     origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
     origin = {name: value for name, value in origin.items() if value is not None}
-    values: dict[str, Any] = {"key": clip.key, "captions": list(clip.captions), "item": item, "origin": origin}
+    values: dict[str, Any] = {
+        "key": clip.key,
+        "captions": list(clip.captions),
+        "item": item,
+        "origin": origin,
+    }
     notes = read_notes(folder, item)
     if notes:
         values["notes"] = notes

@@ -53,7 +53,10 @@ def write_item(folder: Path, name: str, array: np.ndarray) -> None:
 def write_notes(folder: Path, name: str, notes: Sequence[str]) -> None:
     """Write what decoding noticed about a file, next to the item and before it."""
     if notes:
-        write_json(item_file(folder, name).with_suffix(".json"), {"notes": list(notes), "sha256": _digest(list(notes))})
+        write_json(
+            item_file(folder, name).with_suffix(".json"),
+            {"notes": list(notes), "sha256": _digest(list(notes))},
+        )
 
 
 @dataclass
@@ -234,7 +237,9 @@ class PreparedClips(Preparation):
         facts = read_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
         if facts.format != FORMAT:
             raise DataError(
-                "changed", f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}", "prepare it again"
+                "changed",
+                f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}",
+                "prepare it again",
             )
         splits = {split: _read_clips(path, split, counts.clips) for split, counts in facts.splits.items()}
         settings = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
@@ -289,7 +294,9 @@ def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...
         raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is not the name of an item", "prepare it again")
     if len(clips) != count:
         raise DataError(
-            "unfinished", f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}", _PREPARE_HINT
+            "unfinished",
+            f"`{file}` has {len(clips):,} clips, `{PREPARED}` counts {count:,}",
+            _PREPARE_HINT,
         )
     return clips
 

@@ -63,7 +63,9 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
     for key, captions, location in predicted.rows:
         if predicted.layout != "tsv" and len(captions) > 1:
             raise DataError(
-                "bad-row", f"`{predictions}`, {location}: {len(captions)} captions of clip `{key}`", "leave the best"
+                "bad-row",
+                f"`{predictions}`, {location}: {len(captions)} captions of clip `{key}`",
+                "leave the best",
             )
         # The same one again is ignored: processes that share clips unevenly caption some twice.
         if candidates.setdefault(key, captions[0]) != captions[0]:
@@ -110,7 +112,9 @@ def read_caption_file(file: StrPath) -> CaptionFile:
         return CaptionFile(file, "tsv", rows)
     if not _JSON.match(first):
         return CaptionFile(
-            file, "lines", [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines]
+            file,
+            "lines",
+            [CaptionRow(str(number), [line], f"line {number:,}") for number, line in lines],
         )
     if len(filled) > 1:
         with suppress(ValueError, RecursionError):
@@ -179,7 +183,9 @@ def _caption_row(file: StrPath, location: str, key: Any, captions: list[Any]) ->
     for caption in captions or [None]:
         if not isinstance(caption, str):
             raise _bad_row_error(
-                file, location, f"a caption is {caption!r}, it must be text" if captions else "it has no caption"
+                file,
+                location,
+                f"a caption is {caption!r}, it must be text" if captions else "it has no caption",
             )
     return CaptionRow(str(key), captions, location)
 
@@ -197,5 +203,7 @@ def _parse_line(file: StrPath, number: int, text: str) -> Any:
 
 def _bad_row_error(file: StrPath, location: str, reason: str) -> DataError:
     return DataError(
-        "bad-row", f"`{file}`, {location}: {reason}", "correct the row: every clip needs a key and a caption"
+        "bad-row",
+        f"`{file}`, {location}: {reason}",
+        "correct the row: every clip needs a key and a caption",
     )

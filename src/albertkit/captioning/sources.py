@@ -41,7 +41,10 @@ class ReadClips(Result):
     @property
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the notes, and the first rows that were left out."""
-        return (*self.notes, *shorten_list([f"left out: {row}" for row in self.left_out], self.listed))
+        return (
+            *self.notes,
+            *shorten_list([f"left out: {row}" for row in self.left_out], self.listed),
+        )
 
     @property
     def listed(self) -> str:
@@ -51,7 +54,12 @@ class ReadClips(Result):
     def facts(self) -> dict[str, Any]:
         """Return what a terminal shows."""
         splits = [f"{name} {count:,}" for name, count in self.clips.items()]
-        return {**vars(self), "clips": splits, "left_out": len(self.left_out) or None, "notes": None}
+        return {
+            **vars(self),
+            "clips": splits,
+            "left_out": len(self.left_out) or None,
+            "notes": None,
+        }
 
     def sections(self) -> list[Section]:
         """Return the counts."""
@@ -70,7 +78,11 @@ def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | N
     """
     splits = read_splits(path, split, bad_rows)
     if len(splits) > 1:
-        raise DataError("ambiguous", f"`{path}` has {', '.join(splits)}", f"name one, for example {next(iter(splits))}")
+        raise DataError(
+            "ambiguous",
+            f"`{path}` has {', '.join(splits)}",
+            f"name one, for example {next(iter(splits))}",
+        )
     return next(iter(splits.values()))
 
 
@@ -155,7 +167,9 @@ def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[
     name = canonical_split(split)
     if name not in splits:
         raise DataError(
-            "missing-file", f"`{path}` has no {split}, only {', '.join(splits) or 'nothing'}", "name one of these"
+            "missing-file",
+            f"`{path}` has no {split}, only {', '.join(splits) or 'nothing'}",
+            "name one of these",
         )
     return {name: splits[name]}
 

@@ -110,7 +110,14 @@ def _index_error(path: Path, reason: str) -> DataError:
     )
 
 
-_KNOWN_SETTINGS = ("img", "label", "caption", "caption_linelist", "caption_coco_format", "composite")
+_KNOWN_SETTINGS = (
+    "img",
+    "label",
+    "caption",
+    "caption_linelist",
+    "caption_coco_format",
+    "composite",
+)
 _MAX_PATH_BYTES = 1 << 16  # a row that is longer holds pictures, not a path
 
 CaptionNumbers = dict[tuple[int, int], list[int] | None]  # (shard, row) -> numbers of its captions; None for all
@@ -141,7 +148,9 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
         raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
     if not isinstance(settings, dict) or not settings.get("img"):
         raise DataError(
-            "missing-file", f"`{path}` names no `img` file", "a SwinBERT YAML has img, label, caption, caption_linelist"
+            "missing-file",
+            f"`{path}` names no `img` file",
+            "a SwinBERT YAML has img, label, caption, caption_linelist",
         )
     for name in settings:
         if name not in _KNOWN_SETTINGS:
@@ -183,7 +192,9 @@ def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
         if shard.captions is not None and len(shard.captions) != len(shard.images):
             rows = f"{len(shard.captions):,} rows, `{shard.images.path}` {len(shard.images):,}"
             raise DataError(
-                "missing-file", f"`{shard.captions.path}` has {rows}", "row n of one belongs to row n of the other"
+                "missing-file",
+                f"`{shard.captions.path}` has {rows}",
+                "row n of one belongs to row n of the other",
             )
     return shards
 
@@ -195,7 +206,9 @@ def _file_names(path: Path, value: Any) -> list[str]:
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) for name in names):
         raise DataError(
-            "missing-file", f"`{path}`: {reprlib.repr(value)} names no files", "name files from the folder of the YAML"
+            "missing-file",
+            f"`{path}`: {reprlib.repr(value)} names no files",
+            "name files from the folder of the YAML",
         )
     if len(names) == 1 and not names[0].endswith(".tsv"):
         lines = _resolve(path, names[0]).read_text(encoding="utf-8").splitlines()
@@ -214,7 +227,9 @@ def _resolve(path: Path, name: str) -> Path:
         )
     if "\0" in str(name) or not file.is_file():
         raise DataError(
-            "not-found", f"`{path}` names `{name}`: no file `{file}`", "paths begin at the folder of the YAML"
+            "not-found",
+            f"`{path}` names `{name}`: no file `{file}`",
+            "paths begin at the folder of the YAML",
         )
     return file
 
@@ -258,7 +273,13 @@ def _read_clips(shard: Shard, row: int, caption_numbers: list[int] | None, folde
         key = name or row_key
         if name is None and len(groups) > 1:
             key = clip_key(row_key, start, end)
-        yield Clip(key=shard.prefix + key, source=video, start=start, end=end, captions=parse_captions(texts))
+        yield Clip(
+            key=shard.prefix + key,
+            source=video,
+            start=start,
+            end=end,
+            captions=parse_captions(texts),
+        )
 
 
 def _read_captions(file: TsvFile, row: int, key: str, caption_numbers: list[int] | None) -> list[dict[str, Any]]:

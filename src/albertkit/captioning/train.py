@@ -165,7 +165,11 @@ class CaptionRows:
         encoded = tokenizer.encode_batch(texts)
         max_tokens = settings.length - 2
         self.ids = [
-            [tokenizer.cls_id, *encoded.ids[start : min(end, start + max_tokens)].tolist(), tokenizer.sep_id]
+            [
+                tokenizer.cls_id,
+                *encoded.ids[start : min(end, start + max_tokens)].tolist(),
+                tokenizer.sep_id,
+            ]
             for start, end in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
         ]
         self.num_cut = int((np.diff(encoded.offsets) > max_tokens).sum())
@@ -205,7 +209,12 @@ class CaptionRows:
                 positions = np.arange(len(ids) - 1)
                 targets = ids[1:]
             else:
-                masking = (self._mask_id, self._replacements, settings.mask_prob, settings.max_masked)
+                masking = (
+                    self._mask_id,
+                    self._replacements,
+                    settings.mask_prob,
+                    settings.max_masked,
+                )
                 inputs, positions = mask_caption(ids, *masking, generator)
                 targets = ids[positions]
             input_rows.append(inputs)
@@ -246,7 +255,13 @@ class CaptionStream(OrderedStream):
     """Endless updates of `batch_size` rows, dealt to the processes in micro-batches; a process may get an empty one."""
 
     def __init__(
-        self, rows: CaptionRows, batch_size: int, micro_batch: int, seed: int, rank: int = 0, world_size: int = 1
+        self,
+        rows: CaptionRows,
+        batch_size: int,
+        micro_batch: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         self._rows = rows
         self._micro_batch = micro_batch
@@ -267,7 +282,11 @@ _TIMES = f"{_PROJECTION}time_embeddings"
 
 
 def start_captioner(
-    model: str | Path, clips: PreparedClips, settings: CaptionSettings, max_tokens: int, backbone: str | None = None
+    model: str | Path,
+    clips: PreparedClips,
+    settings: CaptionSettings,
+    max_tokens: int,
+    backbone: str | None = None,
 ) -> tuple[VideoCaptioner, list[str]]:
     """Return a captioner for prepared clips."""
     path = local_folder(model)
@@ -279,7 +298,10 @@ def start_captioner(
     attention = settings.video_attention or caption.video_attention
     notes = []
     if "captioning" in albert_config.foreign:
-        pairs = {"objective": (caption.objective, objective), "video_attention": (caption.video_attention, attention)}
+        pairs = {
+            "objective": (caption.objective, objective),
+            "video_attention": (caption.video_attention, attention),
+        }
         for name, (was, now) in pairs.items():
             origin = f", as the captioner in `{path}` was trained"
             if was != now:
@@ -359,7 +381,9 @@ def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, note
     if clips.backbone == "features":
         if elsewhere is not None:
             raise ConfigError(
-                "bad-value", f"the clips in `{clips.folder}` are features of no known backbone", "leave --backbone out"
+                "bad-value",
+                f"the clips in `{clips.folder}` are features of no known backbone",
+                "leave --backbone out",
             )
         return None
     state = "trained along" if trained else "frozen"
@@ -377,7 +401,17 @@ def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, note
     return backbone.requires_grad_(trained)
 
 
-_ON_CARD = ("objective", "video_attention", "length", "steps", "batch_size", "lr", "warmup", "weight_decay", "seed")
+_ON_CARD = (
+    "objective",
+    "video_attention",
+    "length",
+    "steps",
+    "batch_size",
+    "lr",
+    "warmup",
+    "weight_decay",
+    "seed",
+)
 _EMPTY = "every caption of dev is empty"
 _NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is needed"
 
@@ -521,14 +555,23 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         save=captioner.save_pretrained,
         provenance=provenance,
         doubts=lambda step, metrics: [_NOTHING_LEARNED] if metrics["empty_captions"] == 1 else [],
-        notes=[*_data_notes(rows, clips, data.train), *notes, *reasons, *_part_sizes(captioner, world)],
+        notes=[
+            *_data_notes(rows, clips, data.train),
+            *notes,
+            *reasons,
+            *_part_sizes(captioner, world),
+        ],
         repeatable=False,  # see docs/gpu.md
     )
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 
 def _model_card(
-    captioner: VideoCaptioner, settings: CaptionSettings, start: str, result: CaptionResult, model_path: str
+    captioner: VideoCaptioner,
+    settings: CaptionSettings,
+    start: str,
+    result: CaptionResult,
+    model_path: str,
 ) -> Card:
     """Describe how to use a captioner, what it learned from and how well; `start` is the ALBERT that it began with."""
     sampling = captioner.sampling

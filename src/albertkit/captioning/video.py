@@ -87,7 +87,9 @@ class VideoFile:
         except OSError as error:
             if not self.path.exists():
                 raise DataError(
-                    "not-found", f"no video at `{self.path}`", suggest_path(self.path, "check the path")
+                    "not-found",
+                    f"no video at `{self.path}`",
+                    suggest_path(self.path, "check the path"),
                 ) from None
             raise explain_os_error(error) or self.undecodable(error) from None
         if not begins:
@@ -114,7 +116,10 @@ class VideoFile:
                 "leave the file out, or name another",
             )
         best = self.container.streams.best("video")
-        stream = next((stream for stream in streams if best is not None and stream.index == best.index), streams[0])
+        stream = next(
+            (stream for stream in streams if best is not None and stream.index == best.index),
+            streams[0],
+        )
         if stream.codec_context is None or not stream.time_base:
             raise self.undecodable("there is no decoder for it")
         return stream
@@ -275,7 +280,8 @@ class Squares:
         width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
         if width * height > MAX_PIXELS:
             raise too_large_error(
-                self._path, f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}"
+                self._path,
+                f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}",
             )
         try:
             scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
@@ -447,7 +453,13 @@ def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: fl
             break  # what follows is shown even later
     if not timed:
         return Timeline(None, count, (), None, video.broken_off)
-    return Timeline(np.sort(np.array(times, dtype=np.int64)), len(times), tuple(sorted(keys)), until, video.broken_off)
+    return Timeline(
+        np.sort(np.array(times, dtype=np.int64)),
+        len(times),
+        tuple(sorted(keys)),
+        until,
+        video.broken_off,
+    )
 
 
 _MIN_SHARE = 0.5  # of a clip

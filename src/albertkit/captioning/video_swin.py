@@ -71,7 +71,11 @@ class VideoSwinBackbone(Backbone):
         drops = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
         self.layers = nn.ModuleList(
             _Stage(
-                embed_dim * 2**number, heads, self.window, [next(drops) for _ in range(depth)], number < len(depths) - 1
+                embed_dim * 2**number,
+                heads,
+                self.window,
+                [next(drops) for _ in range(depth)],
+                number < len(depths) - 1,
             )
             for number, (depth, heads) in enumerate(zip(depths, num_heads, strict=True))
         )
@@ -145,7 +149,10 @@ class _SwinBlock(nn.Module):
         self.attn = _WindowAttention(channels, heads, window)
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = nn.ModuleDict(
-            {"fc1": nn.Linear(channels, _MLP_RATIO * channels), "fc2": nn.Linear(_MLP_RATIO * channels, channels)}
+            {
+                "fc1": nn.Linear(channels, _MLP_RATIO * channels),
+                "fc2": nn.Linear(_MLP_RATIO * channels, channels),
+            }
         )
 
     def forward(self, x_BTHWC: Tensor, window: Sizes, shift: Sizes, apart_GNN: Tensor | None) -> Tensor:
@@ -267,7 +274,11 @@ def _check_settings(settings: dict[str, Any]) -> None:
     if not errors and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
         errors.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
     if errors:
-        raise ConfigError("bad-value", "; ".join(errors), "correct the backbone's settings, or copy its folder again")
+        raise ConfigError(
+            "bad-value",
+            "; ".join(errors),
+            "correct the backbone's settings, or copy its folder again",
+        )
 
 
 PREFIX = "swin.backbone."  # in a checkpoint of SwinBERT
@@ -315,7 +326,9 @@ def find_checkpoint_file(path: Path) -> Path:
         if len(files) == 1:
             return files[0]
     raise CheckpointError(
-        "missing-file", f"`{path}` holds none of {', '.join(_FILES[:-1])}, and not one .pth", "name the file itself"
+        "missing-file",
+        f"`{path}` holds none of {', '.join(_FILES[:-1])}, and not one .pth",
+        "name the file itself",
     )
 
 
@@ -338,7 +351,9 @@ def sort_video_swin(state: StateDict, file: Path) -> tuple[dict[str, Any], dict[
         settings = _settings_from_shapes(tensors, indices)
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise CheckpointError(
-            "weights-mismatch", f"`{file}` holds no whole Video Swin: {error!r}", "copy or download it again"
+            "weights-mismatch",
+            f"`{file}` holds no whole Video Swin: {error!r}",
+            "copy or download it again",
         ) from None
     time, height, width = settings["window_size"]
     index = relative_position_index((time, height, width))
@@ -401,7 +416,8 @@ def _build_backbone(settings: dict[str, Any], tensors: StateDict, name: str, sou
         with torch.device("meta"):
             backbone = VideoSwinBackbone(**settings, name=name)
         backbone.load_state_dict(
-            {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()}, assign=True
+            {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()},
+            assign=True,
         )
     except TypeError as error:
         raise ConfigError("bad-value", f"`{name}`: {error}", "copy the whole captioner again") from None

@@ -55,11 +55,19 @@ def albert_name(name: str) -> str:
 
 def albert_values(values: dict[str, Any]) -> dict[str, Any]:
     """Return a BERT's configuration as that of the same ALBERT."""
-    values = {"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, **values}
+    values = {
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        **values,
+    }
     converted = {key: value for key, value in values.items() if key != "classifier_dropout"}
     if values.get("model_type") == "bert":
         del converted["model_type"]
-    converted |= {"embedding_size": values.get("hidden_size"), "num_hidden_groups": values.get("num_hidden_layers")}
+    converted |= {
+        "embedding_size": values.get("hidden_size"),
+        "num_hidden_groups": values.get("num_hidden_layers"),
+    }
     dropout = values.get("classifier_dropout")
     converted["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout
     return {key: value for key, value in converted.items() if value is not None}

@@ -50,7 +50,15 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 _RECORD = "download.json"
 # Files of a folder that are a model's or its tokenizer's, not a training's.
 _WEIGHTS = ("*.index", "*.safetensors", "pytorch_model*.bin", "*.npz")
-_FOLDER_FILES = (*_WEIGHTS, "*.data-*", "saved_model.pb", "*.json", "*.model", "*vocab*", "README.md")
+_FOLDER_FILES = (
+    *_WEIGHTS,
+    "*.data-*",
+    "saved_model.pb",
+    "*.json",
+    "*.model",
+    "*vocab*",
+    "README.md",
+)
 # Bytes asked for at a time, and the most that an interruption loses: fsspec's http files read 5 MiB ahead, and lose all of that
 # when the connection is cut.
 _STEP = 8 << 20
@@ -138,9 +146,18 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         for name in names:
-            _fetch(f"{url}/{name}", folder, name, folder / ".records" / f"{name}.json", is_archive=False)
+            _fetch(
+                f"{url}/{name}",
+                folder,
+                name,
+                folder / ".records" / f"{name}.json",
+                is_archive=False,
+            )
         size = sum((folder / name).stat().st_size for name in names)
-    return folder / prefix, f"fetched {len(names)} files of `{address}`, {size / 1e6:,.1f} MB: {format_list(names, 12)}"
+    return (
+        folder / prefix,
+        f"fetched {len(names)} files of `{address}`, {size / 1e6:,.1f} MB: {format_list(names, 12)}",
+    )
 
 
 def fetch_archive(address: str) -> tuple[Path, str]:
@@ -150,7 +167,11 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     if fragment:
         match = re.fullmatch(r"sha256=([0-9a-fA-F]{64})", fragment)
         if not match:
-            raise DataError("bad-value", f"`#{fragment}` in `{address}`", "write #sha256= and 64 hexadecimal digits")
+            raise DataError(
+                "bad-value",
+                f"`#{fragment}` in `{address}`",
+                "write #sha256= and 64 hexadecimal digits",
+            )
         expected_sha256 = match[1].lower()
     url, name = _download_address(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
@@ -183,7 +204,10 @@ def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: boo
             info = system.info(path)
     except (MachineError, MissingExtraError) as error:
         if is_complete and error.slug in ("unreachable", "not-installed"):
-            return file, f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used"
+            return (
+                file,
+                f"`{url}` cannot be reached: the copy of {record.date} in `{folder}` was used",
+            )
         raise
     keys = ("size", "ETag", "etag", "Last-Modified", "mtime", "md5Hash")
     version = {key: str(info[key]) for key in keys if info.get(key)}
@@ -195,7 +219,10 @@ def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: boo
     _download(system, path, url, partial, info.get("size"))
     _check_download(partial, url, info, is_archive)
     os.replace(partial, file)
-    write_json(record_path, asdict(_Download(url, version, file.stat().st_size, sha256_file(file), str(date.today()))))
+    write_json(
+        record_path,
+        asdict(_Download(url, version, file.stat().st_size, sha256_file(file), str(date.today()))),
+    )
     return file, f"downloaded `{url}`"
 
 
@@ -256,7 +283,10 @@ def _stated_md5(info: dict[str, Any], url: str) -> str | None:
 def _download_address(address: str) -> tuple[str, str]:
     """Return the address to read from, and the name of the file."""
     if module := _TFHUB.match(address):
-        return f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed", f"{module[1].replace('/', '-')}.tar.gz"
+        return (
+            f"https://tfhub.dev/{module[1]}?tf-hub-format=compressed",
+            f"{module[1].replace('/', '-')}.tar.gz",
+        )
     name = re.sub(r"[^\w.-]", "_", address.partition("?")[0].rstrip("/").rsplit("/", 1)[-1])
     if not _DOWNLOADED_ARCHIVE.search(name):
         raise DataError(

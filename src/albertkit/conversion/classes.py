@@ -50,7 +50,9 @@ class SourceModel:
         """Take over a tensor under transformers' name, as fp32."""
         if name in self.tensors:
             raise CheckpointError(
-                "weights-mismatch", f"`{origin}` is a second tensor for {name}", "leave out one of the two"
+                "weights-mismatch",
+                f"`{origin}` is a second tensor for {name}",
+                "leave out one of the two",
             )
         if not tensor.is_floating_point():
             raise CheckpointError(
@@ -65,7 +67,10 @@ class SourceModel:
 
 def identity_projection(width: int) -> dict[str, Tensor]:
     """Return the projection from E to H that changes nothing, where E = H."""
-    return {f"{names.MAPPING_IN}weight": torch.eye(width), f"{names.MAPPING_IN}bias": torch.zeros(width)}
+    return {
+        f"{names.MAPPING_IN}weight": torch.eye(width),
+        f"{names.MAPPING_IN}bias": torch.zeros(width),
+    }
 
 
 # What --head may say, and the class it means.
@@ -187,7 +192,11 @@ def fit(
             "if it is another model, say which with --head",
         )
     match_tensors(
-        model, model.tied, source.tensors, [name.removeprefix(PREFIX) if base else name for name in absent], path
+        model,
+        model.tied,
+        source.tensors,
+        [name.removeprefix(PREFIX) if base else name for name in absent],
+        path,
     )  # the shapes
     if absent:
         with torch.random.fork_rng():

@@ -104,14 +104,21 @@ def write_transformers(
     """Write `config.json` and `model.safetensors`; every tensor is kept, also those that the class has no use for."""
     bare = all(name.startswith(PREFIX) for name in tensors)  # the encoder alone has no prefix
     write_tensors(
-        folder / WEIGHTS_FILE, {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()}
+        folder / WEIGHTS_FILE,
+        {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()},
     )
     foreign = {key: value for key, value in config.foreign.items() if key not in ("torch_dtype", "tie_word_embeddings")}
     foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
     config.replace(foreign=foreign).save_pretrained(folder)
 
 
-def write(to: str, folder: Path, tensors: StateDict, config: AlbertConfig, model_class: type[PretrainedAlbert]) -> None:
+def write(
+    to: str,
+    folder: Path,
+    tensors: StateDict,
+    config: AlbertConfig,
+    model_class: type[PretrainedAlbert],
+) -> None:
     """Write a model in the format `to` of `ConvertOptions`; Google's have an `albert_config.json`."""
     if to == "transformers":
         write_transformers(folder, tensors, config, model_class)
@@ -128,7 +135,10 @@ def write(to: str, folder: Path, tensors: StateDict, config: AlbertConfig, model
     values_by_key = config.to_dict()
     if config.hidden_act.startswith("gelu"):
         values_by_key["hidden_act"] = "gelu"
-    write_json(folder / "albert_config.json", {key: values_by_key[key] for key in _GOOGLE_KEYS if key in values_by_key})
+    write_json(
+        folder / "albert_config.json",
+        {key: values_by_key[key] for key in _GOOGLE_KEYS if key in values_by_key},
+    )
 
 
 def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
@@ -210,7 +220,10 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
         with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
     except Exception as error:  # whatever another program's loader raises; the tensors are compared already
-        return None, f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}"
+        return (
+            None,
+            f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}",
+        )
     config = ours.config
     rows = (_ROWS, 2) if isinstance(ours, AlbertForMultipleChoice) else (_ROWS,)
     shape = (*rows, min(_LENGTH, config.max_position_embeddings))
@@ -393,7 +406,9 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
         raise CheckpointError("exists", f"`{target}` holds other files and no checkpoint", "choose another folder")
     if not overwrite:
         raise CheckpointError(
-            "exists", f"`{target}` holds a checkpoint", "choose another folder, or add --overwrite to replace it"
+            "exists",
+            f"`{target}` holds a checkpoint",
+            "choose another folder, or add --overwrite to replace it",
         )
 
 

@@ -62,8 +62,21 @@ class InitReport(Result):
 
     def sections(self) -> list[Section]:
         """Return the parameters of each part and of what is loaded."""
-        loaded = {"of these, encoder alone": self.encoder, "of these, masked LM alone": self.masked_lm}
-        return [FactList({"model": self.model, "tokens": self.vocab_size, **self.parts, "total": self.total, **loaded})]
+        loaded = {
+            "of these, encoder alone": self.encoder,
+            "of these, masked LM alone": self.masked_lm,
+        }
+        return [
+            FactList(
+                {
+                    "model": self.model,
+                    "tokens": self.vocab_size,
+                    **self.parts,
+                    "total": self.total,
+                    **loaded,
+                }
+            )
+        ]
 
 
 @takes(InitOptions)
@@ -115,7 +128,9 @@ def init_model(
             albert_config = config_for(config, loaded.vocab_size, ids).with_changes(**changes)
         else:
             raise ConfigError(
-                "conflicting-options", f"both a size ({size}) and a configuration (`{config}`)", "give one of them"
+                "conflicting-options",
+                f"both a size ({size}) and a configuration (`{config}`)",
+                "give one of them",
             )
         torch.manual_seed(seed)
         model = AlbertForPreTraining(albert_config)
@@ -129,7 +144,13 @@ def init_model(
     advice = dict.fromkeys(str(warning.message) for warning in caught)
     without_pooler = total - order - parts["pooler"]
     return InitReport(
-        out, albert_config.vocab_size, parts, total, albert_config.num_parameters(), without_pooler, tuple(advice)
+        out,
+        albert_config.vocab_size,
+        parts,
+        total,
+        albert_config.num_parameters(),
+        without_pooler,
+        tuple(advice),
     )
 
 

@@ -218,10 +218,14 @@ def _name_variables(
         values = read_values(key)
         if values.dtype.kind not in "fiub":
             raise CheckpointError(
-                "unsupported", f"`{variables[key]}` in `{path}` holds no numbers", "copy the checkpoint again"
+                "unsupported",
+                f"`{variables[key]}` in `{path}` holds no numbers",
+                "copy the checkpoint again",
             )
         source.add_tensor(
-            name, torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")), variables[key]
+            name,
+            torch.from_numpy(np.array(names.from_tensorflow(values, layout), order="C")),
+            variables[key],
         )
     width = by_name.get("albert.embeddings.word_embeddings.weight", (0,))[-1]
     if config.embedding_size == config.hidden_size == width and not any(

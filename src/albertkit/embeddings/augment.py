@@ -154,7 +154,11 @@ class CrossEncoder:
         self.token_ids: Callable[[Sequence[str]], RaggedIds] = loaded.tokenizer.encode_batch
 
     def scores(
-        self, texts: Sequence[str], pairs: Sequence[str], title: str = "", show_progress: bool = False
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str],
+        title: str = "",
+        show_progress: bool = False,
     ) -> np.ndarray:
         """Return the score of each pair, on the scale that it was trained on: fp64 [C]. The title is for the progress."""
         scores: list[float] = []
@@ -198,13 +202,26 @@ def check_cross_encoder(
             f"the cross-encoder's scores may be on another scale: their mean squared error on the dev pairs is "
             f"{scores['mse']:.3f}, and that of saying the mean each time {labels.var():.3f}"
         )
-    return {"pairs": len(dev), **{name: scores[name] for name in ("pearson", "spearman", "mse")}}, notes
+    return {
+        "pairs": len(dev),
+        **{name: scores[name] for name in ("pearson", "spearman", "mse")},
+    }, notes
 
 
 KINDS = (*LAYOUTS, "scores")
 BANDS = 5
 _HELD_OUT = 0.1  # of gold without a dev file, as in fine-tuning, so that they are the same pairs
-_MADE_WITH = ("kind", "gold", "cross_encoder", "encoder", "texts", "sampler", "top_k", "balance", "seed")
+_MADE_WITH = (
+    "kind",
+    "gold",
+    "cross_encoder",
+    "encoder",
+    "texts",
+    "sampler",
+    "top_k",
+    "balance",
+    "seed",
+)
 
 
 @dataclass(frozen=True)
@@ -267,7 +284,9 @@ def augment(options: AugmentOptions) -> AugmentReport:
     bad_rows = BadRows(options.on_error)
     if options.kind not in KINDS:
         raise ConfigError(
-            "unknown-name", f"there is no kind of gold pairs `{options.kind}`", suggest_name(options.kind, KINDS)
+            "unknown-name",
+            f"there is no kind of gold pairs `{options.kind}`",
+            suggest_name(options.kind, KINDS),
         )
     task = pair_task(options.kind, options.columns)
     dev = None if options.dev is None else Path(options.dev)
@@ -331,7 +350,14 @@ def balance_bands(
         rows = np.flatnonzero(band == number)
         band_rows = random.choice(rows, max_rows, replace=False) if len(rows) > max_rows else rows
         kept_rows.append(band_rows)
-        bands.append({"from": edges[number], "to": edges[number + 1], "before": len(rows), "after": len(band_rows)})
+        bands.append(
+            {
+                "from": edges[number],
+                "to": edges[number + 1],
+                "before": len(rows),
+                "after": len(band_rows),
+            }
+        )
     return np.sort(np.concatenate(kept_rows)), bands
 
 
@@ -343,7 +369,9 @@ def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRo
     texts = list(dict.fromkeys(_normalize_text(text) for row in rows for text in row))
     if len(texts) < 2:
         raise DataError(
-            "too-little-data", f"{pluralize(len(texts), 'different text')}: there is nothing to pair", "add some"
+            "too-little-data",
+            f"{pluralize(len(texts), 'different text')}: there is nothing to pair",
+            "add some",
         )
     return texts
 

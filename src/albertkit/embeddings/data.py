@@ -406,7 +406,11 @@ class TextInput:
                 if self.columns is not None:
                     table.without_header([name.strip() for name in self.columns.split(",")])
                 for row in table.rows([text] if self.id is None else [text, self.id]):
-                    yield FileText(row.number, None if self.id is None else row.values[self.id], row.values[text])
+                    yield FileText(
+                        row.number,
+                        None if self.id is None else row.values[self.id],
+                        row.values[text],
+                    )
             return
         for number, line in text_lines(self.find_file(), bad_rows):
             yield FileText(number - 1, None, line)
@@ -454,10 +458,16 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     data = as_source(options.data)
     if options.silver is not None and kind != "scores":
         raise ConfigError(
-            "conflicting-options", f"silver pairs have scores, `{options.kind}` has none", "leave --silver out"
+            "conflicting-options",
+            f"silver pairs have scores, `{options.kind}` has none",
+            "leave --silver out",
         )
     if options.dev_kind is not None and options.dev is None:
-        raise ConfigError("conflicting-options", "--dev-kind is given, but no --dev", "name the dev file with --dev")
+        raise ConfigError(
+            "conflicting-options",
+            "--dev-kind is given, but no --dev",
+            "name the dev file with --dev",
+        )
     reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)
     dev_reader = reader  # columns are those of DATA: a dev file of another kind has the form that its task has
     if options.dev_kind not in (None, options.kind):
@@ -594,7 +604,9 @@ def _scale_scores(train: TextExamples, silver: TextExamples | None, official: bo
     low, high = score_range(train.targets, official)
     if low == high:
         raise DataError(
-            "too-little-data", f"all {len(train):,} training pairs have the score {low:g}", "name the right --label"
+            "too-little-data",
+            f"all {len(train):,} training pairs have the score {low:g}",
+            "name the right --label",
         )
     notes = [f"scores: {low:g} to {high:g} in training, made 0 to 1"]
     if official:

@@ -63,7 +63,9 @@ def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt:
     if path.suffix == ".npy":
         if prompt_name is not None or prompt is not None:
             raise ConfigError(
-                "conflicting-options", f"`{name}` holds vectors: no text is put before anything", "leave the prompt out"
+                "conflicting-options",
+                f"`{name}` holds vectors: no text is put before anything",
+                "leave the prompt out",
             )
         identity = f"vectors {sha256_file(check_regular_file(path, 'file of vectors'))}"
         return Teacher(name, identity, stored=_read_vectors(path))
@@ -164,7 +166,10 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
         return vectors
 
     if stored is None:
-        key = {"teacher": teacher.identity, "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass"))}
+        key = {
+            "teacher": teacher.identity,
+            "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass")),
+        }
         title = "the teacher's vectors"
         vectors = compute_rows(folder / "vectors.npy", key, len(texts), finite_vectors, world, title)
     else:
@@ -173,7 +178,11 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
             finite_vectors(start, start + PART_ITEMS)
     sample = vectors[:: max(1, len(vectors) // 1000)]
     if len(sample) > 1 and (not sample.size or np.ptp(sample, axis=0).max() <= _MIN_SPREAD):
-        raise DataError("wrong-model", f"`{teacher.name}` gives every text the same vector", "choose another teacher")
+        raise DataError(
+            "wrong-model",
+            f"`{teacher.name}` gives every text the same vector",
+            "choose another teacher",
+        )
     return vectors
 
 
@@ -195,7 +204,11 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
     return PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
 
 
-_METRICS: dict[str, Metric] = {"spearman": "spearman", "retrieval": "retrieval", "mse": "negative_mse"}
+_METRICS: dict[str, Metric] = {
+    "spearman": "spearman",
+    "retrieval": "retrieval",
+    "mse": "negative_mse",
+}
 
 
 @dataclass(frozen=True)
@@ -318,7 +331,11 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
         metric=metric,
         data=f"{pluralize(len(data.rows), 'example')}, the vectors of `{data.teacher.name}`",
         dev=dev,
-        provenance={"model": data.student, "kind": "distillation", "teacher": data.teacher.identity},
+        provenance={
+            "model": data.student,
+            "kind": "distillation",
+            "teacher": data.teacher.identity,
+        },
         notes=[*data.notes, *notes, f"chosen by {metric.replace('_', ' ')}", *reasons],
     )
     return train_encoder(run.resolved(resolved), training)
@@ -362,7 +379,10 @@ def choose_teacher_space(
             "leave --teacher-pca out: the student then learns a linear layer",
         )
     components = principal_components(TeacherSpace(mean).project(sample), encoder.dimension)
-    return TeacherSpace(mean, components), [*notes, f"teacher: reduced to {encoder.dimension} numbers by PCA"]
+    return TeacherSpace(mean, components), [
+        *notes,
+        f"teacher: reduced to {encoder.dimension} numbers by PCA",
+    ]
 
 
 def add_projection(

@@ -99,9 +99,18 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     file = source.find_file()
     world = join_world(options.device)
     if world.size > 1:
-        raise ConfigError("bad-value", f"encode was started with {world.size} processes", "start it with one process")
+        raise ConfigError(
+            "bad-value",
+            f"encode was started with {world.size} processes",
+            "start it with one process",
+        )
     model = load_embedding_model(
-        options.model, options.precision, options.prompt_name, options.prompt, str(world.device), options.length
+        options.model,
+        options.precision,
+        options.prompt_name,
+        options.prompt,
+        str(world.device),
+        options.length,
     )
     dimension = model.dimension if options.dimension is None else options.dimension
     dimension = check_dimension(dimension, model.full_dimension)
@@ -245,7 +254,11 @@ def _vectors_name(target: Path) -> str:
 
 
 def _compute_vectors(
-    job: Job, options: EncodeOptions, model: EmbeddingModel, source: TextInput, shape: tuple[int, int]
+    job: Job,
+    options: EncodeOptions,
+    model: EmbeddingModel,
+    source: TextInput,
+    shape: tuple[int, int],
 ) -> None:
     """Append the vectors that are not committed yet; `shape` is [E, D]."""
     vectors_name = _vectors_name(Path(options.out))
@@ -286,7 +299,11 @@ def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) ->
                 write_parquet(stream, source.texts(BadRows("skip")), np.load(job.folder / vectors_name, "r"))
         job.discard(vectors_name)
         job.commit(**job.facts)
-    record = {"made_with": key, "truncated": job.state(_Encoded).truncated, "file": list(job.files[target.name])}
+    record = {
+        "made_with": key,
+        "truncated": job.state(_Encoded).truncated,
+        "file": list(job.files[target.name]),
+    }
     with job.part(_record(target).name) as stream:
         stream.write(json_bytes(record))
 

@@ -410,7 +410,12 @@ class SentenceEncoder(nn.Module):
 
     @torch.inference_mode()
     def encode_run(
-        self, features: Features, run: np.ndarray, engine: Engine, dimension: int | None, normalize: bool
+        self,
+        features: Features,
+        run: np.ndarray,
+        engine: Engine,
+        dimension: int | None,
+        normalize: bool,
     ) -> np.ndarray:
         """Return vectors of some sequences, computed at once: fp32 [N, dimension]. Arguments as `encode`."""
         batch = features.batch(run).packed.to(self.albert.device)
@@ -469,7 +474,10 @@ class SentenceEncoder(nn.Module):
         Args:
             folder: Made if missing. Modules that an encoder of another shape left there are removed, other files stay.
         """
-        write_encoder(folder, EncoderParts(**{field.name: getattr(self, field.name) for field in fields(EncoderParts)}))
+        write_encoder(
+            folder,
+            EncoderParts(**{field.name: getattr(self, field.name) for field in fields(EncoderParts)}),
+        )
 
 
 class ExportedEncoder(SentenceEncoder):

@@ -119,7 +119,10 @@ class EmbeddingEvaluations(Result):
     def sections(self) -> list[Section]:
         """Return a table for each file, of several models under one that compares them."""
         comparison = [embedding_table(self.models, intervals=False)] if len(self.models) > 1 else []
-        return [*comparison, *(section for evaluation in self.models for section in evaluation.sections())]
+        return [
+            *comparison,
+            *(section for evaluation in self.models for section in evaluation.sections()),
+        ]
 
     def save(self, folder: Path) -> None:
         """Write the results of one model into a folder, those of several into a folder each, named after the models."""
@@ -161,7 +164,11 @@ def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSect
     rows += [row(f"first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
     rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
     return TableSection(
-        ["nearest is its own", "forward", "mean 1/rank", "backward", "mean 1/rank"], rows, title, note, strong=0
+        ["nearest is its own", "forward", "mean 1/rank", "backward", "mean 1/rank"],
+        rows,
+        title,
+        note,
+        strong=0,
     )
 
 
@@ -187,7 +194,10 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     short_names = dict(zip(files, kinds, strict=True))
     short_names |= {name: name for name, kind in short_names.items() if kinds.count(kind) > 1}
     measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
-    columns = ["model", *(f"{short_names[name]}, {measure}" for name in files for measure in measures[name])]
+    columns = [
+        "model",
+        *(f"{short_names[name]}, {measure}" for name in files for measure in measures[name]),
+    ]
     rows = []
     bags: dict[tuple[str, ...], str] = {}
     for evaluation in results:
@@ -231,7 +241,9 @@ def check_table_file(file: str | os.PathLike[str]) -> Path:
     path = check_local(file)
     if path.suffix not in SUFFIXES:
         raise ConfigError(
-            "bad-value", f"`{path}` ends in neither {' nor '.join(SUFFIXES)}", f"--table {path.with_suffix('.md')}"
+            "bad-value",
+            f"`{path}` ends in neither {' nor '.join(SUFFIXES)}",
+            f"--table {path.with_suffix('.md')}",
         )
     return path
 
@@ -340,7 +352,12 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     seconds = time.perf_counter() - start
     a = vectors[rows]
     b = vectors[pair_rows]
-    figures: Figures = {"kind": file.kind, "path": file.path, "pairs": len(rows), "left_out": len(file.bad_rows.rows)}
+    figures: Figures = {
+        "kind": file.kind,
+        "path": file.path,
+        "pairs": len(rows),
+        "left_out": len(file.bad_rows.rows),
+    }
     figures |= _measured(file, a, b, options.seed)
     figures["dimensions"] = {}
     for dimension in options.dimensions:
@@ -355,7 +372,12 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
-    notes = [*model.notes, *model.reading_notes(texts), *file.bad_rows.report_lines(), *constants(a, b, file.scores)]
+    notes = [
+        *model.notes,
+        *model.reading_notes(texts),
+        *file.bad_rows.report_lines(),
+        *constants(a, b, file.scores),
+    ]
     if model.token_ids is None:
         notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
     figures["notes"] = notes
@@ -440,7 +462,9 @@ def _group_column(kind: str, file: DataFile) -> str:
                 forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
                 if other_kind != kind and any(set(form.required_columns(True)) <= set(table.columns) for form in forms):
                     raise DataError(
-                        error.slug, error.message, f"this looks like {other_kind}: {other_kind}={file}"
+                        error.slug,
+                        error.message,
+                        f"this looks like {other_kind}: {other_kind}={file}",
                     ) from None
             raise
         return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""

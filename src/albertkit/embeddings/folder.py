@@ -146,7 +146,9 @@ class Projection(nn.Module):
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ConfigError(
-                "unsupported", f"there is no activation `{activation}`", f"known: {', '.join(ACTIVATIONS)}"
+                "unsupported",
+                f"there is no activation `{activation}`",
+                f"known: {', '.join(ACTIVATIONS)}",
             )
         self.linear = nn.Linear(inputs, outputs, bias=bias)
         self.activation_name = activation
@@ -172,7 +174,10 @@ _OUTPUTS = {
 _SETTINGS = "config_sentence_transformers.json"
 _TYPES = "sentence_transformers.models"
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
-_ACTIVATIONS = {"torch.nn.modules.activation.Tanh": "tanh", "torch.nn.modules.linear.Identity": "identity"}
+_ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "identity",
+}
 # Of the older layout, in the order in which its vectors are put one after the other.
 _FLAGS = {
     "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max", "pooling_mode_mean_tokens": "mean",
@@ -211,7 +216,10 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
     path = local_folder(folder)
     if (path / MODULES).exists():
         if any(path.glob("model_head.*")):
-            logger.warning("`%s` has a classifier of SetFit, which is not read: it gives sentence vectors alone", path)
+            logger.warning(
+                "`%s` has a classifier of SetFit, which is not read: it gives sentence vectors alone",
+                path,
+            )
         parts = _read_modules(path)
         if pooling is not None and check_pooling(pooling) != check_pooling(parts.pooling):
             raise ConfigError(
@@ -282,7 +290,8 @@ def _read_modules(path: Path) -> EncoderParts:
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lower_case,
         settings=_read_settings(
-            path, {SPECIAL_NAMES: "tokens"} if FolderFacts.from_folder(transformer).names_are_tokens else {}
+            path,
+            {SPECIAL_NAMES: "tokens"} if FolderFacts.from_folder(transformer).names_are_tokens else {},
         ),
     )
 
@@ -387,7 +396,9 @@ def _module_folders(path: Path) -> dict[str, Path]:
             )
         if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
             raise CheckpointError(
-                "bad-file", f"`{path / MODULES}` leaves its folder: `{module['path']}`", "copy the folder again"
+                "bad-file",
+                f"`{path / MODULES}` leaves its folder: `{module['path']}`",
+                "copy the folder again",
             )
         if kind in folders or any(later in folders for later in _ORDER[_ORDER.index(kind) :]):
             raise CheckpointError(

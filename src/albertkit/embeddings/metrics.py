@@ -91,7 +91,11 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(np.argmax(f1[:-1]))
     official = f1_score(alike, values >= threshold, zero_division=0.0)
-    return {"official": float(official), "best": float(f1[best]), "best_threshold": float(thresholds[best])}
+    return {
+        "official": float(official),
+        "best": float(f1[best]),
+        "best_threshold": float(thresholds[best]),
+    }
 
 
 def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:

@@ -105,7 +105,9 @@ def load_embedding_model(
         if not is_albert(folder):
             if precision not in ("auto", "fp32"):
                 raise ConfigError(
-                    "unknown-name", f"`{name}` is not an ALBERT: it runs in fp32", f"leave out --precision {precision}"
+                    "unknown-name",
+                    f"`{name}` is not an ALBERT: it runs in fp32",
+                    f"leave out --precision {precision}",
                 )
             return open_other(name, str(folder), prompt_name, prompt, device, length)
         encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)

@@ -104,7 +104,10 @@ class EncoderSettings(EpochSettings):
         settings, reasons = self.filled(
             {
                 "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),
-                "steps": (steps, f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}"),
+                "steps": (
+                    steps,
+                    f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}",
+                ),
                 "lr": default_rate(recipe.lr, recipe.source, config.hidden_size),
                 "dropout": (dropout, f"{dropout:g} ({of_dropout})"),
                 "length": (longest, f"{longest} (the model's; longer texts are cut)"),
@@ -156,7 +159,9 @@ class EmbedSettings(EncoderSettings):
                 )
             return loss
         raise ConfigError(
-            "bad-value", f"the loss {self.loss} cannot learn from {kind}", f"use --loss {' or '.join(losses)}"
+            "bad-value",
+            f"the loss {self.loss} cannot learn from {kind}",
+            f"use --loss {' or '.join(losses)}",
         )
 
     def resolve(

@@ -180,7 +180,11 @@ class EmbeddingEvaluator:
         for texts_id, features in self._features.items():
             device = encoder.albert.device
             vectors_of[texts_id] = run_batches(
-                lambda batch: list(encoder(batch.packed).cpu().numpy()), features, _BATCH_TOKENS, device, self._world
+                lambda batch: list(encoder(batch.packed).cpu().numpy()),
+                features,
+                _BATCH_TOKENS,
+                device,
+                self._world,
             )
         for dev in self.devs:
             vectors = np.stack(vectors_of[id(dev.texts)]).reshape(len(dev.texts), len(dev.texts[0]), -1)
@@ -275,10 +279,19 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     metric = training.metric
     features = example_features(encoder, training.examples)
     evaluator = EmbeddingEvaluator(training.devs, encoder, world)
-    provenance = training.provenance | {"data": training.fingerprint(features), "dev": evaluator.fingerprint()}
+    provenance = training.provenance | {
+        "data": training.fingerprint(features),
+        "dev": evaluator.fingerprint(),
+    }
     run.check_made_from(provenance)
     objective = EmbeddingObjective(
-        encoder, training.loss_name, training.loss, len(training.examples[0]), training.targets, training.texts, world
+        encoder,
+        training.loss_name,
+        training.loss,
+        len(training.examples[0]),
+        training.targets,
+        training.texts,
+        world,
     ).to(world.device)
     run.place_model(encoder.albert)
     if encoder.albert.pooler is not None:  # no vector goes through it
@@ -439,7 +452,10 @@ def _hub_metadata(
     ]
     result = {
         "task": {"type": "sentence-similarity", "name": "Sentence similarity"},
-        "dataset": {"type": _DATASETS.get(training.kind, training.kind or "unknown"), "name": training.dev},
+        "dataset": {
+            "type": _DATASETS.get(training.kind, training.kind or "unknown"),
+            "name": training.dev,
+        },
         "metrics": metrics,
     }
     return fields | {"model-index": [{"name": name, "results": [result]}]}

@@ -49,7 +49,11 @@ class Card:
 
 def hub_fields(pipeline: str) -> dict[str, Any]:
     """Return the metadata that a hub reads; `pipeline` is its name of what the model does."""
-    return {"library_name": "transformers", "pipeline_tag": pipeline, "tags": ["albert", "albertkit", pipeline]}
+    return {
+        "library_name": "transformers",
+        "pipeline_tag": pipeline,
+        "tags": ["albert", "albertkit", pipeline],
+    }
 
 
 def package_versions() -> dict[str, str]:

@@ -56,7 +56,12 @@ class ProgressBar:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             count = TextColumn("{task.percentage:.0f} %") if self.unit == "bytes" else MofNCompleteColumn()
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), count, TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                count,
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(self.title, total=self.total or None, completed=self.completed)
             self._bar.start()

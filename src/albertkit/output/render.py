@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 BAR_WIDTH = 30
 MIN_COLUMN_WIDTH = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
-_STYLES = {"strong": "bold", "muted": "dim", "good": "green", "bad": "bold red", "warning": "yellow", "": ""}
+_STYLES = {
+    "strong": "bold",
+    "muted": "dim",
+    "good": "green",
+    "bad": "bold red",
+    "warning": "yellow",
+    "": "",
+}
 _SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
 
 
@@ -55,7 +62,12 @@ def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: i
     in_file = not console.is_terminal
     if in_file:
         console = Console(
-            file=io.StringIO(), width=width or 10_000, highlight=False, markup=False, emoji=False, force_jupyter=False
+            file=io.StringIO(),
+            width=width or 10_000,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            force_jupyter=False,
         )
     for number, section in enumerate(section for section in sections if not is_empty(section)):
         if number:
@@ -192,7 +204,13 @@ def to_page(
     """Return a whole HTML page that needs nothing else, for light and dark, for wide and narrow screens."""
     template = page_environment().get_template("page.html.j2")
     return str(
-        template.render(title=title, sections=list(sections), subtitle=subtitle, warnings=warnings, footer=footer)
+        template.render(
+            title=title,
+            sections=list(sections),
+            subtitle=subtitle,
+            warnings=warnings,
+            footer=footer,
+        )
     )
 
 
@@ -237,7 +255,9 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
             case TableSection():
                 texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
                 body = _markdown_table(
-                    [escape_markdown(head) for head in section.columns], texts, section.are_numeric()
+                    [escape_markdown(head) for head in section.columns],
+                    texts,
+                    section.are_numeric(),
                 )
                 body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
             case Paragraph():

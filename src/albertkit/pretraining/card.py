@@ -53,7 +53,14 @@ class Measure:
 
 # (task, name, key and name of the loss's baseline, key and name of the accuracy's baseline)
 _TASKS = (
-    ("masked_lm", "Masked-LM", "unigram_loss", "unigram", "most_frequent_accuracy", "most frequent token"),
+    (
+        "masked_lm",
+        "Masked-LM",
+        "unigram_loss",
+        "unigram",
+        "most_frequent_accuracy",
+        "most frequent token",
+    ),
     ("sentence_order", "Sentence-order", "", "coin toss", "", "coin toss"),
 )
 
@@ -80,7 +87,16 @@ def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = N
                 if correct is None:
                     correct = round(accuracy * total)
                 interval = wilson_interval(int(correct), int(total))
-            rows.append(Measure(f"{task}_accuracy", f"{name} accuracy", accuracy, baseline, accuracy_name, interval))
+            rows.append(
+                Measure(
+                    f"{task}_accuracy",
+                    f"{name} accuracy",
+                    accuracy,
+                    baseline,
+                    accuracy_name,
+                    interval,
+                )
+            )
     return rows
 
 

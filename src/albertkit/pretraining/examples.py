@@ -64,7 +64,15 @@ EXAMPLE = np.dtype(
 )
 
 # An example whose B is still to be read from another document, maybe of another shard: 32 bytes, only while planning.
-PENDING = np.dtype([("example", "<i8"), ("key", "<u8"), ("a_length", "<u4"), ("b_target", "<i4"), ("document", "<i8")])
+PENDING = np.dtype(
+    [
+        ("example", "<i8"),
+        ("key", "<u8"),
+        ("a_length", "<u4"),
+        ("b_target", "<i4"),
+        ("document", "<i8"),
+    ]
+)
 
 
 class Rule(NamedTuple):
@@ -275,9 +283,27 @@ def plan_shard(
                     wait.b_target = target - (split - start)
                     wait.document = _other_document(truncation, rule.num_documents, rank)
                 elif kind == SWAPPED:
-                    _write(example, split, stop - split, start, split - start, rule.max_tokens, truncation, 0)
+                    _write(
+                        example,
+                        split,
+                        stop - split,
+                        start,
+                        split - start,
+                        rule.max_tokens,
+                        truncation,
+                        0,
+                    )
                 else:
-                    _write(example, start, split - start, split, stop - split, rule.max_tokens, truncation, 0)
+                    _write(
+                        example,
+                        start,
+                        split - start,
+                        split,
+                        stop - split,
+                        rule.max_tokens,
+                        truncation,
+                        0,
+                    )
             filled += 1
             counter += 3
             waiting += kind == RANDOM
@@ -310,7 +336,16 @@ def read_random_segments(
         example.b_shard = shard
         b_start = np.int64(sentences[first])
         b_length = np.int64(sentences[end]) - np.int64(sentences[first])
-        _write(example, np.int64(example.a_start), np.int64(wait.a_length), b_start, b_length, max_tokens, wait.key, 11)
+        _write(
+            example,
+            np.int64(example.a_start),
+            np.int64(wait.a_length),
+            b_start,
+            b_length,
+            max_tokens,
+            wait.key,
+            11,
+        )
 
 
 KINDS = ("in order", "swapped", "random", "single")
@@ -361,7 +396,9 @@ class ExampleSettings:
         for name, allowed in (("pair_task", PAIR_TASKS), ("sop_pairs", SOP_PAIRS)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(
-                    "bad-value", f"{name} is {getattr(self, name)!r}", suggest_name(str(getattr(self, name)), allowed)
+                    "bad-value",
+                    f"{name} is {getattr(self, name)!r}",
+                    suggest_name(str(getattr(self, name)), allowed),
                 )
         check_fields(self)
 
@@ -477,7 +514,8 @@ def plan_epoch(
     if shuffle:
         order = make_key(seed, ORDER, epoch)
         shuffle_rows(
-            examples.view(np.uint32).reshape(num_examples, -1), np.uint64(subkey(order, block)) if block else order
+            examples.view(np.uint32).reshape(num_examples, -1),
+            np.uint64(subkey(order, block)) if block else order,
         )
     return EpochPlan(examples, settings.num_specials, num_skipped, (block or 0) << 32)
 
@@ -521,7 +559,14 @@ class _Shard:
         """Find B of the pending examples whose document lies in this shard."""
         documents = np.flatnonzero(self.included)
         read_random_segments(
-            self.sentences, self.documents, documents, self.first_rank, self.index, rule.max_tokens, examples, pending
+            self.sentences,
+            self.documents,
+            documents,
+            self.first_rank,
+            self.index,
+            rule.max_tokens,
+            examples,
+            pending,
         )
 
 
@@ -590,7 +635,10 @@ LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
 
 # What is cut off makes no further pairs: that would change what the original's algorithm draws at short lengths.
 def tokens_used(
-    store: Store, plan: EpochPlan, included: Sequence[np.ndarray], shards: Sequence[int] | np.ndarray | None = None
+    store: Store,
+    plan: EpochPlan,
+    included: Sequence[np.ndarray],
+    shards: Sequence[int] | np.ndarray | None = None,
 ) -> float:
     """Return the share of the tokens of the included documents, of some shards or all, that is in an example of the plan.
 

@@ -206,7 +206,12 @@ def _share(flags: np.ndarray) -> float:
 
 
 def _sample(
-    store: Store, tokenizer: Any, plan: EpochPlan, assembled: Assembled, fates: np.ndarray, number: int
+    store: Store,
+    tokenizer: Any,
+    plan: EpochPlan,
+    assembled: Assembled,
+    fates: np.ndarray,
+    number: int,
 ) -> Sample:
     example = plan.examples[number]
     batch = assembled.batch

@@ -225,7 +225,28 @@ def mask_sequences(
         covered[:length] = 0
         draws = subkey(key, indices[n])
         logged = _choose(
-            units, number, budgets[n], tables.ngrams, bits(draws, 0), order, covered, log, n, a_length, logged
+            units,
+            number,
+            budgets[n],
+            tables.ngrams,
+            bits(draws, 0),
+            order,
+            covered,
+            log,
+            n,
+            a_length,
+            logged,
         )
-        count = _replace(input_ids, base, a_length, length, covered, tables, bits(draws, 1), positions, labels, count)
+        count = _replace(
+            input_ids,
+            base,
+            a_length,
+            length,
+            covered,
+            tables,
+            bits(draws, 1),
+            positions,
+            labels,
+            count,
+        )
     return count, logged

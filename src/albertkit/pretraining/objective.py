@@ -57,7 +57,9 @@ class PretrainingObjective:
             parts["masked_lm"] = LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)
         if "sentence_order" in counts:
             parts["sentence_order"] = LossPart(
-                losses.sentence_order_loss_sum, counts["sentence_order"], losses.sentence_order_correct
+                losses.sentence_order_loss_sum,
+                counts["sentence_order"],
+                losses.sentence_order_correct,
             )
         return parts
 
@@ -218,7 +220,12 @@ class Unigram:
         most_frequent: The token that occurs most.
     """
 
-    def __init__(self, store: TokenStore, left_out: list[np.ndarray] | None = None, world: World | None = None) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        left_out: list[np.ndarray] | None = None,
+        world: World | None = None,
+    ) -> None:
         rank, size = (world.rank, world.size) if world else (0, 1)
         counts = np.zeros(store.vocab_size, np.int64)
         for shard in range(rank, store.num_shards, size):

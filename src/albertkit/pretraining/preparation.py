@@ -50,7 +50,14 @@ _NOISE = 0.1
 _MAY_BE_FRESH = ("predictions", "sop_classifier", "albert.pooler.weight", "albert.pooler.bias")
 # What configurations of fine-tuned models say of their task.
 _TASK_KEYS = frozenset(
-    ["id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params"]
+    [
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "finetuning_task",
+        "task_specific_params",
+    ]
 )
 
 
@@ -262,7 +269,10 @@ class PreparedRun:
             {} if settings.pair_lr_factor == 1 else {prefix + name: settings.pair_lr_factor for name in _PAIR_HEAD}
         )
         return LoopSettings.of(
-            settings, warmup_share=settings.warmup_share, processes=settings.processes, lr_factors=factors
+            settings,
+            warmup_share=settings.warmup_share,
+            processes=settings.processes,
+            lr_factors=factors,
         )
 
     @property
@@ -299,7 +309,9 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     folder = None if run is None else run.folder
     resume = run is not None and run.resume
     source = open_pretraining_data(
-        options.store, settings.as_started(folder) if folder and resume else settings, options.tokenizer
+        options.store,
+        settings.as_started(folder) if folder and resume else settings,
+        options.tokenizer,
     )
     continued = start is not None or (resume and folder is not None and (folder / START).exists())
     settings, notes = source.settings.resolve(world.size, continued)

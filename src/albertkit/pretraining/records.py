@@ -26,7 +26,14 @@ from albertkit.tables.files import is_record_name
 
 UNFINISHED = ".export"  # stands in the folder of an export from its first moment to its last
 
-FEATURES = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+FEATURES = (
+    "input_ids",
+    "input_mask",
+    "segment_ids",
+    "masked_lm_positions",
+    "masked_lm_ids",
+    "masked_lm_weights",
+)
 ORDER_LABEL = "next_sentence_labels"
 _V2_NAMES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}  # the Model Garden's use_v2_feature_names
 _SAMPLE = 20_000  # records that frequencies are counted over: 10 million tokens, a second
@@ -84,17 +91,33 @@ class TrainingRecords:
             if wrong.any():
                 raise self._record_error(slug, int(numbers[wrong.any(1).argmax()]), fault)
 
-        refuse("bad-row", (mask != real) | (lengths < 1)[:, None], "has an input_mask that is not ones, then zeros")
+        refuse(
+            "bad-row",
+            (mask != real) | (lengths < 1)[:, None],
+            "has an input_mask that is not ones, then zeros",
+        )
         outside = (positions < 0) | (positions >= lengths[:, None])
         refuse("bad-row", predicted & outside, "has a masked position outside its tokens")
-        refuse("bad-row", real & (segments != 0) & (segments != 1), "has segment ids other than 0 and 1")
+        refuse(
+            "bad-row",
+            real & (segments != 0) & (segments != 1),
+            "has segment ids other than 0 and 1",
+        )
         size = self.tokenizer.vocab_size
         for name, values, used in (("input_ids", ids, real), ("masked_lm_ids", labels, predicted)):
             foreign = used & ((values < 0) | (values >= size))
-            refuse("wrong-tokenizer", foreign, f"has ids in {name} that are not among the tokenizer's {size:,} tokens")
+            refuse(
+                "wrong-tokenizer",
+                foreign,
+                f"has ids in {name} that are not among the tokenizer's {size:,} tokens",
+            )
         if self.pairs:
             orders = columns[-1]
-            refuse("bad-row", (orders != 0) & (orders != 1), f"has a number other than 0 and 1 for {ORDER_LABEL}")
+            refuse(
+                "bad-row",
+                (orders != 0) & (orders != 1),
+                f"has a number other than 0 and 1 for {ORDER_LABEL}",
+            )
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         return PackedBatch(
             input_ids=torch.from_numpy(ids[real]),
@@ -171,7 +194,9 @@ class TrainingRecords:
         visible_ids = batch.input_ids[batch.masked_positions]
         if len(visible_ids) >= 20 and not (visible_ids == mask_id).any():  # by chance once in 10^14
             raise self._record_error(
-                "wrong-tokenizer", 0, f"and those after it never show id {mask_id}, [MASK] of the tokenizer"
+                "wrong-tokenizer",
+                0,
+                f"and those after it never show id {mask_id}, [MASK] of the tokenizer",
             )
 
     def _record_error(self, slug: str, number: int, fault: str, hint: str = "") -> DataError:
@@ -191,14 +216,20 @@ def find_records(path: str | Path) -> list[Path]:
     """Return the files that a file's name, a glob or a folder stands for, in the order of their names."""
     location = Path(path)
     if (location / UNFINISHED).exists():
-        raise DataError("unfinished", f"the export of `{location}` has not finished", "run the same export again")
+        raise DataError(
+            "unfinished",
+            f"the export of `{location}` has not finished",
+            "run the same export again",
+        )
     if location.is_dir():
         files = _records_in(location)
     else:
         files = [location] if location.is_file() else [Path(name) for name in glob(str(path)) if Path(name).is_file()]
     if not files:
         raise DataError(
-            "not-found", f"no TFRecord files at `{path}`", "give a file, a folder of *.tfrecord, or a quoted glob"
+            "not-found",
+            f"no TFRecord files at `{path}`",
+            "give a file, a folder of *.tfrecord, or a quoted glob",
         )
     return sorted(files)
 
@@ -241,7 +272,13 @@ class RecordEvaluation:
     """
 
     def __init__(
-        self, records: TrainingRecords, held_out: NDArray[np.bool_], *, batch_tokens: int, rank: int, world_size: int
+        self,
+        records: TrainingRecords,
+        held_out: NDArray[np.bool_],
+        *,
+        batch_tokens: int,
+        rank: int,
+        world_size: int,
     ) -> None:
         if not held_out.any():
             raise DataError(

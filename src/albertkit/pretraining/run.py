@@ -149,7 +149,12 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
                 write_selected(folder, state.step, recipe.select, evaluation.get(recipe.select))
                 write_checksums(folder)
             try:
-                plot_run(read_metrics(run.folder), run.folder / "loss.png", baseline=evaluation, title=run.name)
+                plot_run(
+                    read_metrics(run.folder),
+                    run.folder / "loss.png",
+                    baseline=evaluation,
+                    title=run.name,
+                )
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         run.world.barrier()
@@ -245,8 +250,14 @@ def next_commands(
     texts = example_texts(tokenizer)
     task = "nsmc" if texts is KOREAN else "sst2"
     heads = (
-        (f"albertkit evaluate {run} {store}", f"score {describe_model(or_model_of_run(Path(run)))}"),
-        (f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask", "fill in a mask"),
+        (
+            f"albertkit evaluate {run} {store}",
+            f"score {describe_model(or_model_of_run(Path(run)))}",
+        ),
+        (
+            f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask",
+            "fill in a mask",
+        ),
     )
     return (
         *(heads if has_heads else ()),
@@ -336,7 +347,11 @@ class _Trained:
 
 
 def _evaluate_records(
-    options: EvaluatePretrainedOptions, model: AlbertForPreTraining, folder: Path, trained: _Trained, world: World
+    options: EvaluatePretrainedOptions,
+    model: AlbertForPreTraining,
+    folder: Path,
+    trained: _Trained,
+    world: World,
 ) -> Evaluation:
     """Evaluate on records; all of them but those that the model was trained on."""
     path = Path(options.store)

@@ -199,7 +199,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         if self.train_only == "new-rows" and not continued:
             raise ConfigError(
-                "bad-value", "train_only new-rows needs a model that is continued", "name it with --continue MODEL"
+                "bad-value",
+                "train_only new-rows needs a model that is continued",
+                "name it with --continue MODEL",
             )
         processes = self.processes or world_size
         tokens = self.max_micro_batch_tokens * self.accumulation * processes

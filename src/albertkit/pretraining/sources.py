@@ -231,7 +231,11 @@ class _RecordSource(PretrainingData):
     def evaluation(self, world: World) -> RecordEvaluation:
         batch_tokens = self.settings.max_micro_batch_tokens
         return RecordEvaluation(
-            self._records, self._held_out, batch_tokens=batch_tokens, rank=world.rank, world_size=world.size
+            self._records,
+            self._held_out,
+            batch_tokens=batch_tokens,
+            rank=world.rank,
+            world_size=world.size,
         )
 
     def unigram(self, world: World) -> Unigram:

@@ -256,6 +256,7 @@ def evaluate_states(taught: TaughtStudent, batches: Iterable[PackedBatch], world
         sums += torch.cat([distances, distances.new_tensor([float(batch.num_tokens)])])
     *totals, tokens = world.sum(sums).tolist()
     shares = [total / tokens for total in totals]
-    return {f"{TEACHER_LOSS}_loss": shares[-1] + _INNER_WEIGHT * sum(shares[:-1]), "unexplained": shares[-1]} | {
-        f"unexplained_{number}": share for number, share in enumerate(shares[:-1])
-    }
+    return {
+        f"{TEACHER_LOSS}_loss": shares[-1] + _INNER_WEIGHT * sum(shares[:-1]),
+        "unexplained": shares[-1],
+    } | {f"unexplained_{number}": share for number, share in enumerate(shares[:-1])}

@@ -176,7 +176,10 @@ class TransformersTeacher(TeacherEncoder):
         norms = [module for module in embeddings.children() if "Norm" in type(module).__name__] if embeddings else []
         scale = norms[0].weight if norms and len(norms[0].weight) == words.shape[1] else torch.ones_like(words[0])
         return EmbeddingTables(
-            words[self.ids], _table(embeddings, "position", words), _table(embeddings, "token_type", words), scale
+            words[self.ids],
+            _table(embeddings, "position", words),
+            _table(embeddings, "token_type", words),
+            scale,
         )
 
     def layers(self) -> list[dict[str, Tensor]]:
@@ -248,7 +251,11 @@ class AlignedTeacher(TransformersTeacher):
             is_empty = last <= first
             tokens = np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
             tokens += start + max(1, int(is_text.argmax()))
-            rows += [[start, start + 1], *tokens.tolist(), [start + len(is_text) - 1, start + len(is_text)]]
+            rows += [
+                [start, start + 1],
+                *tokens.tolist(),
+                [start + len(is_text) - 1, start + len(is_text)],
+            ]
             start += len(is_text)
         layers = self.run(PackedBatch.from_sequences(encoded["input_ids"]).to(batch.device))
         ranges = torch.tensor(rows, device=batch.device)
@@ -381,12 +388,21 @@ def _open_encoder(
     model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
     model.compute_dtype = dtype = choose_precision(settings.precision, device)
     return AlbertTeacher(
-        source=source, network=model, config=config, compute_dtype=dtype, digest=digest, notes=tuple(notes)
+        source=source,
+        network=model,
+        config=config,
+        compute_dtype=dtype,
+        digest=digest,
+        notes=tuple(notes),
     )
 
 
 def _open_other(
-    folder: Path, source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
+    folder: Path,
+    source: Path,
+    tokenizer: AlbertTokenizer,
+    settings: PretrainSettings,
+    device: torch.device,
 ) -> TeacherEncoder:
     """Open an encoder by transformers' `AutoModel`."""
     subject = f"the teacher `{source}`"

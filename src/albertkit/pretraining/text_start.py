@@ -146,7 +146,12 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Di
     for number in range(layer.num_heads):
         first = number * size
         angle = (dimensions.frequencies * _OFFSETS[number % len(_OFFSETS)]).to(into_hidden)[:, None]
-        shifted = torch.cat([angle.cos() * sines - angle.sin() * cosines, angle.cos() * cosines + angle.sin() * sines])
+        shifted = torch.cat(
+            [
+                angle.cos() * sines - angle.sin() * cosines,
+                angle.cos() * cosines + angle.sin() * sines,
+            ]
+        )
         attention.query.weight[first : first + len(waves)] += scale * waves
         attention.key.weight[first : first + len(waves)] += scale * shifted
         mark = first + len(waves)

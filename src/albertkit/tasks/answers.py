@@ -55,7 +55,11 @@ class Paragraph(NamedTuple):
         # Google aligns approximately: it drops texts that are all Hangul, and loses a decomposed accent at the end.
         ids, spans = tokenizer.encode_with_offsets(text)
         bounds = np.array(spans, np.int32).reshape(-1, 2)
-        return cls(np.array(ids, np.int32), np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1]))
+        return cls(
+            np.array(ids, np.int32),
+            np.ascontiguousarray(bounds[:, 0]),
+            np.ascontiguousarray(bounds[:, 1]),
+        )
 
     def pieces_of(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
@@ -293,7 +297,11 @@ def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], v
             "use KorQuAD's own script, or say --f1-of words for SQuAD's",
         )
     if options.null_odds is not None and version == 1:
-        raise ConfigError("conflicting-options", "SQuAD 1.1 has no null odds", "leave out --null-odds, or score squad2")
+        raise ConfigError(
+            "conflicting-options",
+            "SQuAD 1.1 has no null odds",
+            "leave out --null-odds, or score squad2",
+        )
     official = official_version(version)
     gold = gold_pairs(questions)
     answers = _read_answers(file)
@@ -312,7 +320,9 @@ def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], v
     extra = len(answers.keys() - names)
     if missing == len(names):
         raise DataError(
-            "predictions-mismatch", f"`{file}` has an answer to none of {pluralize(missing, 'question')}", SAME_FILE
+            "predictions-mismatch",
+            f"`{file}` has an answer to none of {pluralize(missing, 'question')}",
+            SAME_FILE,
         )
     overruled = sum(odds[name] > options.null_threshold and bool(answers.get(name)) for name in names) if odds else 0
     ruled = f"counted as none, with null odds above {options.null_threshold:g}; --null-threshold says which are"
@@ -501,7 +511,10 @@ class AnswerTask(Task[QuestionExample]):
         scores = question_scores(texts, gold, official)
         of_question = 100 * np.array([scores[example.id] for example in examples])
         answerable = np.array([bool(example.answers) for example in examples])
-        columns = {"exact" if self.version == 2 else "exact_match": of_question[:, 0], "f1": of_question[:, 1]}
+        columns = {
+            "exact" if self.version == 2 else "exact_match": of_question[:, 0],
+            "f1": of_question[:, 1],
+        }
         groups = {"HasAns": answerable, "NoAns": ~answerable} if self.version == 2 else {}
 
         def sample_scores(rows: np.ndarray) -> dict[str, float]:
@@ -547,7 +560,10 @@ class AnswerTask(Task[QuestionExample]):
     def describe_example(self, example: QuestionExample) -> dict[str, Any]:
         """Return context and question, and the right answers."""
         answers = dict.fromkeys(answer.text for answer in example.answers)
-        return {"texts": [example.context, example.question], "gold": " / ".join(answers) or "no answer"}
+        return {
+            "texts": [example.context, example.question],
+            "gold": " / ".join(answers) or "no answer",
+        }
 
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.

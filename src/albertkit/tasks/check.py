@@ -63,7 +63,13 @@ def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
     """Return how the labels of a split are distributed: counts, or of a regression the range and the median."""
     if kind == "regression":
         values = np.array([example.label for example in examples], np.float64)
-        return dict(zip(("lowest", "median", "highest"), np.quantile(values, [0, 0.5, 1]).tolist(), strict=True))
+        return dict(
+            zip(
+                ("lowest", "median", "highest"),
+                np.quantile(values, [0, 0.5, 1]).tolist(),
+                strict=True,
+            )
+        )
     counts: Counter[str] = Counter()
     for example in examples:
         if kind == "answers":
@@ -403,7 +409,10 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             yield f"{check.unknown:.1%} of the tokens of {split} are unknown: is the tokenizer of another language?"
         longest = check.tokens["longest"]
         if check.cut > TRUNCATION_SHARE * check.examples:
-            larger = next((bound for bound in LENGTHS if bound > length and bound >= check.tokens["p99"]), None)
+            larger = next(
+                (bound for bound in LENGTHS if bound > length and bound >= check.tokens["p99"]),
+                None,
+            )
             hint = f"--length {larger} holds 99%" if larger else f"the longest has {longest:,}"
             yield f"{check.cut:,} {of} are longer than {length} tokens, and are cut: {hint}"
         elif check.cut and longest > LONG_FACTOR * length:

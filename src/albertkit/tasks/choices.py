@@ -110,7 +110,14 @@ def checked_example(
         else:
             raise ValueError(f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}")
     return ChoiceExample(
-        name, context.strip() and context, question, tuple(texts), label_index, names, level, number_base
+        name,
+        context.strip() and context,
+        question,
+        tuple(texts),
+        label_index,
+        names,
+        level,
+        number_base,
     )
 
 
@@ -148,7 +155,11 @@ class QuestionForm:
 _RACE = QuestionForm("question", ("options",), ("answer", "label"), passage="example_id")  # on the hub
 FORMS = (
     QuestionForm(
-        "question", ("answerA", "answerB", "answerC"), ("correct", "label"), first=1, labels_beside=True
+        "question",
+        ("answerA", "answerB", "answerC"),
+        ("correct", "label"),
+        first=1,
+        labels_beside=True,
     ),  # SocialIQA
     QuestionForm("goal", ("sol1", "sol2"), ("label",), labels_beside=True),  # PIQA
     _RACE,
@@ -157,10 +168,17 @@ FORMS = (
     QuestionForm("question_stem", ("choices.text",), ("answerKey",), names="choices.label"),  # OpenBookQA on the hub
     QuestionForm("", ("endings",), ("label",), context="ctx", repeated=("ctx_a", "ctx_b")),  # HellaSwag
     QuestionForm(
-        "sent2", tuple(f"ending{n}" for n in range(4)), ("label",), context="sent1", repeated=("startphrase",)
+        "sent2",
+        tuple(f"ending{n}" for n in range(4)),
+        ("label",),
+        context="sent1",
+        repeated=("startphrase",),
     ),  # SWAG
     QuestionForm(
-        "question", ("distractor1", "distractor2", "distractor3", "correct_answer"), (), right_choice="correct_answer"
+        "question",
+        ("distractor1", "distractor2", "distractor3", "correct_answer"),
+        (),
+        right_choice="correct_answer",
     ),  # SciQ
     QuestionForm("question", ("choices",), _LABELS),  # MMLU has `answer`
     QuestionForm("question", ("options",), (*_LABELS, "correct")),  # AQuA has `correct`
@@ -412,7 +430,8 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
         passage = JSON_DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            json_problem(error), "a passage of RACE is one line, an object of JSON; tables are for `choice`"
+            json_problem(error),
+            "a passage of RACE is one line, an object of JSON; tables are for `choice`",
         ) from None
     if not isinstance(passage, dict):
         raise ValueError("not an object of JSON")
@@ -432,9 +451,19 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
 _FILES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "siqa": {split: (split, f"siqa-{split}") for split in ("train", "dev", "test")},
     "arc": {
-        "train": ("train", "arc_challenge_train", "ARC-Challenge-Train", "ARC-Challenge/ARC-Challenge-Train"),
+        "train": (
+            "train",
+            "arc_challenge_train",
+            "ARC-Challenge-Train",
+            "ARC-Challenge/ARC-Challenge-Train",
+        ),
         "dev": ("dev", "arc_challenge_dev", "ARC-Challenge-Dev", "ARC-Challenge/ARC-Challenge-Dev"),
-        "test": ("test", "arc_challenge_test", "ARC-Challenge-Test", "ARC-Challenge/ARC-Challenge-Test"),
+        "test": (
+            "test",
+            "arc_challenge_test",
+            "ARC-Challenge-Test",
+            "ARC-Challenge/ARC-Challenge-Test",
+        ),
         "train_easy": ("arc_easy_train", "ARC-Easy-Train", "ARC-Easy/ARC-Easy-Train"),
         "dev_easy": ("arc_easy_dev", "ARC-Easy-Dev", "ARC-Easy/ARC-Easy-Dev"),
         "test_easy": ("arc_easy_test", "ARC-Easy-Test", "ARC-Easy/ARC-Easy-Test"),
@@ -542,7 +571,12 @@ class ChoiceTask(Task[ChoiceExample]):
             best = int(logits.argmax())
             probabilities = dict(zip(example.names, (shares / shares.sum()).tolist(), strict=True))
             records.append(
-                {"id": example.id, "label": example.names[best], "index": best, "probabilities": probabilities}
+                {
+                    "id": example.id,
+                    "label": example.names[best],
+                    "index": best,
+                    "probabilities": probabilities,
+                }
             )
         return records
 
@@ -608,7 +642,10 @@ class ChoiceTask(Task[ChoiceExample]):
         """Return context, question and choices, and the right one's name."""
         choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
-        return {"texts": texts, "gold": "" if example.label is None else example.names[example.label]}
+        return {
+            "texts": texts,
+            "gold": "" if example.label is None else example.names[example.label],
+        }
 
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.
@@ -685,7 +722,11 @@ def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
 
 
 def choice_features(
-    examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, length: int, max_qa_length: int, cloze: bool
+    examples: Sequence[ChoiceExample],
+    tokenizer: AlbertTokenizer,
+    length: int,
+    max_qa_length: int,
+    cloze: bool,
 ) -> Features:
     """Return `[CLS] context [SEP] question choice [SEP]`, as Google has RACE.
 

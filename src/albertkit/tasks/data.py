@@ -120,7 +120,11 @@ def _unordered(texts: Iterable[str]) -> Key:
 
 
 def draw_held_out(
-    kind: str, examples: Sequence[Any], labels: Sequence[tuple[str, ...]], share: float, data: DataFiles
+    kind: str,
+    examples: Sequence[Any],
+    labels: Sequence[tuple[str, ...]],
+    share: float,
+    data: DataFiles,
 ) -> set[int]:
     """Return numbers of about a share of the examples, at random, that have nothing in common with the others.
 
@@ -440,7 +444,12 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
 def fingerprint(features: Features) -> str:
     """Return the SHA-256 of what the model is trained on: a run is only resumed on the same."""
     digest = hashlib.sha256()
-    arrays = (features.input_ids, features.offsets, *features.per_sequence.values(), *features.per_token.values())
+    arrays = (
+        features.input_ids,
+        features.offsets,
+        *features.per_sequence.values(),
+        *features.per_token.values(),
+    )
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

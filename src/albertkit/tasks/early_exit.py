@@ -74,7 +74,9 @@ class ExitHeads(nn.Module):
         """Load those beside the weights of a model."""
         if not has_exits(folder):
             raise CheckpointError(
-                "wrong-model", f"the model in `{folder}` was trained without exits", "fine-tune it with --exits"
+                "wrong-model",
+                f"the model in `{folder}` was trained without exits",
+                "fine-tune it with --exits",
             )
         heads = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
         tensors = read_tensor_file(folder / EXITS)
@@ -158,7 +160,9 @@ class ExitRule:
         if by == "entropy" and 0 < threshold < 1:
             return cls("entropy", threshold)
         raise ConfigError(
-            "bad-value", f"`{text}` is not a rule for early exit", "for example patience:3 or entropy:0.2"
+            "bad-value",
+            f"`{text}` is not a rule for early exit",
+            "for example patience:3 or entropy:0.2",
         )
 
     def __str__(self) -> str:
@@ -222,7 +226,10 @@ def default_rules(layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
     # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on MRPC.
     patience = [ExitRule("patience", float(n)) for n in range(1, layers - 1)]
-    return [*patience, *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7))]
+    return [
+        *patience,
+        *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7)),
+    ]
 
 
 # --- measured ---------------------------------------------------------------------------------------------------------
@@ -290,7 +297,14 @@ class ExitCurve(Result):
             note = f"no rule that loses at most {self.allowed:g} is faster than all layers: leave early exit off"
         else:
             note = f"fastest that loses at most {self.allowed:g}: {self.best}"
-        columns = ("exit at", self.metric, "change", "layers", "speed", "exited after layer 1, 2, …")
+        columns = (
+            "exit at",
+            self.metric,
+            "change",
+            "layers",
+            "speed",
+            "exited after layer 1, 2, …",
+        )
         title = f"{self.task}, {self.examples:,} examples, {self.precision}"
         return [TableSection(columns, rows, title, note, best)]
 

@@ -90,7 +90,9 @@ def ready_model(command: str, options: EvaluateOptions | PredictOptions, data: D
     world = join_world(options.device)
     if world.size > 1:
         raise ConfigError(
-            "bad-value", f"{command} was started with {world.size} processes", "start it with one process"
+            "bad-value",
+            f"{command} was started with {world.size} processes",
+            "start it with one process",
         )
     loaded.model.to(world.device)
     engine = load_engine(loaded.model, options.precision or "auto")
@@ -154,7 +156,9 @@ def score_file(options: ScoreOptions) -> Scores:
     name = task if isinstance(task, str) else task.name
     if (options.label or options.id) and name not in TABLES:
         raise ConfigError(
-            "conflicting-options", f"`{name}` has a format of its own", "leave out --label-column and --id-column"
+            "conflicting-options",
+            f"`{name}` has a format of its own",
+            "leave out --label-column and --id-column",
         )
     if options.positive_class and name != "classify":
         raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
@@ -209,7 +213,13 @@ def _score_records(
     scores = task.score(examples, records)
     details = task.details(examples, records)
     reported = [note for note in (*notes, task.collapsed(examples, records)) if note]
-    return {"metric": task.metric, **scores, "examples": len(examples), **details, "notes": reported}
+    return {
+        "metric": task.metric,
+        **scores,
+        "examples": len(examples),
+        **details,
+        "notes": reported,
+    }
 
 
 def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows) -> dict[str, Any]:
@@ -219,7 +229,9 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     id = options.id
     if label is None:
         raise ConfigError(
-            "missing-column", f"no column is named for the label of `{name}`", "name it with --label-column"
+            "missing-column",
+            f"no column is named for the label of `{name}`",
+            "name it with --label-column",
         )
     task = table_task(TABLES[name], name, Columns())
     examples = list(_labelled_rows(task, gold, label, id, bad_rows))

@@ -258,7 +258,15 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
         task_to_read = task if isinstance(task, Task) else find_task(task, options.columns)
         calibrate = settings.threshold_from == "train"
-        data = read_given(task_to_read, options.data, options.dev, settings, calibrate, bad_rows, options.unlabelled)
+        data = read_given(
+            task_to_read,
+            options.data,
+            options.dev,
+            settings,
+            calibrate,
+            bad_rows,
+            options.unlabelled,
+        )
         teacher = None
         if settings.teacher is not None:
             tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
@@ -297,7 +305,10 @@ def _finetune_once(
     world = run.world
     task = configured(data.task, settings)
     torch.manual_seed(settings.seed)  # of a fresh head
-    dropout = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    dropout = {
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": settings.dropout,
+    }
     model, tokenizer, notes = load_encoder(start, task, **dropout)
     features = task.features(data.train, tokenizer, labelled=True)
     if data.unlabelled:
@@ -383,7 +394,14 @@ def _finetune_once(
 class TaskEvaluator:
     """Predict and score the dev examples with a model under training; `task` has what was calibrated so far."""
 
-    def __init__(self, task: Task, data: TaskData, tokenizer: AlbertTokenizer, batch_tokens: int, world: World) -> None:
+    def __init__(
+        self,
+        task: Task,
+        data: TaskData,
+        tokenizer: AlbertTokenizer,
+        batch_tokens: int,
+        world: World,
+    ) -> None:
         self.task = task
         self.last: list[Prediction] = []
         self._dev = data.dev
@@ -486,6 +504,10 @@ def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions
     for name, numbers in ((EXAMPLES, range(len(examples))[:_MOST]), (ERRORS, worst[:_MOST_ERRORS])):
         records = []
         for n in numbers:
-            record = {**predictions[n], **task.describe_example(examples[n]), "error": round(errors[n], 6)}
+            record = {
+                **predictions[n],
+                **task.describe_example(examples[n]),
+                "error": round(errors[n], 6),
+            }
             records.append(to_json_value(record))
         write_lines(folder / name, records)

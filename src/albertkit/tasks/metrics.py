@@ -265,13 +265,18 @@ def question_scores(
     for name, answers in gold:
         if version == "1.1" and not answers:
             raise DataError(
-                "bad-row", f"question `{name}` has no answer, which SQuAD 1.1 does not know", "score it as squad2"
+                "bad-row",
+                f"question `{name}` has no answer, which SQuAD 1.1 does not know",
+                "score it as squad2",
             )
         prediction = predictions.get(name)
         if prediction is None:
             scores[name] = (0.0, 0.0)
         else:
-            scores[name] = (exact_match(prediction, answers, version), f1(prediction, answers, version))
+            scores[name] = (
+                exact_match(prediction, answers, version),
+                f1(prediction, answers, version),
+            )
     return scores
 
 
@@ -293,7 +298,11 @@ def squad_scores(
         item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
     ]
     if not questions:
-        raise DataError("too-little-data", "there are no questions to score", "name a file of questions with answers")
+        raise DataError(
+            "too-little-data",
+            "there are no questions to score",
+            "name a file of questions with answers",
+        )
     scores = question_scores(predictions, questions, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":
@@ -455,4 +464,8 @@ def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str
 def _entity_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
     precision = float(right / max(predicted, 1))
     recall = float(right / max(gold, 1))
-    return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / (precision + recall or 1.0)}
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * precision * recall / (precision + recall or 1.0),
+    }

@@ -227,5 +227,10 @@ def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
 
 def official_nbest(record: Prediction) -> list[dict[str, Any]]:
     """Return the entries of a question in `nbest_predictions.json`; Google's names also for the span head's logits."""
-    names = {"text": "text", "probability": "probability", "start_log_prob": "start_score", "end_log_prob": "end_score"}
+    names = {
+        "text": "text",
+        "probability": "probability",
+        "start_log_prob": "start_score",
+        "end_log_prob": "end_score",
+    }
     return [{name: entry[own_name] for name, own_name in names.items()} for entry in record["nbest"]]

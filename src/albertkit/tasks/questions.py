@@ -125,8 +125,14 @@ def read_questions(
         yield example
     notes = (
         (repaired, "with an answer at another place than it says; the nearest is taken"),
-        (respaced, "with an answer that has other white space than the text; the model learns that of the text"),
-        (contradicted, "marked as `is_impossible` in spite of answers; taken as questions without an answer"),
+        (
+            respaced,
+            "with an answer that has other white space than the text; the model learns that of the text",
+        ),
+        (
+            contradicted,
+            "marked as `is_impossible` in spite of answers; taken as questions without an answer",
+        ),
     )
     for count, fact in notes:
         if count:
@@ -171,7 +177,8 @@ def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str
     if impossible:
         if version == 1:
             raise UnusableRowError(
-                "the question has no answer, which SQuAD 1.1 does not know", "take it as SQuAD 2.0: squad2"
+                "the question has no answer, which SQuAD 1.1 does not know",
+                "take it as SQuAD 2.0: squad2",
             )
         return {"impossible": True}
     if not file_answers:
@@ -261,7 +268,11 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
             ):
                 for number, item in enumerate(_document_questions(file, document, first), 1):
                     name = record_id(item) if isinstance(item, dict) else None
-                    yield QuestionRecord(number, f"question {number:,}" if name is None else f"question `{name}`", item)
+                    yield QuestionRecord(
+                        number,
+                        f"question {number:,}" if name is None else f"question `{name}`",
+                        item,
+                    )
                 return
             lines = iter(all_lines[1:])
         for number, line in enumerate(chain([first], lines), 1):

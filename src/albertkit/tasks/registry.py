@@ -23,7 +23,13 @@ from albertkit.tasks.texts import (
 TABLES = {"classify": "classification", "regress": "regression", "multilabel": "multilabel"}
 ANSWERS: dict[str, Literal[1, 2]] = {"squad1": 1, "squad2": 2}
 TASKS = (*OFFICIAL, *ANSWERS, *CHOICE_TASKS, *TAGGING_TASKS, *TABLES)
-_ALIASES = {"sts": "stsb", "squad": "squad1", "squad11": "squad1", "squad20": "squad2", "conll": "ner"}
+_ALIASES = {
+    "sts": "stsb",
+    "squad": "squad1",
+    "squad11": "squad1",
+    "squad20": "squad2",
+    "conll": "ner",
+}
 _KINDS: dict[str, type[Task]] = {
     kind.kind: kind
     for kind in (TextClassification, TextRegression, MultiLabelClassification, TaggingTask, ChoiceTask, AnswerTask)
@@ -101,5 +107,7 @@ def task_from_dict(values: dict[str, Any], source: Path) -> Task:
         return kind.from_dict(values)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            "bad-file", f"`{source}` describes no task: {error}", "copy it again from where the model was made"
+            "bad-file",
+            f"`{source}` describes no task: {error}",
+            "copy it again from where the model was made",
         ) from None

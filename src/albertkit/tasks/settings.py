@@ -120,7 +120,10 @@ class FinetuneSettings(EpochSettings):
         source = "the paper's table 14" if preset else "no published setting for this task"
         batch_size = self.batch_size or (preset.batch_size if preset else OTHER_BATCH_SIZE)
         if preset and self.epochs is None:
-            steps = max(1, round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples))
+            steps = max(
+                1,
+                round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples),
+            )
             epochs = f"{steps * batch_size / num_examples:.1f}"
             from_preset = f" ({source})"
         else:
@@ -141,10 +144,19 @@ class FinetuneSettings(EpochSettings):
             lr, lr_reason = default_rate(preset.lr if preset else OTHER_LR, source, config.hidden_size)
         defaults: dict[str, tuple[float, str]] = {
             "batch_size": (batch_size, f"{batch_size} ({source})"),
-            "steps": (steps, f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}"),
+            "steps": (
+                steps,
+                f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}",
+            ),
             "lr": (lr, lr_reason),
             "warmup": (warmup, f"{warmup:.1%} of the steps ({source})"),
-            "dropout": (dropout, f"{dropout:g} ({f'{source}; {model_dropout}' if preset else model_dropout})"),
-            "length": (length, f"{length} ({source if preset else 'as long as the model reads, at most 512'})"),
+            "dropout": (
+                dropout,
+                f"{dropout:g} ({f'{source}; {model_dropout}' if preset else model_dropout})",
+            ),
+            "length": (
+                length,
+                f"{length} ({source if preset else 'as long as the model reads, at most 512'})",
+            ),
         }
         return self.filled(defaults)

@@ -39,7 +39,10 @@ from albertkit.tokenizer import AlbertTokenizer
 
 
 def tagging_features(
-    examples: Sequence[TaggedExample], tokenizer: AlbertTokenizer, length: int, labels: Sequence[str] | None
+    examples: Sequence[TaggedExample],
+    tokenizer: AlbertTokenizer,
+    length: int,
+    labels: Sequence[str] | None,
 ) -> Features:
     """Return a sequence a sentence, `[CLS] tokens [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
 
@@ -118,7 +121,11 @@ def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[
 
 
 def spread(
-    num_words: int, words: np.ndarray, ends: np.ndarray, tags: Sequence[str], probabilities: np.ndarray
+    num_words: int,
+    words: np.ndarray,
+    ends: np.ndarray,
+    tags: Sequence[str],
+    probabilities: np.ndarray,
 ) -> tuple[list[str], list[float]]:
     """Return tag and probability of every word from those of the words that have a token of their own.
 
@@ -352,7 +359,10 @@ def tagging_task(name: str, **settings: Any) -> TaggingTask:
 
 
 def _entities(
-    example: TaggedExample, tags: Sequence[str], probabilities: Sequence[float], labels: Sequence[str]
+    example: TaggedExample,
+    tags: Sequence[str],
+    probabilities: Sequence[float],
+    labels: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     text = example.text
     starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
@@ -361,7 +371,13 @@ def _entities(
         start = int(starts[first])
         end = int(starts[last]) + len(example.words[last])
         score = float(np.mean(probabilities[first : last + 1]))
-        yield {"type": kind, "text": text[start:end], "start": start, "end": end, "score": round(score, 6)}
+        yield {
+            "type": kind,
+            "text": text[start:end],
+            "start": start,
+            "end": end,
+            "score": round(score, 6),
+        }
 
 
 TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")

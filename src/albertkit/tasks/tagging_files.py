@@ -374,7 +374,8 @@ def _column_sentences(
         try:
             if "\r" in line:
                 raise UnusableRowError(
-                    "carriage returns within the line", "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE"
+                    "carriage returns within the line",
+                    "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE",
                 )
             if len(columns) != form.width:
                 raise UnusableRowError(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)

@@ -29,7 +29,11 @@ _MAX_LABELS_NAMED = 5  # labels in a message
 def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
     """Return the configuration of a head with an output a label."""
     if not labels:
-        raise ConfigError("bad-value", "the labels of the task are not known yet", "fit it to training examples first")
+        raise ConfigError(
+            "bad-value",
+            "the labels of the task are not known yet",
+            "fit it to training examples first",
+        )
     return {
         "num_labels": len(labels),
         "id2label": {str(number): label for number, label in enumerate(labels)},
@@ -247,7 +251,11 @@ class Task(ABC, Generic[AnyExample]):
 
     def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[AnyExample]) -> list[Prediction]:
         """Read anybody's predictions of these examples, in their order, as far as `score` needs them."""
-        raise ConfigError("bad-value", f"`{self.name}` cannot read predictions", "give its class `read_predictions`")
+        raise ConfigError(
+            "bad-value",
+            f"`{self.name}` cannot read predictions",
+            "give its class `read_predictions`",
+        )
 
     def error(self, example: AnyExample, prediction: Prediction) -> float:
         """Return how wrong a prediction is: 0 where it is right, larger for worse; to sort by."""

@@ -199,7 +199,9 @@ def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings
 
 def _wrong_class_error(source: Path, class_name: str) -> CheckpointError:
     return CheckpointError(
-        "wrong-model", f"`{source}` holds no {class_name}: it was not fine-tuned on this kind of task", _HINT
+        "wrong-model",
+        f"`{source}` holds no {class_name}: it was not fine-tuned on this kind of task",
+        _HINT,
     )
 
 

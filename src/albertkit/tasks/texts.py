@@ -84,7 +84,13 @@ def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRo
     with reopened:
         rows = [row.values for row in islice(reopened.rows([], unread), ROWS_SEEN)]
     values = {name: [row[name] for row in rows] for name in unread}
-    _note_texts(table.source, "column", values, "name those to read with --text-column and --pair-column", bad_rows)
+    _note_texts(
+        table.source,
+        "column",
+        values,
+        "name those to read with --text-column and --pair-column",
+        bad_rows,
+    )
 
 
 def note_unread_fields(
@@ -169,7 +175,15 @@ def text_features(
             starts = starts + left_out
         nothing = np.zeros(len(examples), np.int64)
         features = _assembled(
-            tokenizer, examples, first, starts, np.minimum(lengths, room), first, nothing, nothing, nothing
+            tokenizer,
+            examples,
+            first,
+            starts,
+            np.minimum(lengths, room),
+            first,
+            nothing,
+            nothing,
+            nothing,
         )
         return replace(features, left_out=left_out)
     second, second_starts = tokenizer.encode_batch([pair or "" for pair in pairs])
@@ -287,11 +301,17 @@ class TextTask(Task[TextExample]):
 
     def __post_init__(self) -> None:
         if self.layout and self.layout not in OFFICIAL:
-            raise ConfigError("unknown-name", f"there is no layout `{self.layout}`", f"known: {', '.join(OFFICIAL)}")
+            raise ConfigError(
+                "unknown-name",
+                f"there is no layout `{self.layout}`",
+                f"known: {', '.join(OFFICIAL)}",
+            )
         columns = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
         if repeated := {name for name in columns if columns.count(name) > 1}:
             raise ConfigError(
-                "bad-value", f"column `{repeated.pop()}` is named for two things", "name a column for each"
+                "bad-value",
+                f"column `{repeated.pop()}` is named for two things",
+                "name a column for each",
             )
         if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official.forms]):
             raise ConfigError(
@@ -312,7 +332,9 @@ class TextTask(Task[TextExample]):
             )
         if self.long_texts == "windows" and any(form.pair for form in self._forms):
             raise ConfigError(
-                "bad-value", f"`{self.name}` has pairs of texts, and windows are for single ones", "truncate them"
+                "bad-value",
+                f"`{self.name}` has pairs of texts, and windows are for single ones",
+                "truncate them",
             )
 
     # --- the data -----------------------------------------------------------------------------------------------------
@@ -381,7 +403,9 @@ class TextTask(Task[TextExample]):
         flags = getattr(self, "label_columns", ())  # of a multilabel task, 0 or 1 for each label
         if labelled and not flags and not any(form.label for form in self._forms):
             raise ConfigError(
-                "missing-column", f"no column is named for the label of `{self.name}`", "name it with --label-column"
+                "missing-column",
+                f"no column is named for the label of `{self.name}`",
+                "name it with --label-column",
             )
         is_official = bool(self.layout) and not self.text_column
         quoted = self._official.quoted if is_official and self.quoted is None else self.quoted
@@ -403,7 +427,11 @@ class TextTask(Task[TextExample]):
             form = choose_form(table, self._forms, fixed_labels, labelled, self.name, other_forms)
             ids = [name for name in form.ids if name in table.columns and name not in form.required_columns(True)]
             id_column = self.id_column or next(iter(ids), "")
-            required = [*form.required_columns(labelled), *(flags if labelled else ()), *filter(None, [self.id_column])]
+            required = [
+                *form.required_columns(labelled),
+                *(flags if labelled else ()),
+                *filter(None, [self.id_column]),
+            ]
             if labelled and split == "train":
                 parses = [
                     name for name in table.columns if is_official and name.endswith("_parse")
@@ -436,7 +464,9 @@ class TextTask(Task[TextExample]):
                     example = self._example(name, row, form, labelled)
                 except DataError as error:  # of the whole column, not of this row
                     raise DataError(
-                        error.slug, f"{table.name}, {table.row_name(row.line)}: {error.message}", error.hint
+                        error.slug,
+                        f"{table.name}, {table.row_name(row.line)}: {error.message}",
+                        error.hint,
                     ) from None
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
@@ -525,7 +555,10 @@ class TextTask(Task[TextExample]):
         """Return the text or the pair, and its label."""
         label = example.label
         texts = [text for text in (example.text, example.pair) if text]
-        return {"texts": texts, "gold": ", ".join(label) if isinstance(label, tuple) else str(label)}
+        return {
+            "texts": texts,
+            "gold": ", ".join(label) if isinstance(label, tuple) else str(label),
+        }
 
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.
@@ -621,7 +654,8 @@ class TextClassification(TextTask):
             raise ValueError(f"`{form.label}` is empty")
         if label.startswith('{"choices":'):
             raise ValueError(
-                f"`{label[:40]}` is a list of labels, as Label Studio writes several", "the task is `multilabel`"
+                f"`{label[:40]}` is a list of labels, as Label Studio writes several",
+                "the task is `multilabel`",
             )
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
@@ -645,7 +679,8 @@ class TextClassification(TextTask):
             return self
         # On 90 `ok` and 10 `fraud` the f1 of the last in sort order was 0.95, that of `fraud` 0.40.
         return self.with_changes(
-            labels=sorted_labels(labels), positive_class=self.positive_class or rarer_of_two_classes(labels)
+            labels=sorted_labels(labels),
+            positive_class=self.positive_class or rarer_of_two_classes(labels),
         )
 
     def label_counts(self, examples: Sequence[TextExample]) -> list[int]:
@@ -680,7 +715,10 @@ class TextClassification(TextTask):
         return {
             **({"positive_class": self.scored_class} if self.scored_class else {}),
             "classes": class_table(gold, predicted, self.labels),
-            "confusion": {"names": list(self.labels), "counts": confusion(gold, predicted, len(self.labels))},
+            "confusion": {
+                "names": list(self.labels),
+                "counts": confusion(gold, predicted, len(self.labels)),
+            },
             **super().details(examples, predictions),
         }
 

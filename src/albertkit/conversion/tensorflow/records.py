@@ -28,7 +28,11 @@ _Example = define_messages(
         "BytesList": {"value": (1, "repeated bytes")},
         "FloatList": {"value": (1, "repeated float")},
         "Int64List": {"value": (1, "repeated int64")},
-        "Feature": {"bytes_list": (1, "BytesList"), "float_list": (2, "FloatList"), "int64_list": (3, "Int64List")},
+        "Feature": {
+            "bytes_list": (1, "BytesList"),
+            "float_list": (2, "FloatList"),
+            "int64_list": (3, "Int64List"),
+        },
         "Features": {"feature": (1, "map string Feature")},
         "Example": {"features": (1, "Features")},
     },

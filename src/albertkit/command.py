@@ -229,7 +229,11 @@ def check_values(options: Any) -> None:
         if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
             problems += [f"{name}: {problem}" for problem in list_wrong_fields(value)]
     if problems:
-        raise ConfigError("bad-value", "; ".join(problems), "change it, or leave it out for its default")
+        raise ConfigError(
+            "bad-value",
+            "; ".join(problems),
+            "change it, or leave it out for its default",
+        )
 
 
 def _choices(kind: Any) -> list[Any]:

@@ -155,7 +155,11 @@ class AlbertConfig:
         _check_computable({"hidden_act": self.hidden_act, **self.foreign}, "the configuration")
         problems = self.problems()
         if problems:
-            raise ConfigError("bad-value", "; ".join(problems), "change these values in the configuration")
+            raise ConfigError(
+                "bad-value",
+                "; ".join(problems),
+                "change these values in the configuration",
+            )
         self.__dict__["hidden_act"] = _SAME_ACTIVATIONS.get(self.hidden_act, self.hidden_act)
         if self.head_size < 32:
             warnings.warn(
@@ -270,9 +274,17 @@ class AlbertConfig:
             ConfigError: unknown-name, or bad-value for impossible changes.
         """
         if size not in SIZES:
-            raise ConfigError("unknown-name", f"there is no size `{size}`", suggest_name(size, SIZES))
+            raise ConfigError(
+                "unknown-name",
+                f"there is no size `{size}`",
+                suggest_name(size, SIZES),
+            )
         if version not in (1, 2):
-            raise ConfigError("unknown-name", f"ALBERT has versions 1 and 2, not {version}", "use version=2")
+            raise ConfigError(
+                "unknown-name",
+                f"ALBERT has versions 1 and 2, not {version}",
+                "use version=2",
+            )
         hidden_size, num_layers, num_heads, embedding_size = SIZES[size]
         dropout = 0.1 if version == 1 and size != "xxlarge" else 0.0
         values: dict[str, Any] = {
@@ -303,7 +315,11 @@ class AlbertConfig:
         field_names = {f.name for f in dataclasses.fields(cls)} - {"foreign"}
         unknown = [key for key in values if key not in field_names and key not in FOREIGN_KEYS]
         if unknown:
-            raise ConfigError("unknown-name", f"`{unknown[0]}` in {source}", suggest_name(unknown[0], field_names))
+            raise ConfigError(
+                "unknown-name",
+                f"`{unknown[0]}` in {source}",
+                suggest_name(unknown[0], field_names),
+            )
         return cls(
             **{key: value for key, value in values.items() if key in field_names},
             foreign={key: value for key, value in values.items() if key in FOREIGN_KEYS},
@@ -438,7 +454,11 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     shaping = {name for name in fields - values.keys() if not name.endswith(("_prob", "_token_id", "_range"))}
     for key in unknown:
         if field_name := closest_name(key, shaping, 0.85):
-            raise ConfigError("unknown-name", f"`{key}` in `{file}`", f"did you mean `{field_name}`?")
+            raise ConfigError(
+                "unknown-name",
+                f"`{key}` in `{file}`",
+                f"did you mean `{field_name}`?",
+            )
     _check_computable(values, f"`{file}`")
     known_values = {key: value for key, value in values.items() if key not in unknown}
     notes = (

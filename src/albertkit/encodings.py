@@ -252,7 +252,11 @@ def check_not_utf16(head: bytes, path: str) -> None:
     else:
         return
     if encoding:
-        raise DataError("bad-encoding", f"`{path}` is {encoding}, not UTF-8", conversion_command(path, encoding))
+        raise DataError(
+            "bad-encoding",
+            f"`{path}` is {encoding}, not UTF-8",
+            conversion_command(path, encoding),
+        )
 
 
 def check_mojibake(sample: bytes, path: str) -> None:

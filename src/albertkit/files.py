@@ -212,7 +212,11 @@ def _lock(descriptor: int) -> bool:
 
 
 @contextmanager
-def lock_folder(folder: StrPath, enabled: bool = True, displayed_path: StrPath | None = None) -> Iterator[None]:
+def lock_folder(
+    folder: StrPath,
+    enabled: bool = True,
+    displayed_path: StrPath | None = None,
+) -> Iterator[None]:
     """Keep other processes from writing to a folder, by a lock that ends with this process, however it ends.
 
     Args:
@@ -283,16 +287,32 @@ def check_regular_file(path: StrPath, kind: str = "file") -> Path:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        raise DataError("not-found", f"no {kind} at `{path}`", suggest_path(path, "check the path")) from None
+        raise DataError(
+            "not-found",
+            f"no {kind} at `{path}`",
+            suggest_path(path, "check the path"),
+        ) from None
     except ValueError:  # a zero byte in the name
-        raise DataError("not-found", f"no {kind} can be called {str(path)!r}", "check the path") from None
+        raise DataError(
+            "not-found",
+            f"no {kind} can be called {str(path)!r}",
+            "check the path",
+        ) from None
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR):
             raise
-        raise DataError("not-found", f"no {kind} at `{path}`: {error.strerror}", "check the path") from None
+        raise DataError(
+            "not-found",
+            f"no {kind} at `{path}`: {error.strerror}",
+            "check the path",
+        ) from None
     if not stat.S_ISREG(mode):
         actual_kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise DataError("wrong-kind", f"a file was expected, this is {actual_kind}: `{path}`", "name the file")
+        raise DataError(
+            "wrong-kind",
+            f"a file was expected, this is {actual_kind}: `{path}`",
+            "name the file",
+        )
     with open(path, "rb") as stream:
         if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
             raise DataError(
@@ -306,7 +326,11 @@ def check_regular_file(path: StrPath, kind: str = "file") -> Path:
 def check_not_folder(path: StrPath) -> None:
     """Refuse a folder where a file is expected."""
     if os.path.isdir(path):
-        raise DataError("wrong-kind", f"a file was expected, this is a folder: `{path}`", "name the file")
+        raise DataError(
+            "wrong-kind",
+            f"a file was expected, this is a folder: `{path}`",
+            "name the file",
+        )
 
 
 def check_new_file(path: StrPath) -> Path:
@@ -354,7 +378,11 @@ def check_new_folder(path: StrPath, hint: str = "") -> Path:
         check_new_file(path)
         return check_folder_name(path, hint)
     if os.listdir(path):
-        raise CheckpointError("exists", f"`{path}` is not empty", "name a folder that does not exist yet with --out")
+        raise CheckpointError(
+            "exists",
+            f"`{path}` is not empty",
+            "name a folder that does not exist yet with --out",
+        )
     return Path(path)
 
 
@@ -445,7 +473,11 @@ def read_json(path: StrPath, kind: str = "file", parse: Callable[[str], Any] = j
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise
-        raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "restore it or create it again") from None
+        raise DataError(
+            "bad-file",
+            f"`{path}` is not valid JSON: {error}",
+            "restore it or create it again",
+        ) from None
 
 
 def read_typed(
@@ -477,14 +509,25 @@ def read_typed(
         return msgspec.convert(values, value_type)
     except msgspec.ValidationError as error:
         fact, _, key_path = str(error).partition(" - at `$")
-        fact = fact.replace("Expected", "expected").replace("Object missing required field", "lacks the key")
+        fact = fact.replace("Expected", "expected").replace(
+            "Object missing required field",
+            "lacks the key",
+        )
         key = f"`{key_path.strip('`.')}`: " if key_path else ""
-        raise DataError("bad-file", f"`{path}`: {key}{fact.replace(', got', ', found')}", hint) from None
+        raise DataError(
+            "bad-file",
+            f"`{path}`: {key}{fact.replace(', got', ', found')}",
+            hint,
+        ) from None
     except (
         ValueError,
         RecursionError,
     ) as error:  # not of the format, not UTF-8, a number of 5,000 digits; nested without end
-        raise DataError("bad-file", f"`{path}` is not valid {file.suffix[1:].upper()}: {error}", hint) from None
+        raise DataError(
+            "bad-file",
+            f"`{path}` is not valid {file.suffix[1:].upper()}: {error}",
+            hint,
+        ) from None
 
 
 CHECKSUMS = "SHA256SUMS"  # what `sha256sum -c` reads

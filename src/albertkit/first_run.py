@@ -170,7 +170,12 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
 
     _say("[bold]4 of 5[/] pretraining")
     AlbertConfig(vocab_size=store.vocab_size, **SHAPE).save_pretrained(out)
-    settings = replace(SETTINGS, seed=options.seed, config=out / "config.json", minutes=options.minutes)
+    settings = replace(
+        SETTINGS,
+        seed=options.seed,
+        config=out / "config.json",
+        minutes=options.minutes,
+    )
     result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists())
     if result.model is None:
         raise KeyboardInterrupt if exit_status() == 130 else SystemExit(exit_status())

@@ -24,7 +24,11 @@ BERT_CLASSES = tuple(
     f"{name}Tokenizer{fast}" for name in ("Bert", "Electra", "DistilBert", "MobileBert") for fast in ("", "Fast")
 )
 _JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # whatever their tokenizer.json says
-_SPECIAL_LISTS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_SPECIAL_LISTS = (
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "model_specific_special_tokens",
+)
 _NAMED_TOKENS = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODULES = "modules.json"
@@ -202,7 +206,11 @@ class FolderFacts:
             hint = (
                 "save it with FARM: AdaptiveModel.load('{}', 'cpu').convert_to_transformers()[0].save_pretrained('NEW')"
             )
-            raise CheckpointError("unsupported", f"`{self.folder}` is a model of FARM", hint.format(self.folder))
+            raise CheckpointError(
+                "unsupported",
+                f"`{self.folder}` is a model of FARM",
+                hint.format(self.folder),
+            )
         if quantization := self.model.get("quantization_config"):
             method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
             raise CheckpointError(
@@ -296,7 +304,10 @@ class FolderFacts:
             )
         if self._activation is None:
             return "sigmoid" if self._outputs == 1 and self.is_cross_encoder else "identity"
-        match = re.fullmatch(r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)", self._activation)
+        match = re.fullmatch(
+            r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)",
+            self._activation,
+        )
         if match is None:
             raise CheckpointError(
                 "unsupported",
@@ -313,7 +324,10 @@ def _object(file: Path) -> dict[str, Any]:
 
 def _json_facts(file: Path) -> _JsonFacts:
     try:
-        return msgspec.json.decode(check_regular_file(file, "tokenizer").read_bytes(), type=_JsonFacts)
+        return msgspec.json.decode(
+            check_regular_file(file, "tokenizer").read_bytes(),
+            type=_JsonFacts,
+        )
     except msgspec.MsgspecError:
         return _JsonFacts()  # its reader says what is wrong
 

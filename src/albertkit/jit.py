@@ -91,7 +91,11 @@ def from_bfloat16(bits):  # type: ignore[no-untyped-def]
 def call_llvm(builder: Any, name: str, arguments: list[Any], result: Any = None, **options: Any) -> Any:
     """Emit a call of one of LLVM's functions, which returns nothing by default; options are those of `builder.call`."""
     kind = ir.FunctionType(result or ir.VoidType(), [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments, **options)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, name),
+        arguments,
+        **options,
+    )
 
 
 def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:

@@ -366,7 +366,13 @@ class Job:
         self._last_commit = time.monotonic()
 
 
-def check_made_from(path: Path | str, before: Any, now: Mapping[str, Any], *, unfinished: bool = False) -> None:
+def check_made_from(
+    path: Path | str,
+    before: Any,
+    now: Mapping[str, Any],
+    *,
+    unfinished: bool = False,
+) -> None:
     """Refuse what was made from something else.
 
     Args:

@@ -32,7 +32,10 @@ _START_TIME = time.time()
 MAX_VERSIONS = 8  # of a module's loops: checkouts of several branches are used by turns, of 0.1 to 8 MB each
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _IGNORED_MODULES = {Path(__file__), Path(__file__).with_name("errors.py")}  # of which nothing gets into a loop
-_IMPORT = re.compile(r"^from (albertkit[\w.]*) import (\([^)]*\)|.*)|^import (albertkit[\w.]*)", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^from (albertkit[\w.]*) import (\([^)]*\)|.*)|^import (albertkit[\w.]*)",
+    re.MULTILINE,
+)
 
 
 def loops_folder() -> Path:

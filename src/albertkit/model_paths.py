@@ -61,7 +61,11 @@ def reaching(url: str) -> Iterator[None]:
         cause = error.__cause__  # fsspec says "not found" of a server that cannot be reached, or refuses, too
         if isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410):
             raise _unreachable(url, cause) from None
-        raise DataError("not-found", f"no such file or folder: `{url}`", "check the address") from None
+        raise DataError(
+            "not-found",
+            f"no such file or folder: `{url}`",
+            "check the address",
+        ) from None
     except ImportError as error:
         package = _PACKAGES.get(url.split("://")[0])
         raise MissingExtraError(
@@ -72,7 +76,11 @@ def reaching(url: str) -> Iterator[None]:
     except ValueError as error:
         if isinstance(error, AlbertKitError):
             raise
-        raise DataError("bad-value", f"`{url}` cannot be opened: {error}", "known: s3://, gs://, https://, …") from None
+        raise DataError(
+            "bad-value",
+            f"`{url}` cannot be opened: {error}",
+            "known: s3://, gs://, https://, …",
+        ) from None
     except Exception as error:  # every protocol has errors of its own
         if isinstance(error, AlbertKitError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
             raise  # the disk here
@@ -166,10 +174,18 @@ def local_folder(
         use_safetensors: As `find_weights`.
     """
     if not isinstance(source, str | os.PathLike):
-        raise ConfigError("bad-value", f"the model is {reprlib.repr(source)}, not a folder", "name its folder")
+        raise ConfigError(
+            "bad-value",
+            f"the model is {reprlib.repr(source)}, not a folder",
+            "name its folder",
+        )
     path = Path(source)
     if not str(source):
-        raise DataError("not-found", "the path of a model is empty", "name a folder; . is the current one")
+        raise DataError(
+            "not-found",
+            "the path of a model is empty",
+            "name a folder; . is the current one",
+        )
     if address := find_address(source):
         raise DataError(
             "not-found",
@@ -224,7 +240,11 @@ def model_of_run(folder: str | Path) -> Path | None:
     steps = [step for step in numbered_folders(begun[-1] / "checkpoints", "step") if (step / CONFIG_FILE).exists()]
     hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
     hint = f"name the model of one of its seeds: {seeds[0]}" if seeds else hint
-    raise DataError("not-found", f"the run `{path}` has no model yet, neither best/ nor final/", hint)
+    raise DataError(
+        "not-found",
+        f"the run `{path}` has no model yet, neither best/ nor final/",
+        hint,
+    )
 
 
 def model_kind(folder: StrPath) -> str:
@@ -250,7 +270,11 @@ def _check_no_data(folder: Path) -> None:
     if any(fnmatch(name, pattern) for name in names for pattern in _MODEL_FILES):
         return
     if data := [name for name in names if any(fnmatch(name, pattern) for pattern in _DATA_FILES)]:
-        raise DataError("wrong-kind", f"`{folder}` holds data ({format_list(data, 4)}), not a model", _ANY_MODEL)
+        raise DataError(
+            "wrong-kind",
+            f"`{folder}` holds data ({format_list(data, 4)}), not a model",
+            _ANY_MODEL,
+        )
 
 
 def or_model_of_run(folder: str | Path) -> Path:
@@ -305,7 +329,11 @@ def loading_digest(folder: StrPath) -> Iterator[str]:
     before = versions()
     yield sha256_bytes("".join(f"{file.relative_to(path)} {sha256_file(file)}\n" for file, *_ in before).encode())
     if versions() != before:
-        raise CheckpointError("changed", f"`{folder}` was changed while it was loaded", "load it again")
+        raise CheckpointError(
+            "changed",
+            f"`{folder}` was changed while it was loaded",
+            "load it again",
+        )
 
 
 def describe_model(folder: Path) -> str:

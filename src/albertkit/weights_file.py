@@ -158,7 +158,11 @@ def check_shards(weights: Path, tensors: Iterable[str]) -> None:
     if weights.suffix == ".json":
         names = read_typed(weights, _Index, "index", "copy it again").weight_map.keys()
         if missing := names - set(tensors):
-            raise CheckpointError("corrupt", f"`{min(missing)}` is in no file of `{weights}`", "copy them again")
+            raise CheckpointError(
+                "corrupt",
+                f"`{min(missing)}` is in no file of `{weights}`",
+                "copy them again",
+            )
 
 
 def read_header(weights: Path) -> dict[str, tuple[list[int], str]]:
@@ -172,7 +176,11 @@ def read_header(weights: Path) -> dict[str, tuple[list[int], str]]:
                 slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (it is no mapping)
                 header |= {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
         except SafetensorError as error:
-            raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
+            raise CheckpointError(
+                "corrupt",
+                f"`{file}` cannot be read: {error}",
+                "copy it again",
+            ) from None
     check_shards(weights, header)
     return {plain: header[name] for name, plain in transformers_names(header).items()}
 

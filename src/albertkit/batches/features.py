@@ -20,7 +20,11 @@ from albertkit.errors import ConfigError
 def tokens_for_text(length: int, special_tokens: int) -> int:
     """Return how many tokens of text a sequence has room for."""
     if length <= special_tokens:
-        raise ConfigError("bad-value", f"length {length} has no room for a token", "use --length 64 or more")
+        raise ConfigError(
+            "bad-value",
+            f"length {length} has no room for a token",
+            "use --length 64 or more",
+        )
     return length - special_tokens
 
 

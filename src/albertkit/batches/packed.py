@@ -195,7 +195,11 @@ class PackedBatch(MovableBatch):
         """Lay packed values [T, ...] out in rows of the longest length: [N, longest, ...]; padding is zero."""
         rows = len(self.offsets) - 1
         feature_shape = values.shape[1:]
-        padded = values.new_zeros(rows * self.longest, *feature_shape).index_copy(0, self.padded_positions(), values)
+        padded = values.new_zeros(rows * self.longest, *feature_shape).index_copy(
+            0,
+            self.padded_positions(),
+            values,
+        )
         return padded.view(rows, self.longest, *feature_shape)
 
 

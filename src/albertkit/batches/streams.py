@@ -32,7 +32,11 @@ class EpochOrder:
                 f"use --batch-size {world_size} or more",
             )
         if count < world_size:
-            raise DataError("too-little-data", f"{count} training {name} for {world_size} processes", "add some")
+            raise DataError(
+                "too-little-data",
+                f"{count} training {name} for {world_size} processes",
+                "add some",
+            )
         self._made_from = {"seed": seed, name: count}
         self._count = count
         self._batch_size = batch_size
@@ -51,6 +55,7 @@ class EpochOrder:
             self.epoch += 1
             self._cursor = 0
         if self._order is None or self._order[0] != self.epoch:
+            # From the numbers alone: a resumed run need not draw the epochs before it again.
             generator = np.random.default_rng([self._seed, self.epoch])
             self._order = self.epoch, generator.permutation(self._count)
         examples = self._order[1][self._cursor : self._cursor + self._batch_size]
@@ -113,7 +118,10 @@ class ExampleStream(OrderedStream):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        bounds = np.append(np.unique(features.examples, return_index=True)[1], features.num_sequences)
+        bounds = np.append(
+            np.unique(features.examples, return_index=True)[1],
+            features.num_sequences,
+        )
         self._features = features
         self._bounds = bounds
         self._grouped = grouped
@@ -125,7 +133,9 @@ class ExampleStream(OrderedStream):
 
     def __next__(self) -> list[LabelledBatch]:
         examples = next(self._order)
+        # Stable: examples of one length keep the random order, on every machine the same.
         update = examples[np.argsort(self._lengths[examples], kind="stable")]
+        # Every W-th of the sorted ones, so that no process has the long ones alone and lets the others wait.
         examples = update[self._rank :: self._world_size]
         if self._grouped:
             runs = [

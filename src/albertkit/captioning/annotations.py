@@ -141,9 +141,16 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
             continue
         earlier = splits[split][index]
         if split != record.split or replace(clip, captions=()) != replace(earlier, captions=()):
-            report(record.number, record.location, f"`{clip.key}` is the name of another clip already")
+            report(
+                record.number,
+                record.location,
+                f"`{clip.key}` is the name of another clip already",
+            )
             continue
-        splits[split][index] = replace(earlier, captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))))
+        splits[split][index] = replace(
+            earlier,
+            captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))),
+        )
         bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")
     for split, count in clip_counts.items():
         if split not in splits and splits:
@@ -180,7 +187,11 @@ def _read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
                 if line.strip():
                     yield number, parse_json(line)
             except (ValueError, RecursionError) as error:
-                raise DataError("bad-file", f"`{path}`, line {number:,}: {error}", "restore the file") from None
+                raise DataError(
+                    "bad-file",
+                    f"`{path}`, line {number:,}: {error}",
+                    "restore the file",
+                ) from None
 
 
 def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]]) -> Clip:
@@ -195,7 +206,13 @@ def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]])
         if source is not None:
             start, end = parse_span(reference.start, reference.end)
             captions = tuple(record.captions)
-            return Clip(key=validate_key(record.key), source=source, start=start, end=end, captions=captions)
+            return Clip(
+                key=validate_key(record.key),
+                source=source,
+                start=start,
+                end=end,
+                captions=captions,
+            )
     names = " or ".join(f"`{reference.name}`" for reference in record.sources)
     raise ValueError(f"no video {names} below `{folder}`")
 
@@ -205,14 +222,30 @@ def _normalize_name(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def read_clip_records(content: Any, report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord] | None:
+def read_clip_records(
+    content: Any,
+    report: Report,
+    note: Callable[[str], None],
+) -> Iterator[ClipRecord] | None:
     """Recognise the layout of a file's content."""
     if isinstance(content, dict):
         lists = {name: value for name, value in content.items() if isinstance(value, list)}
         if {"videos", "sentences"} <= lists.keys():
-            return _read_joined_lists(lists["videos"], lists["sentences"], "video_id", "video_id", report)
+            return _read_joined_lists(
+                lists["videos"],
+                lists["sentences"],
+                "video_id",
+                "video_id",
+                report,
+            )
         if {"images", "annotations"} <= lists.keys():
-            return _read_joined_lists(lists["images"], lists["annotations"], "id", "image_id", report)
+            return _read_joined_lists(
+                lists["images"],
+                lists["annotations"],
+                "id",
+                "image_id",
+                report,
+            )
         if isinstance(content.get("database"), dict):
             return _read_youcook2(content["database"], report)
         if lists and len(lists) == len(content) and all(_has_keys(rows, "video", "caption") for rows in lists.values()):
@@ -272,7 +305,11 @@ def _read_joined_lists(
             yield ClipRecord(number, location, split, key, sources, captions[key])
 
 
-def _read_vatex(rows: list[Any], report: Report, note: Callable[[str], None]) -> Iterator[ClipRecord]:
+def _read_vatex(
+    rows: list[Any],
+    report: Report,
+    note: Callable[[str], None],
+) -> Iterator[ClipRecord]:
     if any(isinstance(row, dict) and row.get("chCap") for row in rows):
         note("`chCap`, VATEX's Chinese captions, is not used")
     for number, row in enumerate(rows, 1):
@@ -300,7 +337,10 @@ def _read_msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipReco
         with _reported(report, number, location):
             key = str(_get(row, "video"))
             captions = _parse_usable_captions(_get(row, "caption"), number, location, report)
-            first = clips.setdefault(key, ClipRecord(number, location, split, key, _clip_or_video(key), []))
+            first = clips.setdefault(
+                key,
+                ClipRecord(number, location, split, key, _clip_or_video(key), []),
+            )
             first.captions.extend(captions)
     yield from clips.values()
 
@@ -318,7 +358,12 @@ def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRe
                 with _reported(report, number, part):
                     key = f"{name}_{_get(step, 'id')}"
                     span = _span(step, "segment")
-                    captions = _parse_usable_captions(step.get("sentence", []), number, part, report)
+                    captions = _parse_usable_captions(
+                        step.get("sentence", []),
+                        number,
+                        part,
+                        report,
+                    )
                     sources = (VideoReference(key), VideoReference(name, *span))
                     yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
 

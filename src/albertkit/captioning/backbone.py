@@ -264,7 +264,13 @@ class Extent:
         frames = getattr(config, "num_frames", getattr(config, "frames_per_clip", 1))
         merged = 2 ** (len(config.depths) - 1) if hasattr(config, "depths") else 1  # Swin merges patches between stages
         leading = kind.class_tokens + getattr(config, "num_register_tokens", 0)
-        return cls(_square_side(size, name), _square_side(patch, name) * merged, frames, tubelet, leading)
+        return cls(
+            _square_side(size, name),
+            _square_side(patch, name) * merged,
+            frames,
+            tubelet,
+            leading,
+        )
 
 
 def _square_side(value: Any, name: str) -> int:

@@ -47,7 +47,11 @@ class Conv3dBackbone(Backbone):
     def __init__(self, width: int = 192) -> None:
         super().__init__()
         if width < 64 or width % 64:
-            raise ConfigError("bad-value", f"width is {width}, it must be a multiple of 64", "use 128, 192 or 256")
+            raise ConfigError(
+                "bad-value",
+                f"width is {width}, it must be a multiple of 64",
+                "use 128, 192 or 256",
+            )
         self.name = "conv3d"
         self.out_dim = width
         first = width // 8
@@ -106,7 +110,11 @@ def register_backbone(name: str, make: MakeBackbone) -> None:
     _REGISTERED[name] = make
 
 
-def load_backbone(name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None) -> Backbone:
+def load_backbone(
+    name: str,
+    settings: Mapping[str, Any] | None = None,
+    weights: StateDict | None = None,
+) -> Backbone:
     """Make or load a backbone.
 
     Args:
@@ -133,7 +141,12 @@ def load_backbone(name: str, settings: Mapping[str, Any] | None = None, weights:
     raise ConfigError("unknown-name", f"there is no backbone `{name}`", f"write {hint}")
 
 
-def _make_backbone(name: str, make: MakeBackbone, settings: Mapping[str, Any], weights: StateDict | None) -> Backbone:
+def _make_backbone(
+    name: str,
+    make: MakeBackbone,
+    settings: Mapping[str, Any],
+    weights: StateDict | None,
+) -> Backbone:
     """Make a backbone with the weights that were saved, or with fresh ones from torch's generator."""
     try:
         backbone = make(**settings)
@@ -141,7 +154,11 @@ def _make_backbone(name: str, make: MakeBackbone, settings: Mapping[str, Any], w
             with torch.no_grad():
                 backbone.load_state_dict(dict(weights))
     except TypeError as error:
-        raise ConfigError("bad-value", f"{name}: {error}", "its settings are those it was saved with") from None
+        raise ConfigError(
+            "bad-value",
+            f"{name}: {error}",
+            "its settings are those it was saved with",
+        ) from None
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise CheckpointError(
@@ -178,7 +195,14 @@ class TransformersBackbone(Backbone):
     only be noise.
     """
 
-    def __init__(self, name: str, model: Any, kind: VisionKind, pixels: PixelValues, frame_size: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        kind: VisionKind,
+        pixels: PixelValues,
+        frame_size: int | None,
+    ) -> None:
         super().__init__()
         self.name = name
         self.model = model
@@ -273,7 +297,11 @@ def load_transformers_backbone(
     try:
         import transformers  # noqa: F401
     except ImportError:
-        raise MissingExtraError.for_package("transformers", "caption", f"the backbone `{name}`") from None
+        raise MissingExtraError.for_package(
+            "transformers",
+            "caption",
+            f"the backbone `{name}`",
+        ) from None
     if weights is not None:
         return _restore_backbone(name, settings or {}, weights)
     folder = local_folder(name.removeprefix("hf:"))
@@ -292,17 +320,33 @@ def load_transformers_backbone(
             "copy or download the whole model",
         )
     config_class = _model_class(kind, name).config_class
-    config = _call_transformers("bad-value", name, config_class.from_pretrained, folder, local_files_only=True)
+    config = _call_transformers(
+        "bad-value",
+        name,
+        config_class.from_pretrained,
+        folder,
+        local_files_only=True,
+    )
     for key, value in kind.config.items():
         setattr(config, key, value)
     pixels, size = read_preprocessing(folder, kind.published)
-    backbone = TransformersBackbone(name, _load_model(name, kind, config, folder, None), kind, pixels, size)
+    backbone = TransformersBackbone(
+        name,
+        _load_model(name, kind, config, folder, None),
+        kind,
+        pixels,
+        size,
+    )
     if settings is not None:
         check_unchanged(name, settings, backbone.settings())
     return backbone
 
 
-def _restore_backbone(name: str, settings: Mapping[str, Any], weights: StateDict) -> TransformersBackbone:
+def _restore_backbone(
+    name: str,
+    settings: Mapping[str, Any],
+    weights: StateDict,
+) -> TransformersBackbone:
     try:
         restored = msgspec.convert(settings, _BackboneSettings)
     except msgspec.ValidationError as error:
@@ -312,7 +356,12 @@ def _restore_backbone(name: str, settings: Mapping[str, Any], weights: StateDict
             "give what `settings()` gave with the weights",
         ) from None
     kind = find_kind(restored.config.get("model_type"), name)
-    config = _call_transformers("bad-value", name, _model_class(kind, name).config_class.from_dict, restored.config)
+    config = _call_transformers(
+        "bad-value",
+        name,
+        _model_class(kind, name).config_class.from_dict,
+        restored.config,
+    )
     state = {key.removeprefix("model."): tensor for key, tensor in weights.items()}
     return TransformersBackbone(
         name,
@@ -335,7 +384,13 @@ def _model_class(kind: VisionKind, name: str) -> Any:
     return getattr(transformers, kind.model_class)
 
 
-def _load_model(name: str, kind: VisionKind, config: Any, folder: Path | None, state: StateDict | None) -> nn.Module:
+def _load_model(
+    name: str,
+    kind: VisionKind,
+    config: Any,
+    folder: Path | None,
+    state: StateDict | None,
+) -> nn.Module:
     """Load transformers' model with every weight that the tokens need."""
     load = _model_class(kind, name).from_pretrained
     # bf16 would be 1.4 to 2.0 times as fast, with an error of 0.4 to 1.1 %.

@@ -89,7 +89,12 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
     return backbone.eval()
 
 
-def find_backbone(name: str, settings: dict[str, Any], fingerprint: str | None, user: str) -> Backbone:
+def find_backbone(
+    name: str,
+    settings: dict[str, Any],
+    fingerprint: str | None,
+    user: str,
+) -> Backbone:
     """Load the frozen backbone that a captioner or clips were made with, from where it lies now."""
     try:
         backbone = load_backbone(name, settings)
@@ -249,7 +254,12 @@ class VideoCaptioner:
         return pool_grid(tokens, grid, grid.frames * self.grid.height * self.grid.width)[0]
 
     @torch.inference_mode()
-    def context(self, visual: Tensor, mask: Tensor | None = None, grid: Grid | Sequence[Grid] | None = None) -> Context:
+    def context(
+        self,
+        visual: Tensor,
+        mask: Tensor | None = None,
+        grid: Grid | Sequence[Grid] | None = None,
+    ) -> Context:
         """Return what the model reads a caption against, from frames uint8 [B, T, S, S, 3] or visual tokens [B, M, D].
 
         Args:
@@ -265,7 +275,11 @@ class VideoCaptioner:
         mask = None if mask is None else mask.to(self.model.device)
         return self.model.albert.encode_context(self.model.albert.project(visual, grid), mask)
 
-    def describe(self, context: Context, settings: GenerationSettings | None = None) -> list[list[ScoredCaption]]:
+    def describe(
+        self,
+        context: Context,
+        settings: GenerationSettings | None = None,
+    ) -> list[list[ScoredCaption]]:
         """Return captions of the clips of a context, the best first.
 
         Args:

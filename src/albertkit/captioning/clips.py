@@ -163,6 +163,7 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
         raise ValueError("`frames` and `row` belong together")
     name = record[source_names[0]]
     row = record.get("row")
+    # JSON's `true` is a whole number to Python.
     if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
         raise ValueError(f"row is {row!r}, it must be a number of a line, from 0")
     source = resolve_file(folder, name)
@@ -175,4 +176,11 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
         raise ValueError(f"`start` and `end` are for videos, this is {source_names[0]}")
     key = record.get("key", clip_key(name if row is None else f"{name}:{row}", start, end))
     captions = parse_captions([record["caption"]] if "caption" in record else record.get("captions", []))
-    return Clip(key=validate_key(key), source=source, start=start, end=end, row=row, captions=captions)
+    return Clip(
+        key=validate_key(key),
+        source=source,
+        start=start,
+        end=end,
+        row=row,
+        captions=captions,
+    )

@@ -37,7 +37,10 @@ def caption_clips(
         numbers = range(start, min(start + CLIPS_PER_BATCH, count))
         visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
         grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
-        captions_by_start[start] = captioner.describe(captioner.context(visual, mask, grids), settings)
+        captions_by_start[start] = captioner.describe(
+            captioner.context(visual, mask, grids),
+            settings,
+        )
     if world:
         captions_by_start = {
             start: captions for part in world.gather(captions_by_start) for start, captions in part.items()
@@ -75,7 +78,13 @@ class CaptionEvaluator:
 
     def captions(self, captioner: VideoCaptioner) -> dict[str, str]:
         """Return the best caption of each clip by its key."""
-        captions_per_clip = caption_clips(captioner, self.clips, self.split, self.settings, self.world)
+        captions_per_clip = caption_clips(
+            captioner,
+            self.clips,
+            self.split,
+            self.settings,
+            self.world,
+        )
         return {key: captions[0].text for key, captions in zip(self.references, captions_per_clip, strict=True)}
 
     def scores(self, captioner: VideoCaptioner) -> dict[str, float]:

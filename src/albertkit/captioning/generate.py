@@ -153,7 +153,10 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
         active = next_active
         if active:
             beam_scores, words, rows = zip(*next_beams, strict=True)
-            reader.add(torch.tensor(words, device=scores.device), torch.tensor(rows, device=scores.device))
+            reader.add(
+                torch.tensor(words, device=scores.device),
+                torch.tensor(rows, device=scores.device),
+            )
             scores = torch.tensor(beam_scores, device=scores.device).view(len(active), beams)
     shape = (clips, settings.num_captions)
     ids = torch.full((*shape, settings.longest), reader.ids.padding, device=scores.device)
@@ -246,7 +249,11 @@ def _decode_stepwise(reader: CaptionReader, settings: GenerationSettings) -> Gen
         going = going & (words != end)
     captions = reader.captions
     captions[going, -1] = end  # SwinBERT's: the longest length ends them
-    captions = torch.nn.functional.pad(captions, (0, settings.longest - captions.shape[1]), value=padding)
+    captions = torch.nn.functional.pad(
+        captions,
+        (0, settings.longest - captions.shape[1]),
+        value=padding,
+    )
     lengths = (captions == end).int().argmax(1)  # [CLS] stands for [SEP]
     shape = (reader.context.num_clips, -1)
     total = total.view(shape)

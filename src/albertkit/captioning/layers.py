@@ -230,7 +230,16 @@ def encode_context(
     layers = encoder.layers(hidden.dtype)
     for number, (layer, weights) in enumerate(layers, start=1):
         last = number == len(layers)
-        hidden, key, value = _run_layer(encoder, _context_layer, layer, weights, hidden, bias, diagonal, last)
+        hidden, key, value = _run_layer(
+            encoder,
+            _context_layer,
+            layer,
+            weights,
+            hidden,
+            bias,
+            diagonal,
+            last,
+        )
         states.append((key, value))
     return Context(states, padding)
 
@@ -256,7 +265,13 @@ def _context_layer(
             attention_output = value
         else:
             dropout = layer.attention_dropout if layer.training else 0.0
-            attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+            attention_output = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=bias,
+                dropout_p=dropout,
+            )
         hidden = layer.after_attention(attention_output.transpose(1, 2).flatten(2), hidden, weights)
     return hidden, key, value
 
@@ -341,7 +356,13 @@ def masked_layers(
         query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
         dropout = layer.attention_dropout if layer.training else 0.0
         if attentions is None:
-            attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+            attention_output = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=bias,
+                dropout_p=dropout,
+            )
         else:
             scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
             probabilities = (scores if bias is None else scores + bias).softmax(-1)

@@ -130,11 +130,24 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
         in_references, inverse = np.unique(keys[~of_candidate], return_inverse=True)
         max_counts = np.zeros(len(in_references), np.int64)
         np.maximum.at(max_counts, inverse, rows.times[~of_candidate])
-        clipped = np.minimum(rows.times[of_candidate], lookup(in_references, max_counts, keys[of_candidate]))
+        clipped = np.minimum(
+            rows.times[of_candidate],
+            lookup(in_references, max_counts, keys[of_candidate]),
+        )
         right.append(np.bincount(rows.caption[of_candidate], clipped, items))
         guessed.append(np.maximum(candidate_lengths - size + 1, 0))
-    per_item = _bleu_scores(np.array(right), np.array(guessed), candidate_lengths, reference_lengths)
-    corpus = _bleu_scores(np.sum(right, 1), np.sum(guessed, 1), candidate_lengths.sum(), reference_lengths.sum())
+    per_item = _bleu_scores(
+        np.array(right),
+        np.array(guessed),
+        candidate_lengths,
+        reference_lengths,
+    )
+    corpus = _bleu_scores(
+        np.sum(right, 1),
+        np.sum(guessed, 1),
+        candidate_lengths.sum(),
+        reference_lengths.sum(),
+    )
     return corpus, per_item
 
 
@@ -284,7 +297,11 @@ def _check_captions(references: Mapping[str, Sequence[str]], candidates: Mapping
     """Make sure that every clip has one candidate and at least one reference, and that all are texts."""
     if not candidates or not references:
         lacking = "references" if candidates else "captions"
-        raise DataError("bad-label", f"there are no {lacking} to score", f"name a file that holds {lacking}")
+        raise DataError(
+            "bad-label",
+            f"there are no {lacking} to score",
+            f"name a file that holds {lacking}",
+        )
     missing = [key for key in references if key not in candidates]
     strange = [key for key in candidates if key not in references]
     if missing or strange:
@@ -315,4 +332,8 @@ def _check_captions(references: Mapping[str, Sequence[str]], candidates: Mapping
                 "give a list of texts a clip",
             )
         if not group:
-            raise DataError("bad-label", f"clip `{key}` has no reference", "leave it out on both sides")
+            raise DataError(
+                "bad-label",
+                f"clip `{key}` has no reference",
+                "leave it out on both sides",
+            )

@@ -99,7 +99,10 @@ class AlbertImgModel(PretrainedAlbert):
         )
         embedded = self.embeddings(rows)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
-        return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(*input_ids.shape, -1)
+        return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(
+            *input_ids.shape,
+            -1,
+        )
 
     def project(self, img_feats: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
         """Project visual tokens [B, M, D] to [B, M, H]."""
@@ -269,11 +272,6 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         self.updates = 0
         self.initialize(ready=self.albert.parameters())
 
-    @property
-    def encoder_model(self) -> AlbertImgModel:  # type: ignore[override]
-        """Return the encoder."""
-        return self.albert
-
     def get_output_embeddings(self) -> nn.Linear:
         """Return the output matrix."""
         return self.predictions.decoder
@@ -325,7 +323,13 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         Returns:
             Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V].
         """
-        hidden, _, *attentions = self.albert(input_ids, img_feats, attention_mask, token_type_ids, position_ids)
+        hidden, _, *attentions = self.albert(
+            input_ids,
+            img_feats,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+        )
         if not is_training:
             return (self.predictions(hidden[:, : input_ids.shape[1]]), *attentions)
         if masked_pos is None or masked_ids is None:

@@ -175,7 +175,11 @@ def unique_sheet_stem(key: str, used_names: set[str]) -> str:
 def sheet_png(frames: Frames, best: ScoredCaption) -> bytes:
     """Draw the contact sheet of a clip: its frames and its best caption."""
     png = BytesIO()
-    contact_sheet(frames.pixels, frames.times, best.text, score=best.score).save(png, "PNG", optimize=True)
+    contact_sheet(frames.pixels, frames.times, best.text, score=best.score).save(
+        png,
+        "PNG",
+        optimize=True,
+    )
     return png.getvalue()
 
 
@@ -202,7 +206,13 @@ _NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")  # kinds of characters that ar
 _NO_LETTER = "\U0010fffd"  # what a font draws for it, it draws for every letter that it lacks
 
 
-def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score: float | None = None) -> "Image.Image":
+def contact_sheet(
+    frames: np.ndarray,
+    times: np.ndarray,
+    caption: str,
+    *,
+    score: float | None = None,
+) -> "Image.Image":
     """Draw the frames of a clip with their numbers and times, and the caption beneath.
 
     Args:
@@ -218,7 +228,11 @@ def contact_sheet(frames: np.ndarray, times: np.ndarray, caption: str, *, score:
     try:
         import PIL  # noqa: F401
     except ImportError:
-        raise MissingExtraError.for_package("pillow", "caption", "drawing a contact sheet") from None
+        raise MissingExtraError.for_package(
+            "pillow",
+            "caption",
+            "drawing a contact sheet",
+        ) from None
     caption = drawable_line(caption)
     font, missing_letters = find_font(caption + _OWN_LETTERS)
     large = font.font_variant(size=_CAPTION_SIZE)
@@ -260,7 +274,10 @@ def _draw_frames(
         row, column = divmod(index, columns)
         x = column * (frame_width + _GAP)
         y = row * row_height
-        resized = Image.fromarray(frame).resize((frame_width, frame_height), Image.Resampling.BICUBIC)
+        resized = Image.fromarray(frame).resize(
+            (frame_width, frame_height),
+            Image.Resampling.BICUBIC,
+        )
         picture.paste(resized, (x, y))
         pen.rectangle((x, y, x + frame_width - 1, y + frame_height - 1), outline=GRID)
         number = f"{index + 1}"

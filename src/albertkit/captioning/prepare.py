@@ -97,7 +97,11 @@ def _read_array(file: Path) -> np.ndarray:
         with safe_open(file, "pt") as tensors:  # "np" has no bfloat16
             names = list(tensors.keys())
             if len(names) != 1:
-                raise DataError("bad-file", f"`{file}` holds {len(names)} tensors", "write one tensor a file")
+                raise DataError(
+                    "bad-file",
+                    f"`{file}` holds {len(names)} tensors",
+                    "write one tensor a file",
+                )
             return tensors.get_tensor(names[0]).float().numpy()
     except (DataError, OSError, MemoryError):  # the machine's fault is not the file's: nothing is left out for it
         raise
@@ -137,7 +141,11 @@ def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarra
         import av
         from PIL import Image
     except ImportError as error:
-        raise MissingExtraError.for_package(error.name or "pillow", "caption", "reading frames") from None
+        raise MissingExtraError.for_package(
+            error.name or "pillow",
+            "caption",
+            "reading frames",
+        ) from None
     try:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))
@@ -354,7 +362,14 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         size = options.size or backbone.frame_size
         sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
     common_options = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
-    report = prepare_clips(clips, options.out, backbone, sampling, left_out=bad_rows.rows, **common_options)
+    report = prepare_clips(
+        clips,
+        options.out,
+        backbone,
+        sampling,
+        left_out=bad_rows.rows,
+        **common_options,
+    )
     return replace(report, left_out=bad_rows.lines(), notes=tuple(bad_rows.notes))
 
 
@@ -369,10 +384,19 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
     start_time = time.perf_counter()
     splits = options.splits
     folder = check_folder_name(options.out)
-    recipe = ItemRecipe.of(options.backbone, options.sampling, options.max_tokens, options.train_backbone)
+    recipe = ItemRecipe.of(
+        options.backbone,
+        options.sampling,
+        options.max_tokens,
+        options.train_backbone,
+    )
     for split, clips in splits.items():
         if not split.replace("-", "").replace("_", "").isalnum():
-            raise ConfigError("bad-value", f"`{split}` cannot name a split", "use letters, digits, - and _")
+            raise ConfigError(
+                "bad-value",
+                f"`{split}` cannot name a split",
+                "use letters, digits, - and _",
+            )
         for key, count in Counter(clip.key for clip in clips).items():
             if count > 1:
                 raise DataError(
@@ -429,7 +453,11 @@ class PreparationRun:
             for name, width in widths.items():
                 if width != usual:
                     fact = f"`{items[name].source}` is {width} wide, most are {usual}"
-                    item_errors[name] = DataError("bad-row", fact, "features of one model have one width")
+                    item_errors[name] = DataError(
+                        "bad-row",
+                        fact,
+                        "features of one model have one width",
+                    )
         if item_errors and self.options.on_error == "stop":
             raise next(iter(item_errors.values()))
         errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
@@ -444,7 +472,12 @@ class PreparationRun:
         for split, clips in splits.items():
             usable = [clip for clip in clips if (split, clip.key) not in errors]
             if not usable:
-                raise _none_usable_error(folder, split, len(clips), [clip for clip in skipped if clip.split == split])
+                raise _none_usable_error(
+                    folder,
+                    split,
+                    len(clips),
+                    [clip for clip in skipped if clip.split == split],
+                )
             lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
             _write_lines(folder / clips_file(split), lines)
             num_captions = sum(len(clip.captions) for clip in usable)
@@ -525,7 +558,11 @@ class PreparationRun:
         """Return what the recipe reads of clips, by item."""
         return {name: self.pool.submit(self.recipe.read_visual, clip) for name, clip in items.items()}
 
-    def results(self, futures: Mapping[Key, Future[Value]], errors: dict[Key, DataError]) -> dict[Key, Value]:
+    def results(
+        self,
+        futures: Mapping[Key, Future[Value]],
+        errors: dict[Key, DataError],
+    ) -> dict[Key, Value]:
         """Return what was read of files; a fault of the machine, and with `on_error` stop any, is raised."""
         results = {}
         for key, future in futures.items():
@@ -562,7 +599,12 @@ def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, A
     return dict(prepared["splits"])
 
 
-def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], left_out: Sequence[BadRow]) -> None:
+def _write_skipped(
+    folder: Path,
+    splits: list[str],
+    skipped: Sequence[Skipped],
+    left_out: Sequence[BadRow],
+) -> None:
     """Replace the lines of these splits in `skipped.jsonl`."""
     row_split = splits[0] if len(splits) == 1 else ""  # the data does not say which split a bad row is of
     bad_rows = [Skipped(row_split, row.where, "bad-row", f"`{row.file}`: {row.reason}") for row in left_out]
@@ -580,7 +622,12 @@ def _write_skipped(folder: Path, splits: list[str], skipped: Sequence[Skipped], 
     _write_lines(folder / SKIPPED, kept_lines + new_lines)
 
 
-def _none_usable_error(folder: Path, split: str, num_clips: int, skipped: Sequence[Skipped]) -> DataError:
+def _none_usable_error(
+    folder: Path,
+    split: str,
+    num_clips: int,
+    skipped: Sequence[Skipped],
+) -> DataError:
     counts = Counter(clip.slug for clip in skipped)
     reasons = ", ".join(f"{count:,} {slug}" for slug, count in counts.most_common())
     first = f"; the first: {skipped[0].reason}" if skipped else ""

@@ -45,7 +45,10 @@ def write_item(folder: Path, name: str, array: np.ndarray) -> None:
     values = np.ascontiguousarray(array)
     with atomic_file(item_file(folder, name)) as stream:
         # Not with `write_array`: it ends in `tofile`, which says nothing when the disk is full at its last flush.
-        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(values))
+        np.lib.format.write_array_header_1_0(
+            stream,
+            np.lib.format.header_data_from_array_1_0(values),
+        )
         stream.write(values.tobytes())
         stream.write(_checksum(values))
 
@@ -117,7 +120,11 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     except DataError:
         raise
     except ValueError as error:
-        raise DataError("corrupt", f"`{file}` is not an array of numbers: {error}", _PREPARE_HINT) from None
+        raise DataError(
+            "corrupt",
+            f"`{file}` is not an array of numbers: {error}",
+            _PREPARE_HINT,
+        ) from None
     if stored_dtype != np.dtype(dtype) or values.size != math.prod(shape):
         raise DataError(
             "corrupt",
@@ -228,13 +235,22 @@ class PreparedClips(Preparation):
         path = Path(folder)
         if not (path / PREPARED).is_file():
             if (path / "items").is_dir():
-                raise DataError("unfinished", f"`{path}` holds clips that are not all prepared", _PREPARE_HINT)
+                raise DataError(
+                    "unfinished",
+                    f"`{path}` holds clips that are not all prepared",
+                    _PREPARE_HINT,
+                )
             raise DataError(
                 "wrong-kind",
                 f"`{path}` holds no prepared clips",
                 suggest_path(path, "albertkit caption prepare DATA --out FOLDER"),
             )
-        facts = read_typed(path / PREPARED, _PreparedManifest, "prepared clips", "delete it and prepare again")
+        facts = read_typed(
+            path / PREPARED,
+            _PreparedManifest,
+            "prepared clips",
+            "delete it and prepare again",
+        )
         if facts.format != FORMAT:
             raise DataError(
                 "changed",
@@ -284,14 +300,26 @@ class PreparedClips(Preparation):
 def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     file = folder / clips_file(split)
     if file.parent != folder:
-        raise DataError("bad-file", f"the split `{split}` of `{folder}` leaves the folder", "prepare it again")
+        raise DataError(
+            "bad-file",
+            f"the split `{split}` of `{folder}` leaves the folder",
+            "prepare it again",
+        )
     try:
         lines = check_regular_file(file).read_bytes().splitlines() if file.exists() else []
         clips = tuple(msgspec.json.decode(line, type=PreparedClip) for line in lines)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:
-        raise DataError("bad-file", f"`{file}` is not what `prepare` writes: {error}", "prepare it again") from None
+        raise DataError(
+            "bad-file",
+            f"`{file}` is not what `prepare` writes: {error}",
+            "prepare it again",
+        ) from None
     if wrong := [clip.item for clip in clips if not _ITEM.fullmatch(clip.item)]:
-        raise DataError("bad-file", f"`{file}`: `{wrong[0]}` is not the name of an item", "prepare it again")
+        raise DataError(
+            "bad-file",
+            f"`{file}`: `{wrong[0]}` is not the name of an item",
+            "prepare it again",
+        )
     if len(clips) != count:
         raise DataError(
             "unfinished",
@@ -303,6 +331,9 @@ def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...
 
 def stack_visual(items: Sequence[np.ndarray]) -> tuple[Tensor, Tensor | None]:
     """Stack features [M, D], padded with zeros, or frames of clips; return a mask bool [B, M], too, if any M is shorter."""
-    values = pad_sequence([torch.from_numpy(np.ascontiguousarray(item)) for item in items], batch_first=True)
+    values = pad_sequence(
+        [torch.from_numpy(np.ascontiguousarray(item)) for item in items],
+        batch_first=True,
+    )
     mask = torch.arange(values.shape[1]) < torch.tensor([len(item) for item in items])[:, None]
     return values, None if mask.all() else mask

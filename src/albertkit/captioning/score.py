@@ -69,7 +69,11 @@ def score_caption_files(options: ScoreCaptionsOptions) -> CaptionScores:
             )
         # The same one again is ignored: processes that share clips unevenly caption some twice.
         if candidates.setdefault(key, captions[0]) != captions[0]:
-            raise DataError("bad-row", f"`{predictions}`, {location}: clip `{key}` again", "leave one caption")
+            raise DataError(
+                "bad-row",
+                f"`{predictions}`, {location}: clip `{key}` again",
+                "leave one caption",
+            )
     references: dict[str, list[str]] = {}
     for file in reference_files:
         for row in file.rows:
@@ -179,7 +183,11 @@ def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
 def _caption_row(file: StrPath, location: str, key: Any, captions: list[Any]) -> CaptionRow:
     """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise _bad_row_error(file, location, f"the key is {key!r}, it must be text or a whole number")
+        raise _bad_row_error(
+            file,
+            location,
+            f"the key is {key!r}, it must be text or a whole number",
+        )
     for caption in captions or [None]:
         if not isinstance(caption, str):
             raise _bad_row_error(

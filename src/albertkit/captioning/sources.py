@@ -66,7 +66,11 @@ class ReadClips(Result):
         return [FactList(self.facts())]
 
 
-def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> list[Clip]:
+def read_clips(
+    path: str | Path,
+    split: str | None = None,
+    bad_rows: BadRows | None = None,
+) -> list[Clip]:
     """Read the clips of one split.
 
     Args:
@@ -86,12 +90,20 @@ def read_clips(path: str | Path, split: str | None = None, bad_rows: BadRows | N
     return next(iter(splits.values()))
 
 
-def read_splits(path: str | Path, split: str | None = None, bad_rows: BadRows | None = None) -> dict[str, list[Clip]]:
+def read_splits(
+    path: str | Path,
+    split: str | None = None,
+    bad_rows: BadRows | None = None,
+) -> dict[str, list[Clip]]:
     """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
     path = Path(path)
     bad_rows = BadRows() if bad_rows is None else bad_rows
     if not path.exists():
-        raise DataError("not-found", f"no such file or folder: `{path}`", suggest_path(path, "check the path"))
+        raise DataError(
+            "not-found",
+            f"no such file or folder: `{path}`",
+            suggest_path(path, "check the path"),
+        )
     annotations = _annotation_files(path)
     if annotations:
         clips_by_split: dict[str, list[Clip]] = {}

@@ -93,11 +93,17 @@ def _row_ends(path: Path) -> np.ndarray:
             raise _index_error(path, f"it names {len(begins):,} rows of {size:,} bytes")
         return np.zeros(1, np.int64)
     if begins[0] != 0 or (begins[1:] <= begins[:-1]).any() or begins[-1] >= size:
-        raise _index_error(path, f"its numbers do not rise from 0 to below the size of the file, {size:,}")
+        raise _index_error(
+            path,
+            f"its numbers do not rise from 0 to below the size of the file, {size:,}",
+        )
     content = np.memmap(path, np.uint8, "r")
     misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
     if len(misses):
-        raise _index_error(path, f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins")
+        raise _index_error(
+            path,
+            f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins",
+        )
     return np.append(begins, size)
 
 
@@ -145,7 +151,11 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
         settings = parse_yaml(content)
     except (YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise DataError("bad-file", f"`{path}` is not valid YAML: {reason}", "restore it or make it again") from None
+        raise DataError(
+            "bad-file",
+            f"`{path}` is not valid YAML: {reason}",
+            "restore it or make it again",
+        ) from None
     if not isinstance(settings, dict) or not settings.get("img"):
         raise DataError(
             "missing-file",
@@ -234,7 +244,12 @@ def _resolve(path: Path, name: str) -> Path:
     return file
 
 
-def _read_linelist(path: Path, settings: Mapping[str, Any], shards: list[Shard], bad_rows: BadRows) -> CaptionNumbers:
+def _read_linelist(
+    path: Path,
+    settings: Mapping[str, Any],
+    shards: list[Shard],
+    bad_rows: BadRows,
+) -> CaptionNumbers:
     name = settings.get("caption_linelist")
     if not name:
         return {(index, row): None for index, shard in enumerate(shards) for row in range(len(shard.images))}
@@ -254,7 +269,12 @@ def _read_linelist(path: Path, settings: Mapping[str, Any], shards: list[Shard],
     return dict(caption_numbers)
 
 
-def _read_clips(shard: Shard, row: int, caption_numbers: list[int] | None, folder: Path) -> Iterator[Clip]:
+def _read_clips(
+    shard: Shard,
+    row: int,
+    caption_numbers: list[int] | None,
+    folder: Path,
+) -> Iterator[Clip]:
     columns, is_complete = shard.images.head(row, _MAX_PATH_BYTES)
     row_key = validate_key(columns[0].decode())
     records = [] if shard.captions is None else _read_captions(shard.captions, row, row_key, caption_numbers)
@@ -282,7 +302,12 @@ def _read_clips(shard: Shard, row: int, caption_numbers: list[int] | None, folde
         )
 
 
-def _read_captions(file: TsvFile, row: int, key: str, caption_numbers: list[int] | None) -> list[dict[str, Any]]:
+def _read_captions(
+    file: TsvFile,
+    row: int,
+    key: str,
+    caption_numbers: list[int] | None,
+) -> list[dict[str, Any]]:
     """Return the captions of a row, or those that the linelist names."""
     columns = file.row(row)
     if columns[0].decode() != key:

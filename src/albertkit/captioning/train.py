@@ -65,7 +65,12 @@ class CaptionBatch(MovableBatch):
 class CaptionObjective(nn.Module):
     """The caption loss, and the sparsity of a learned gate."""
 
-    def __init__(self, model: AlbertForImageCaptioning, backbone: Backbone | None, sparsity_weight: float) -> None:
+    def __init__(
+        self,
+        model: AlbertForImageCaptioning,
+        backbone: Backbone | None,
+        sparsity_weight: float,
+    ) -> None:
         super().__init__()
         self.model = model
         self.backbone = backbone
@@ -87,8 +92,14 @@ class CaptionObjective(nn.Module):
             assert self.backbone is not None
             grid = self.backbone.grid(visual.shape[1], visual.shape[2])
             visual = self.backbone(visual)
-        context = self.model.albert.encode_context(self.model.albert.project(visual, grid), batch.visual_mask)
-        hidden, _ = self.model.albert.read_caption(self.model.albert.embed(batch.input_ids), context)
+        context = self.model.albert.encode_context(
+            self.model.albert.project(visual, grid),
+            batch.visual_mask,
+        )
+        hidden, _ = self.model.albert.read_caption(
+            self.model.albert.embed(batch.input_ids),
+            context,
+        )
         hidden = hidden.flatten(0, 1)[batch.positions]
         caption = self.model.caption
         if caption.label_smoothing or caption.drop_worst_ratio:
@@ -99,7 +110,10 @@ class CaptionObjective(nn.Module):
             total, correct = self.model.predictions.loss(hidden, batch.labels)  # never holds all logits
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
-            parts["sparsity"] = LossPart(self.sparsity_weight * self.model.albert.sparsity_loss(), 1)
+            parts["sparsity"] = LossPart(
+                self.sparsity_weight * self.model.albert.sparsity_loss(),
+                1,
+            )
         return parts
 
     def flops(self, batch: CaptionBatch) -> float:
@@ -160,7 +174,11 @@ class CaptionRows:
         captions = [clip.captions for clip in clips.clips(split)]
         self.clips = np.repeat(np.arange(len(captions)), [len(of_clip) for of_clip in captions])
         if not len(self.clips):
-            raise DataError("too-little-data", "no clip has a caption", "add captions to the manifest")
+            raise DataError(
+                "too-little-data",
+                "no clip has a caption",
+                "add captions to the manifest",
+            )
         texts = [text for of_clip in captions for text in of_clip]
         encoded = tokenizer.encode_batch(texts)
         max_tokens = settings.length - 2
@@ -247,7 +265,11 @@ def shift_frames(frames: np.ndarray, max_shift: int, generator: np.random.Genera
     """Return frames uint8 [T, S, S, 3] moved by up to `max_shift` pixels along both sides, all alike; edges are repeated."""
     down, right = generator.integers(0, 2 * max_shift + 1, 2)
     size = frames.shape[1]
-    padded = np.pad(frames, ((0, 0), (max_shift, max_shift), (max_shift, max_shift), (0, 0)), mode="edge")
+    padded = np.pad(
+        frames,
+        ((0, 0), (max_shift, max_shift), (max_shift, max_shift), (0, 0)),
+        mode="edge",
+    )
     return padded[:, down : down + size, right : right + size]
 
 
@@ -311,7 +333,11 @@ def start_captioner(
     width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
     grid = clips.grid or Grid(max_tokens, 1, 1)
     if "captioning" not in albert_config.foreign or caption.visual_width != width:
-        caption = replace(CaptionConfig(img_feature_dim=width), tie_weights=caption.tie_weights, grid=grid)
+        caption = replace(
+            CaptionConfig(img_feature_dim=width),
+            tie_weights=caption.tie_weights,
+            grid=grid,
+        )
     config = replace(
         caption,
         grid=None if caption.grid is None else grid,  # SwinBERT's have no places
@@ -327,11 +353,22 @@ def start_captioner(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
         )
     captioning_model = _initial_model(path, config, grid, notes)
-    captioner = VideoCaptioner(captioning_model, tokenizer, backbone_of_clips, clips.sampling, clips.grid)
+    captioner = VideoCaptioner(
+        captioning_model,
+        tokenizer,
+        backbone_of_clips,
+        clips.sampling,
+        clips.grid,
+    )
     return captioner, notes
 
 
-def _initial_model(path: Path, config: AlbertConfig, grid: Grid, notes: list[str]) -> AlbertForImageCaptioning:
+def _initial_model(
+    path: Path,
+    config: AlbertConfig,
+    grid: Grid,
+    notes: list[str],
+) -> AlbertForImageCaptioning:
     shapes = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
     tensors, fitted = _interpolate_frames(read_tensors(path), shapes, grid)
     notes += fitted
@@ -368,14 +405,29 @@ def _interpolate_frames(
     if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
         before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
         if not remainder and before:
-            pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame).permute(1, 3, 0, 2)
-            interpolated = F.interpolate(pairs, size=(grid.frames, grid.frames), mode="bilinear", align_corners=False)
+            pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame).permute(
+                1,
+                3,
+                0,
+                2,
+            )
+            interpolated = F.interpolate(
+                pairs,
+                size=(grid.frames, grid.frames),
+                mode="bilinear",
+                align_corners=False,
+            )
             fitted[_GATE] = interpolated.permute(2, 0, 3, 1).reshape(-1, 1).contiguous()
             notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
     return fitted, notes
 
 
-def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, notes: list[str]) -> Backbone | None:
+def _find_backbone(
+    path: Path,
+    clips: PreparedClips,
+    elsewhere: str | None,
+    notes: list[str],
+) -> Backbone | None:
     """Return what the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
     trained = clips.kind == "frames"
     if clips.backbone == "features":
@@ -395,7 +447,12 @@ def _find_backbone(path: Path, clips: PreparedClips, elsewhere: str | None, note
         return saved.requires_grad_(trained)
     fingerprint = None if trained else clips.backbone_fingerprint
     user = f"the preparation of the clips in `{clips.folder}`"
-    backbone = find_backbone(elsewhere or clips.backbone, clips.backbone_settings, fingerprint, user)
+    backbone = find_backbone(
+        elsewhere or clips.backbone,
+        clips.backbone_settings,
+        fingerprint,
+        user,
+    )
     fresh = ", fresh" if backbone.trained_from_scratch else ""
     notes.append(f"backbone: {backbone.name}{fresh}, {state}")
     return backbone.requires_grad_(trained)
@@ -506,7 +563,11 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         max_tokens = max(clips.grid_of(split, number).num_tokens for split, number in numbers)
     captioner, notes = start_captioner(data.model, clips, run.settings, max_tokens, data.backbone)
     caption = captioner.model.caption
-    settings = replace(run.settings, objective=caption.objective, video_attention=caption.video_attention)
+    settings = replace(
+        run.settings,
+        objective=caption.objective,
+        video_attention=caption.video_attention,
+    )
     rows = CaptionRows(clips, data.train, captioner.tokenizer, settings)
     settings, reasons = settings.resolve(len(rows))
     run = run.resolved(settings)

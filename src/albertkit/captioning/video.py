@@ -80,7 +80,11 @@ class VideoFile:
 
     def _open_container(self, av: Any) -> Any:
         if self.path.exists() and not self.path.is_file():  # a pipe or a device might never end
-            raise DataError("wrong-kind", f"`{self.path}` is not a regular file", "name a file of video")
+            raise DataError(
+                "wrong-kind",
+                f"`{self.path}` is not a regular file",
+                "name a file of video",
+            )
         try:
             with open(self.path, "rb") as file:
                 begins = file.read(1)
@@ -93,11 +97,19 @@ class VideoFile:
                 ) from None
             raise explain_os_error(error) or self.undecodable(error) from None
         if not begins:
-            raise DataError("bad-file", f"`{self.path}` holds no bytes", "copy or download it again")
+            raise DataError(
+                "bad-file",
+                f"`{self.path}` holds no bytes",
+                "copy or download it again",
+            )
         # `file:` and the lists: neither a name nor a playlist makes it read the network or another file
         limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_pixel_limit()}
         try:
-            container = av.open(f"file:{self.path.absolute()}", options=limits, metadata_errors="replace")
+            container = av.open(
+                f"file:{self.path.absolute()}",
+                options=limits,
+                metadata_errors="replace",
+            )
         except (self.error, ValueError) as error:
             is_refused = getattr(error, "errno", None) == errno.EINVAL
             raise self.undecodable("it is of no format of video that is read" if is_refused else error) from None
@@ -284,9 +296,19 @@ class Squares:
                 f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}",
             )
         try:
-            scaled = self._reformatter.reformat(frame, width, height, "rgb24", interpolation=self._flags, threads=1)
+            scaled = self._reformatter.reformat(
+                frame,
+                width,
+                height,
+                "rgb24",
+                interpolation=self._flags,
+                threads=1,
+            )
         except (self._error, ValueError) as error:
-            raise undecodable_error(self._path, f"frames of {frame.format.name} cannot be made RGB: {error}") from None
+            raise undecodable_error(
+                self._path,
+                f"frames of {frame.format.name} cannot be made RGB: {error}",
+            ) from None
         displayed = as_displayed(scaled.to_ndarray(), frame)
         y, x = ((side - size) // 2 for side in displayed.shape[:2])
         return np.ascontiguousarray(displayed[y : y + size, x : x + size])
@@ -466,7 +488,12 @@ _MIN_SHARE = 0.5  # of a clip
 _LENGTH_TOLERANCE = 0.02  # of a clip, or two frames: bounds and headers are rounded
 
 
-def check_length(video: VideoFile, bounds: Bounds, until: float | None, broken_off: bool) -> tuple[str, ...]:
+def check_length(
+    video: VideoFile,
+    bounds: Bounds,
+    until: float | None,
+    broken_off: bool,
+) -> tuple[str, ...]:
     """Compare the end of the frames with the one in the header; return notes, refuse less than half."""
     if until is None:
         return ()
@@ -616,7 +643,12 @@ def _decode_by_time(
     return pixels, np.array([video.seconds(int(time)) for time in pts[indices]])
 
 
-def _decode_by_count(path: StrPath, timeline: Timeline, bounds: Bounds, sampling: FrameSampling) -> Frames:
+def _decode_by_count(
+    path: StrPath,
+    timeline: Timeline,
+    bounds: Bounds,
+    sampling: FrameSampling,
+) -> Frames:
     """Return frames by decoding everything, once more where there are not as many as packets."""
     count = timeline.packets
     timed = timeline.pts is not None
@@ -631,7 +663,11 @@ def _decode_by_count(path: StrPath, timeline: Timeline, bounds: Bounds, sampling
             if counted.in_clip != count:
                 count = counted.in_clip
                 continue
-            notes = check_decoded(video, counted.in_clip if timed else counted.decoded, timeline.packets)
+            notes = check_decoded(
+                video,
+                counted.in_clip if timed else counted.decoded,
+                timeline.packets,
+            )
             if timed:
                 notes += check_length(video, bounds, counted.until, video.broken_off)
             else:

@@ -58,8 +58,17 @@ class VideoSwinBackbone(Backbone):
         name: str = "video-swin",
     ) -> None:
         super().__init__()
-        settings = dict(embed_dim=embed_dim, depths=depths, num_heads=num_heads, window_size=window_size)
-        settings |= dict(patch_size=patch_size, patch_norm=patch_norm, drop_path_rate=drop_path_rate)
+        settings = dict(
+            embed_dim=embed_dim,
+            depths=depths,
+            num_heads=num_heads,
+            window_size=window_size,
+        )
+        settings |= dict(
+            patch_size=patch_size,
+            patch_norm=patch_norm,
+            drop_path_rate=drop_path_rate,
+        )
         _check_settings(settings)
         self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
         self.name = name
@@ -117,12 +126,22 @@ class _PatchEmbedding(nn.Module):
 
     def forward(self, pixels_BCTHW: Tensor) -> Tensor:
         (_, _, t, h, w), (pt, ph, pw) = pixels_BCTHW.shape, self.proj.stride
-        x_BTHWC = self.proj(F.pad(pixels_BCTHW, (0, -w % pw, 0, -h % ph, 0, -t % pt))).movedim(1, -1)
+        x_BTHWC = self.proj(F.pad(pixels_BCTHW, (0, -w % pw, 0, -h % ph, 0, -t % pt))).movedim(
+            1,
+            -1,
+        )
         return x_BTHWC if self.norm is None else self.norm(x_BTHWC)
 
 
 class _Stage(nn.Module):
-    def __init__(self, channels: int, heads: int, window: Sizes, drops: list[float], merged: bool) -> None:
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        window: Sizes,
+        drops: list[float],
+        merged: bool,
+    ) -> None:
         super().__init__()
         self.window = window
         self.blocks = nn.ModuleList(_SwinBlock(channels, heads, window, drop) for drop in drops)
@@ -137,7 +156,12 @@ class _Stage(nn.Module):
         apart_GNN = _shift_mask(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
         for number, block in enumerate(self.blocks):
             odd = number % 2 and apart_GNN is not None
-            x_BTHWC = block(x_BTHWC, window, shift if odd else (0, 0, 0), apart_GNN if odd else None)
+            x_BTHWC = block(
+                x_BTHWC,
+                window,
+                shift if odd else (0, 0, 0),
+                apart_GNN if odd else None,
+            )
         return x_BTHWC if self.downsample is None else self.downsample(x_BTHWC)
 
 
@@ -155,12 +179,21 @@ class _SwinBlock(nn.Module):
             }
         )
 
-    def forward(self, x_BTHWC: Tensor, window: Sizes, shift: Sizes, apart_GNN: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        x_BTHWC: Tensor,
+        window: Sizes,
+        shift: Sizes,
+        apart_GNN: Tensor | None,
+    ) -> Tensor:
         _, t, h, w, _ = x_BTHWC.shape
         (wt, wh, ww), back = window, [-step for step in shift]
         # Padding is attended to: its keys and values are the biases of the projection, as in the published models.
         padded = F.pad(self.norm1(x_BTHWC), (0, 0, 0, -w % ww, 0, -h % wh, 0, -t % wt))
-        attention_output = self.attn(_split_windows(padded.roll(back, (1, 2, 3)), window), apart_GNN)
+        attention_output = self.attn(
+            _split_windows(padded.roll(back, (1, 2, 3)), window),
+            apart_GNN,
+        )
         attention_output = _join_windows(attention_output, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
         x_BTHWC = x_BTHWC + self._drop_path(attention_output)
         return x_BTHWC + self._drop_path(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
@@ -235,7 +268,14 @@ def _shift_mask(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
 
 def _split_windows(x_BTHWC: Tensor, window: Sizes) -> Tensor:
     """Split [B, T, H, W, C] into windows [B, G, N, C]."""
-    parts = x_BTHWC.unflatten(3, (-1, window[2])).unflatten(2, (-1, window[1])).unflatten(1, (-1, window[0]))
+    parts = (
+        x_BTHWC.unflatten(3, (-1, window[2]))
+        .unflatten(2, (-1, window[1]))
+        .unflatten(
+            1,
+            (-1, window[0]),
+        )
+    )
     return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
 
 
@@ -304,7 +344,11 @@ def load_video_swin(
     else:
         file_settings, tensors = sort_video_swin(tensors, file)
     if settings is not None:
-        check_unchanged(name, settings, file_settings | {"drop_path_rate": settings.get("drop_path_rate")})
+        check_unchanged(
+            name,
+            settings,
+            file_settings | {"drop_path_rate": settings.get("drop_path_rate")},
+        )
         file_settings = dict(settings)
     return _build_backbone(file_settings, tensors, name, str(file)).requires_grad_(False)
 
@@ -320,7 +364,11 @@ def find_checkpoint_file(path: Path) -> Path:
     if path.is_file():
         return path
     if not path.is_dir():
-        raise DataError("not-found", f"no Video Swin checkpoint at `{path}`", "name its file or its folder")
+        raise DataError(
+            "not-found",
+            f"no Video Swin checkpoint at `{path}`",
+            "name its file or its folder",
+        )
     for pattern in _FILES:
         files = sorted(path.glob(pattern))
         if len(files) == 1:
@@ -410,7 +458,12 @@ def _find_window(table: Tensor, index: Tensor) -> list[int]:
     raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
 
 
-def _build_backbone(settings: dict[str, Any], tensors: StateDict, name: str, source: str) -> VideoSwinBackbone:
+def _build_backbone(
+    settings: dict[str, Any],
+    tensors: StateDict,
+    name: str,
+    source: str,
+) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
         with torch.device("meta"):
@@ -420,7 +473,11 @@ def _build_backbone(settings: dict[str, Any], tensors: StateDict, name: str, sou
             assign=True,
         )
     except TypeError as error:
-        raise ConfigError("bad-value", f"`{name}`: {error}", "copy the whole captioner again") from None
+        raise ConfigError(
+            "bad-value",
+            f"`{name}`: {error}",
+            "copy the whole captioner again",
+        ) from None
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise CheckpointError(

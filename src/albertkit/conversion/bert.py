@@ -81,7 +81,10 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     exact = source.config
     target = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
-        target, _ = make_config(read_typed(config_file, dict[str, Any], "model configuration"), config_file)
+        target, _ = make_config(
+            read_typed(config_file, dict[str, Any], "model configuration"),
+            config_file,
+        )
         pairs = ((key, getattr(target, key), getattr(exact, key)) for key in _SAME.split())
         differing = [f"{key} {value} and not {bert_value}" for key, value, bert_value in pairs if value != bert_value]
         if differing:

@@ -122,7 +122,11 @@ def _fetch_folder(address: str) -> tuple[Path, str]:
         names = sorted(file.removeprefix(parent).lstrip("/") for file in system.find(parent, maxdepth=2))
     checkpoints = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     if not is_folder and prefix not in checkpoints:
-        raise DataError("not-found", f"no folder, archive or checkpoint at `{address}`", "check the address")
+        raise DataError(
+            "not-found",
+            f"no folder, archive or checkpoint at `{address}`",
+            "check the address",
+        )
     if is_folder and len(checkpoints) > 1:
         raise CheckpointError(
             "ambiguous",
@@ -176,6 +180,7 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     url, name = _download_address(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
+    # Two processes that want one model download it once.
     with FileLock(f"{folder}.lock"):
         file, note = _fetch(url, folder, name, folder / _RECORD)
         record = read_typed(folder / _RECORD, _Download)
@@ -188,7 +193,13 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     return file, f"{note}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
 
 
-def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: bool = True) -> tuple[Path, str]:
+def _fetch(
+    url: str,
+    folder: Path,
+    name: str,
+    record_path: Path,
+    is_archive: bool = True,
+) -> tuple[Path, str]:
     """Return the copy of a file, which was fetched before or is now; `record_path` is the file of its record."""
     file = folder / name
     partial = file.with_name(f".partial-{file.name}")
@@ -228,7 +239,12 @@ def _fetch(url: str, folder: Path, name: str, record_path: Path, is_archive: boo
 
 def _download(system: Any, path: str, url: str, partial: Path, size: int | None) -> None:
     """Read a file to its end, from where an earlier attempt stopped if the server can begin there."""
-    progress = ProgressBar(partial.name.removeprefix(".partial-"), size or 0, "bytes", enabled=sys.stderr.isatty())
+    progress = ProgressBar(
+        partial.name.removeprefix(".partial-"),
+        size or 0,
+        "bytes",
+        enabled=sys.stderr.isatty(),
+    )
     with reaching(url), open(partial, "ab") as target, progress:
         with system.open(path, "rb", block_size=_STEP) as source:
             num_bytes = target.tell()
@@ -257,9 +273,17 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
             md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     hint = "run the same command again; nothing of the broken file is kept"
     if info.get("size") not in (None, size):
-        error = CheckpointError("corrupt", f"`{url}`: {size:,} bytes arrived, the server states {info['size']:,}", hint)
+        error = CheckpointError(
+            "corrupt",
+            f"`{url}`: {size:,} bytes arrived, the server states {info['size']:,}",
+            hint,
+        )
     elif md5 != stated_md5:
-        error = CheckpointError("corrupt", f"`{url}`: its MD5 is {md5}, the server states {stated_md5}", hint)
+        error = CheckpointError(
+            "corrupt",
+            f"`{url}`: its MD5 is {md5}, the server states {stated_md5}",
+            hint,
+        )
     elif is_archive and not (begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"):
         kind = f", but {info['mimetype']}" if info.get("mimetype") else ""
         hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
@@ -304,7 +328,11 @@ _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 
 
 @contextmanager
-def open_checkpoint(source: str | Path, config: str | Path | None = None, lossy: bool = False) -> Iterator[SourceModel]:
+def open_checkpoint(
+    source: str | Path,
+    config: str | Path | None = None,
+    lossy: bool = False,
+) -> Iterator[SourceModel]:
     """Read a model, whatever it is stored as."""
     if is_remote(source):
         path, note = fetch_model(str(source))
@@ -353,7 +381,13 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
     file = own_config if config_file is None or is_bert else config_file
     values = read_typed(file, dict[str, Any], "model configuration")
     config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
-    source = SourceModel("BERT folder" if is_bert else "transformers folder", config, {}, folder, notes=notes)
+    source = SourceModel(
+        "BERT folder" if is_bert else "transformers folder",
+        config,
+        {},
+        folder,
+        notes=notes,
+    )
     source.architecture = str(next(iter(values.get("architectures") or ()), ""))
     for name, tensor in stored.items():
         today = bert.albert_name(plain[name]) if is_bert else plain[name]

@@ -107,7 +107,14 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
         if head not in HEADS:
             raise ConfigError("bad-value", f"there is no head `{head}`", suggest_name(head, HEADS))
         return head
-    architecture = source.architecture.removeprefix("TF").removeprefix("Flax").replace("Bert", "Albert")
+    architecture = (
+        source.architecture.removeprefix("TF")
+        .removeprefix("Flax")
+        .replace(
+            "Bert",
+            "Albert",
+        )
+    )
     if architecture in _BY_CLASS and not (architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}):
         return _BY_CLASS[architecture]  # a regression is named in problem_type
     parts = _parts(source.tensors)
@@ -199,6 +206,7 @@ def fit(
         path,
     )  # the shapes
     if absent:
+        # Fresh parameters are the same at every conversion, and the caller's generator is left as it was.
         with torch.random.fork_rng():
             torch.manual_seed(0)
             fresh = model_class(source.config).state_dict()
@@ -242,7 +250,11 @@ def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
         )
 
 
-def read_model_tokenizer(folder: Path, config: AlbertConfig, source: str | Path | None = None) -> AlbertTokenizer:
+def read_model_tokenizer(
+    folder: Path,
+    config: AlbertConfig,
+    source: str | Path | None = None,
+) -> AlbertTokenizer:
     """Read the tokenizer of a model's folder; `source` is what the user named, for messages."""
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     check_model_tokenizer(tokenizer, folder, config, source)

@@ -43,7 +43,12 @@ layers_to_keep gap_size num_memory_blocks inner_group_num down_scale_factor type
 """.split()
 
 
-def check_target_can_express(tensors: StateDict, config: AlbertConfig, to: str, lossy: bool) -> None:
+def check_target_can_express(
+    tensors: StateDict,
+    config: AlbertConfig,
+    to: str,
+    lossy: bool,
+) -> None:
     """Refuse a target format whose readers would compute something else than the source."""
     layers = config.num_hidden_layers
     groups = config.num_hidden_groups
@@ -185,7 +190,11 @@ _TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep model
 _REPORT = "please report this with the model's configuration"
 
 
-def reread(folder: Path, tensors: StateDict, model_class: type[PretrainedAlbert]) -> PretrainedAlbert | None:
+def reread(
+    folder: Path,
+    tensors: StateDict,
+    model_class: type[PretrainedAlbert],
+) -> PretrainedAlbert | None:
     """Read a target again, as a source, and if it is a checkpoint folder also as its class, strictly."""
     with open_checkpoint(folder) as copy:
         if copy.tensors.keys() != tensors.keys():
@@ -253,7 +262,11 @@ def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
     if copy.shape != tensor.shape or not torch.equal(copy.view(torch.int32), tensor.view(torch.int32)):
         same_shape = copy.shape == tensor.shape
         difference = f"{float((copy - tensor).abs().max()):.2g}" if same_shape else f"its shape, {list(copy.shape)}"
-        raise MachineError("internal-error", f"{name}, written and read again, differs by {difference}", _REPORT)
+        raise MachineError(
+            "internal-error",
+            f"{name}, written and read again, differs by {difference}",
+            _REPORT,
+        )
 
 
 _HEADING = "## Conversion"
@@ -399,11 +412,19 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
     if source.exists():
         source_folder = source.resolve() if source.is_dir() else source.resolve().parent
         if target.resolve() == source_folder or target.resolve() in source_folder.parents:
-            raise CheckpointError("exists", f"`{target}` holds the source", "choose another folder to write")
+            raise CheckpointError(
+                "exists",
+                f"`{target}` holds the source",
+                "choose another folder to write",
+            )
     if not target.exists() or not any(target.iterdir()):
         return
     if not any((target / name).is_file() for name in _CHECKPOINT_FILES):
-        raise CheckpointError("exists", f"`{target}` holds other files and no checkpoint", "choose another folder")
+        raise CheckpointError(
+            "exists",
+            f"`{target}` holds other files and no checkpoint",
+            "choose another folder",
+        )
     if not overwrite:
         raise CheckpointError(
             "exists",

@@ -82,7 +82,13 @@ class InitReport(Result):
 @takes(InitOptions)
 def init(options: InitOptions) -> InitReport:
     """Run `albertkit init`; see `init_model`."""
-    return init_model(options.out, options.tokenizer, size=options.size, config=options.config, seed=options.seed)
+    return init_model(
+        options.out,
+        options.tokenizer,
+        size=options.size,
+        config=options.config,
+        seed=options.seed,
+    )
 
 
 def init_model(

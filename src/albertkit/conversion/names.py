@@ -133,14 +133,22 @@ _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 def parameter_of_variable(variable: str) -> tuple[str, TensorLayout] | None:
     """Return transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
-    pattern, (group, inner) = _without_numbers(_HUB_MODULE.sub("", variable), _TF1_BLOCK, "group_{g}/inner_group_{i}/")
+    pattern, (group, inner) = _without_numbers(
+        _HUB_MODULE.sub("", variable),
+        _TF1_BLOCK,
+        "group_{g}/inner_group_{i}/",
+    )
     row = _BY_VARIABLE.get(pattern)
     return None if row is None else (row.name.format(g=group, i=inner), row.layout)
 
 
 def tf1_variable(name: str) -> tuple[str, TensorLayout] | None:
     """Return TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
-    pattern, (group, inner) = _without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")
+    pattern, (group, inner) = _without_numbers(
+        name,
+        _BLOCK,
+        "albert_layer_groups.{g}.albert_layers.{i}.",
+    )
     row = _BY_NAME.get(pattern)
     return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)
 
@@ -150,7 +158,11 @@ def row_of(name: str) -> ParameterRow:
     return _BY_NAME[_without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")[0]]
 
 
-def _without_numbers(name: str, block: re.Pattern[str], placeholders: str) -> tuple[str, tuple[str, str]]:
+def _without_numbers(
+    name: str,
+    block: re.Pattern[str],
+    placeholders: str,
+) -> tuple[str, tuple[str, str]]:
     """Return a name as the table has it, and the numbers of its group and inner group; 0 for the Model Garden's one block."""
     match = block.search(name)
     if match is None:

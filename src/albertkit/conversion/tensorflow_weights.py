@@ -104,7 +104,11 @@ def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable],
         row = names.row_of(name)
         variable = Variable(key_path, row.tf2[0], tuple(aliases))
         graph_variables.append(variable)
-        values[variable.key] = names.to_tf2(tensors[name].numpy(), row.layout, config.num_attention_heads)
+        values[variable.key] = names.to_tf2(
+            tensors[name].numpy(),
+            row.layout,
+            config.num_attention_heads,
+        )
     counter = Variable(("save_counter",), "save_counter", ())
     return [*graph_variables, counter], {**values, counter.key: np.array(1, np.int64)}
 
@@ -136,7 +140,12 @@ def read_saved_model(path: Path, config: Path | None) -> Iterator[SourceModel]:
         saved_model = folder.name == "variables"
         folder = folder.parent if saved_model else folder
         folders = [folder] if path.is_dir() else [folder, path.parent]
-        source = _read_bundle(bundle, folders, config, "SavedModel" if saved_model else "checkpoint")
+        source = _read_bundle(
+            bundle,
+            folders,
+            config,
+            "SavedModel" if saved_model else "checkpoint",
+        )
         if any(name.endswith(".model") or name.startswith("vocab") for name in assets):
             source.folder = folder / "assets"
         yield source
@@ -150,7 +159,11 @@ def read_npz(file: Path, config: Path | None) -> SourceModel:
     except (PermissionError, MemoryError):
         raise
     except Exception as error:  # of zip, zlib or the headers: not declared
-        raise CheckpointError("corrupt", f"`{file}` cannot be read: {error}", "copy it again") from None
+        raise CheckpointError(
+            "corrupt",
+            f"`{file}` cannot be read: {error}",
+            "copy it again",
+        ) from None
     shapes = {name: values.shape for name, values in variables.items()}
     return _name_variables(
         {name: name for name in variables},
@@ -163,11 +176,24 @@ def read_npz(file: Path, config: Path | None) -> SourceModel:
     )
 
 
-def _read_bundle(bundle: TensorBundle, folders: list[Path], config: Path | None, container: str) -> SourceModel:
+def _read_bundle(
+    bundle: TensorBundle,
+    folders: list[Path],
+    config: Path | None,
+    container: str,
+) -> SourceModel:
     version = 2 if any(_TF2_KEY in key for key in bundle.names) else 1
     kind = f"{container} of TensorFlow {version}" if container == "SavedModel" else f"TensorFlow {version} checkpoint"
     shapes = {key: bundle.shape(key) for key in bundle.names}
-    return _name_variables(bundle.variable_names, shapes, bundle.read, Path(bundle.prefix), folders, config, kind)
+    return _name_variables(
+        bundle.variable_names,
+        shapes,
+        bundle.read,
+        Path(bundle.prefix),
+        folders,
+        config,
+        kind,
+    )
 
 
 def _name_variables(
@@ -207,7 +233,15 @@ def _name_variables(
     config, notes = _google_config(folders, config_file, ", ".join(facts) or "nothing of it")
     _check_heads(parameters, shapes, config, path)
     _check_groups(variables, config, path)
-    source = SourceModel(kind, config, {}, folders[0], unknown=sorted(unknown), skipped=skipped, notes=notes)
+    source = SourceModel(
+        kind,
+        config,
+        {},
+        folders[0],
+        unknown=sorted(unknown),
+        skipped=skipped,
+        notes=notes,
+    )
     for key, (name, layout) in parameters.items():
         if not names.well_shaped(shapes[key], layout):
             raise CheckpointError(
@@ -265,7 +299,11 @@ def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path
         )
 
 
-def _google_config(folders: list[Path], config_file: Path | None, facts: str) -> tuple[AlbertConfig, list[str]]:
+def _google_config(
+    folders: list[Path],
+    config_file: Path | None,
+    facts: str,
+) -> tuple[AlbertConfig, list[str]]:
     """Read `albert_config*.json`, or else `config.json`, of the first folder with one; `config_file` comes first.
 
     Google's "gelu" is the tanh approximation, which transformers calls "gelu_new".

@@ -80,7 +80,11 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in with_tokens]
     documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
-    nearest[with_tokens] = _without_itself(np.where(scores > 0, documents, NO_NEIGHBOUR), np.array(with_tokens), k)
+    nearest[with_tokens] = _without_itself(
+        np.where(scores > 0, documents, NO_NEIGHBOUR),
+        np.array(with_tokens),
+        k,
+    )
     return nearest
 
 
@@ -129,7 +133,13 @@ class CrossEncoder:
         token_ids: Texts to the ids of their tokens, without special tokens.
     """
 
-    def __init__(self, folder: str | Path, batch_tokens: int, precision: str = "auto", device: str = "auto") -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        batch_tokens: int,
+        precision: str = "auto",
+        device: str = "auto",
+    ) -> None:
         try:
             loaded = load_task_model(folder)
         except CheckpointError as error:
@@ -278,9 +288,17 @@ def augment(options: AugmentOptions) -> AugmentReport:
     options.check()
     path = Path(options.out)
     if path.suffix != ".tsv":
-        raise ConfigError("bad-value", f"`{path}` does not end in .tsv", f"--out {path.with_suffix('.tsv')}")
+        raise ConfigError(
+            "bad-value",
+            f"`{path}` does not end in .tsv",
+            f"--out {path.with_suffix('.tsv')}",
+        )
     if path.exists() and not options.overwrite:
-        raise CheckpointError("exists", f"`{path}` exists", "choose another --out, or replace it with --overwrite")
+        raise CheckpointError(
+            "exists",
+            f"`{path}` exists",
+            "choose another --out, or replace it with --overwrite",
+        )
     bad_rows = BadRows(options.on_error)
     if options.kind not in KINDS:
         raise ConfigError(
@@ -291,9 +309,19 @@ def augment(options: AugmentOptions) -> AugmentReport:
     task = pair_task(options.kind, options.columns)
     dev = None if options.dev is None else Path(options.dev)
     data = read_data(task, Path(options.gold), dev, _HELD_OUT, False, bad_rows)
-    cross_encoder = CrossEncoder(options.cross_encoder, options.batch_tokens, options.precision, options.device)
+    cross_encoder = CrossEncoder(
+        options.cross_encoder,
+        options.batch_tokens,
+        options.precision,
+        options.device,
+    )
     dev_predictions = cross_encoder.scores(*_sides(data.dev), "gold dev", options.progress)
-    dev_scores, notes = check_cross_encoder(str(options.cross_encoder), data.dev, dev_predictions, options.force)
+    dev_scores, notes = check_cross_encoder(
+        str(options.cross_encoder),
+        data.dev,
+        dev_predictions,
+        options.force,
+    )
     texts = _texts(options, data.train, bad_rows)
     candidates = _candidates(options, texts, cross_encoder.token_ids)
     gold = [*data.train, *data.dev]

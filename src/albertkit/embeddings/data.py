@@ -57,7 +57,11 @@ def read_texts(
         negatives: Read the texts of columns called `negative`, `neg`, `negative_1` … after those of each pair.
     """
     if columns.label is not None or columns.id is not None:
-        raise ConfigError("conflicting-options", "texts have no label and no id", "leave out --label and --id")
+        raise ConfigError(
+            "conflicting-options",
+            "texts have no label and no id",
+            "leave out --label and --id",
+        )
     rows: list[tuple[str, ...]]
     has_columns = columns.text is not None or columns.columns is not None
     if isinstance(file, Path) and not has_columns and (count == 1 or (count is None and not _is_table(file))):
@@ -66,7 +70,11 @@ def read_texts(
     else:
         rows = _read_table(file, columns, count, bad_rows, negatives)
     if not rows:
-        raise DataError("too-little-data", f"{quoted_name(file)} holds no text", "name a file with texts")
+        raise DataError(
+            "too-little-data",
+            f"{quoted_name(file)} holds no text",
+            "name a file with texts",
+        )
     return rows
 
 
@@ -245,7 +253,11 @@ _NON_SENTENCES: tuple[tuple[str, Callable[[str], object]], ...] = (
 )
 
 
-def check_columns_are_sentences(file: DataFile, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+def check_columns_are_sentences(
+    file: DataFile,
+    names: Sequence[str],
+    rows: Sequence[tuple[str, ...]],
+) -> None:
     """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
     contents = {k: _describe_non_sentences([row[k] for row in rows]) for k in range(len(names))}
     doubts = "; ".join(f"`{names[k]}` holds {content}" for k, content in contents.items() if content)
@@ -263,7 +275,11 @@ def check_columns_are_sentences(file: DataFile, names: Sequence[str], rows: Sequ
         if len(sentences) > 2:
             fields = ",".join(str(k + 1) for k in sentences)
             hint += f"; or keep all {len(sentences)} of them: cut -f {fields} {file} > texts.tsv"
-    raise DataError("doubtful", f"{quoted_name(file)}: {doubts}, and would be trained on as a text", hint)
+    raise DataError(
+        "doubtful",
+        f"{quoted_name(file)}: {doubts}, and would be trained on as a text",
+        hint,
+    )
 
 
 def _describe_non_sentences(values: Sequence[str]) -> str:
@@ -345,13 +361,21 @@ def select_entailed(pairs: TextExamples) -> TextExamples:
     return TextExamples(entailed_pairs)
 
 
-def hold_out(train: TextExamples, share: float, data: DataFiles) -> tuple[TextExamples, TextExamples]:
+def hold_out(
+    train: TextExamples,
+    share: float,
+    data: DataFiles,
+) -> tuple[TextExamples, TextExamples]:
     """Keep a share as dev; see `split_rows`. Negatives may stand in both: mined ones are positives of other rows."""
     train_rows, dev_rows = split_rows([texts[:2] for texts in train.texts], share, data)
     return train.take(train_rows), train.take(dev_rows)
 
 
-def split_rows(rows: Sequence[tuple[str, ...]], share: float, data: DataFiles) -> tuple[list[int], list[int]]:
+def split_rows(
+    rows: Sequence[tuple[str, ...]],
+    share: float,
+    data: DataFiles,
+) -> tuple[list[int], list[int]]:
     """Return the indices of rows to train on and of those to keep as dev; see `draw_held_out`."""
     dev_rows = draw_held_out("texts", rows, [()] * len(rows), share, data)
     return [row for row in range(len(rows)) if row not in dev_rows], sorted(dev_rows)
@@ -439,7 +463,11 @@ class EmbeddingData:
 def find_kind(name: str) -> Kind:
     """Return the kind that a name stands for."""
     if name not in KINDS:
-        raise ConfigError("unknown-name", f"there is no kind of data `{name}`", suggest_name(name, KINDS))
+        raise ConfigError(
+            "unknown-name",
+            f"there is no kind of data `{name}`",
+            suggest_name(name, KINDS),
+        )
     return KINDS[name]
 
 
@@ -447,12 +475,20 @@ def read_scored_pairs(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
     score_kinds = [task_name for task_name, kind in KINDS.items() if kind == "scores" and task_name not in TABLES]
     if name not in score_kinds:
-        raise ConfigError("unknown-name", f"`{name}` is not a format with scores", f"use {', '.join(score_kinds)}")
+        raise ConfigError(
+            "unknown-name",
+            f"`{name}` is not a format with scores",
+            f"use {', '.join(score_kinds)}",
+        )
     reader = _ExampleReader(name, "scores", Columns(), bad_rows)
     return reader.read_examples(reader.dev_file(path), "dev")
 
 
-def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: BadRows) -> EmbeddingData:
+def read_embedding_data(
+    options: EmbedTrainOptions,
+    triplets: bool,
+    bad_rows: BadRows,
+) -> EmbeddingData:
     """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
     kind = find_kind(options.kind)
     data = as_source(options.data)
@@ -471,7 +507,12 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
     reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)
     dev_reader = reader  # columns are those of DATA: a dev file of another kind has the form that its task has
     if options.dev_kind not in (None, options.kind):
-        dev_reader = _ExampleReader(options.dev_kind, find_kind(options.dev_kind), Columns(), bad_rows)
+        dev_reader = _ExampleReader(
+            options.dev_kind,
+            find_kind(options.dev_kind),
+            Columns(),
+            bad_rows,
+        )
     files = reader.files(data)
     train = reader.read_examples(training_file(files, data), "train")
     dev_file = None
@@ -492,7 +533,11 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         train, dev = hold_out(train, options.settings.held_out, data)
         dev_source = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
     if dev_reader.kind == "texts":
-        raise ConfigError("conflicting-options", "single texts cannot be a dev set", "use scores, nli or pairs")
+        raise ConfigError(
+            "conflicting-options",
+            "single texts cannot be a dev set",
+            "use scores, nli or pairs",
+        )
     notes: list[str] = []
     if kind == "scores":
         silver = None
@@ -513,8 +558,14 @@ def read_embedding_data(options: EmbedTrainOptions, triplets: bool, bad_rows: Ba
         origin += f" and {num_columns - 2} negatives each"
     group = "triplet" if num_columns == 3 else "pair"
     noun = {"scores": "scored pair", "texts": "text"}.get(kind, group)
-    notes.insert(0, f"data: {pluralize(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}")
-    notes += measure_overlap("texts", [texts[:2] for texts in train.texts], dev.texts).lines("dev", len(dev))
+    notes.insert(
+        0,
+        f"data: {pluralize(len(examples), noun)}{origin}; dev: {len(dev):,}, {dev_source}",
+    )
+    notes += measure_overlap("texts", [texts[:2] for texts in train.texts], dev.texts).lines(
+        "dev",
+        len(dev),
+    )
     return EmbeddingData(kind, examples, dev, [*notes, *bad_rows.report_lines()])
 
 
@@ -560,10 +611,19 @@ class _ExampleReader:
         rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
         if self.kind == "nli" and any(row.label == _NO_GOLD for row in rows):
             # SNLI labels a pair `-` whose annotators did not agree. It is read again, for its line.
-            numbered = cast(TextTask, self.task).rows(file, split=split, labelled=True, bad_rows=BadRows("skip"))
+            numbered = cast(TextTask, self.task).rows(
+                file,
+                split=split,
+                labelled=True,
+                bad_rows=BadRows("skip"),
+            )
             for example, table_row in numbered:
                 if example.label == _NO_GOLD:
-                    self.bad_rows.add(file, table_row.line, f"label `{_NO_GOLD}`: there is no gold label")
+                    self.bad_rows.add(
+                        file,
+                        table_row.line,
+                        f"label `{_NO_GOLD}`: there is no gold label",
+                    )
             rows = [row for row in rows if row.label != _NO_GOLD]
         texts = [(row.text, row.pair or "") for row in rows]
         labels: list[Any] = [row.label for row in rows]
@@ -579,7 +639,12 @@ class _ExampleReader:
         return TextExamples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
 
 
-def _make_loss_examples(kind: Kind, train: TextExamples, triplets: bool, data: DataFiles) -> tuple[TextExamples, str]:
+def _make_loss_examples(
+    kind: Kind,
+    train: TextExamples,
+    triplets: bool,
+    data: DataFiles,
+) -> tuple[TextExamples, str]:
     """Return the examples as losses read them, and a phrase on their origin."""
     if kind == "texts":
         return TextExamples([(text, text) for (text,) in train.texts]), ", each with itself"
@@ -598,7 +663,11 @@ def _make_loss_examples(kind: Kind, train: TextExamples, triplets: bool, data: D
     )
 
 
-def _scale_scores(train: TextExamples, silver: TextExamples | None, official: bool) -> tuple[TextExamples, list[str]]:
+def _scale_scores(
+    train: TextExamples,
+    silver: TextExamples | None,
+    official: bool,
+) -> tuple[TextExamples, list[str]]:
     """Scale scores to 0 to 1, those of silver pairs by the same rule and after the others; return notes on it."""
     assert train.targets is not None
     low, high = score_range(train.targets, official)

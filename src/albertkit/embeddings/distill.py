@@ -57,7 +57,12 @@ class Teacher:
     notes: list[str] = field(default_factory=list)  # for the user; filled when the model is loaded
 
 
-def find_teacher(name: str, device: str, prompt_name: str | None = None, prompt: str | None = None) -> Teacher:
+def find_teacher(
+    name: str,
+    device: str,
+    prompt_name: str | None = None,
+    prompt: str | None = None,
+) -> Teacher:
     """Find a teacher by name, as `EmbedDistillOptions` say; the device is for its model."""
     path = Path(name)
     if path.suffix == ".npy":
@@ -106,7 +111,11 @@ def _read_vectors(path: Path) -> np.ndarray:
     except (PermissionError, MemoryError):
         raise
     except Exception as error:  # ValueError, EOFError, TokenError of the header, …: not declared
-        raise DataError("bad-file", f"`{path}` is not an array: {error}", "write it with numpy.save") from None
+        raise DataError(
+            "bad-file",
+            f"`{path}` is not an array: {error}",
+            "write it with numpy.save",
+        ) from None
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise DataError(
             "bad-file",
@@ -139,7 +148,12 @@ def _lazy_encode(open_model: Callable[[], EmbeddingModel], notes: list[str]) -> 
 _MIN_SPREAD = 1e-6  # spread of a teacher's vectors below which there is nothing to learn
 
 
-def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path, world: World) -> np.ndarray:
+def compute_teacher_vectors(
+    teacher: Teacher,
+    texts: Sequence[str],
+    folder: Path,
+    world: World,
+) -> np.ndarray:
     """Return the teacher's vectors of E texts, fp32 [E, W], a memory map; they are computed once and kept in a folder.
 
     Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
@@ -171,7 +185,14 @@ def compute_teacher_vectors(teacher: Teacher, texts: Sequence[str], folder: Path
             "texts": sha256_bytes("\0".join(texts).encode("utf-8", "surrogatepass")),
         }
         title = "the teacher's vectors"
-        vectors = compute_rows(folder / "vectors.npy", key, len(texts), finite_vectors, world, title)
+        vectors = compute_rows(
+            folder / "vectors.npy",
+            key,
+            len(texts),
+            finite_vectors,
+            world,
+            title,
+        )
     else:
         vectors = stored
         for start in range(0, len(texts), PART_ITEMS):
@@ -264,7 +285,12 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
             "leave --dev out: a share of DATA is then held out",
         )
     teacher_folder = run.folder / "teacher"
-    vectors = compute_teacher_vectors(teacher, [row[0] for row in rows], teacher_folder / "train", run.world)
+    vectors = compute_teacher_vectors(
+        teacher,
+        [row[0] for row in rows],
+        teacher_folder / "train",
+        run.world,
+    )
     if options.dev is None:
         train, held_out = split_rows(rows, settings.held_out, data)
         dev_rows = [rows[n] for n in held_out]
@@ -273,7 +299,12 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     else:
         train = list(range(len(rows)))
         dev_rows = read_texts(Path(options.dev), columns, len(rows[0]), bad_rows)
-        dev_vectors = compute_teacher_vectors(teacher, [row[0] for row in dev_rows], teacher_folder / "dev", run.world)
+        dev_vectors = compute_teacher_vectors(
+            teacher,
+            [row[0] for row in dev_rows],
+            teacher_folder / "dev",
+            run.world,
+        )
         dev_source = f"`{Path(options.dev).name}`"
     scored = None if options.sts is None else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
     space, space_notes = choose_teacher_space(vectors, train, encoder, settings)

@@ -95,7 +95,13 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     began = time.perf_counter()
     check_not_swapped(options.model, options.input)
     target = _target(Path(options.out), options.input)
-    source = TextInput(str(options.input), options.text, options.id, options.columns, options.quoted)
+    source = TextInput(
+        str(options.input),
+        options.text,
+        options.id,
+        options.columns,
+        options.quoted,
+    )
     file = source.find_file()
     world = join_world(options.device)
     if world.size > 1:
@@ -144,7 +150,10 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         if not job.resumed and target.exists() and not options.overwrite:
             encoded = _Encoded(total, _check_finished(target, key))
             resumed = total
-            notes.insert(0, f"already encoded: `{target.name}` holds these vectors, nothing was computed")
+            notes.insert(
+                0,
+                f"already encoded: `{target.name}` holds these vectors, nothing was computed",
+            )
         else:
             resumed = job.state(_Encoded).texts
             if not job.finished:
@@ -191,7 +200,11 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
         if len(tabs) < 2 and row.text:
             tabs.add(row.text.count("\t"))
     if not total:
-        raise DataError("empty", f"`{source.file}` holds no text that can be used", "name a file with texts")
+        raise DataError(
+            "empty",
+            f"`{source.file}` holds no text that can be used",
+            "name a file with texts",
+        )
     notes = []
     if num_empty:
         notes.append(f"{pluralize(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each")
@@ -206,10 +219,18 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
 
 def _target(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
-        raise ConfigError("bad-value", f"`{out}` ends in neither .npy nor .parquet", "name such a file")
+        raise ConfigError(
+            "bad-value",
+            f"`{out}` ends in neither .npy nor .parquet",
+            "name such a file",
+        )
     check_not_folder(out)
     if out.exists() and Path(input).exists() and out.samefile(input):
-        raise ConfigError("bad-value", f"`{out}` is the input", "choose another name for the vectors")
+        raise ConfigError(
+            "bad-value",
+            f"`{out}` is the input",
+            "choose another name for the vectors",
+        )
     if out.suffix == ".parquet":
         _pyarrow()
     return out.absolute()
@@ -291,12 +312,20 @@ def _compute_vectors(
 def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
     """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
     if _identity(source.find_file()) != key["input"]:
-        raise DataError("changed", f"`{source.file}` was changed while it was read", "encode it again")
+        raise DataError(
+            "changed",
+            f"`{source.file}` was changed while it was read",
+            "encode it again",
+        )
     vectors_name = _vectors_name(target)
     if vectors_name != target.name:
         if not job.is_done(target.name):
             with job.part(target.name) as stream:
-                write_parquet(stream, source.texts(BadRows("skip")), np.load(job.folder / vectors_name, "r"))
+                write_parquet(
+                    stream,
+                    source.texts(BadRows("skip")),
+                    np.load(job.folder / vectors_name, "r"),
+                )
         job.discard(vectors_name)
         job.commit(**job.facts)
     record = {

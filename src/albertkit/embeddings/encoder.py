@@ -299,7 +299,11 @@ class SentenceEncoder(nn.Module):
             )
         listed = [texts] if isinstance(texts, str) else _check_texts(texts)
         if batch_size is not None and (not isinstance(batch_size, Integral) or batch_size < 1):
-            raise ConfigError("bad-value", f"batch_size is {batch_size!r}, it must be at least 1", "leave it out")
+            raise ConfigError(
+                "bad-value",
+                f"batch_size is {batch_size!r}, it must be at least 1",
+                "leave it out",
+            )
         # One of the full width or more keeps all, as in sentence-transformers.
         if isinstance(truncate_dim, Integral):
             truncate_dim = min(int(truncate_dim), self.dimension)
@@ -448,7 +452,11 @@ class SentenceEncoder(nn.Module):
     # --- files --------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, pooling: Poolings | None = None) -> "SentenceEncoder":
+    def from_pretrained(
+        cls,
+        folder: str | Path,
+        pooling: Poolings | None = None,
+    ) -> "SentenceEncoder":
         """Read a sentence-transformers folder of an ALBERT, or any ALBERT checkpoint, which then gets a pooling.
 
         Args:
@@ -497,10 +505,18 @@ class ExportedEncoder(SentenceEncoder):
 def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | None = None) -> str:
     """Return the prompt of a name, or the one that is given itself; "" for neither."""
     if name is not None and prompt is not None:
-        raise ConfigError("conflicting-options", "both a prompt and the name of one are given", "give one of them")
+        raise ConfigError(
+            "conflicting-options",
+            "both a prompt and the name of one are given",
+            "give one of them",
+        )
     for value in (name, prompt):
         if value is not None and not isinstance(value, str):
-            raise ConfigError("bad-value", f"{value!r} is no prompt, and no name of one", "give a text")
+            raise ConfigError(
+                "bad-value",
+                f"{value!r} is no prompt, and no name of one",
+                "give a text",
+            )
     if name is None:
         return prompt or ""
     if name not in prompts:
@@ -540,6 +556,7 @@ def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarr
 
 def _check_texts(texts: Sequence[str]) -> list[str]:
     """Return the texts, if they are texts and can be counted."""
+    # A frame counts its rows, but yields the names of its columns.
     is_frame = hasattr(texts, "columns")
     is_scalar = getattr(texts, "ndim", 1) == 0
     if isinstance(texts, Mapping | set | frozenset | bytes) or is_frame or is_scalar or not hasattr(texts, "__len__"):

@@ -218,7 +218,12 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
         f"{short_names[name]}: {Path(figures['path']).name}, {figures['pairs']:,} pairs"
         for name, figures in files.items()
     ]
-    return TableSection(columns, rows, "Sentence embeddings compared", f"{'; '.join(data_sets)}. {CAPTION}")
+    return TableSection(
+        columns,
+        rows,
+        "Sentence embeddings compared",
+        f"{'; '.join(data_sets)}. {CAPTION}",
+    )
 
 
 def _cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
@@ -407,7 +412,12 @@ def _baseline(file: PairFile, a: Any, b: Any, seed: int) -> Figures:
     return _correlated(file, cosines, scores, seed)
 
 
-def _correlated(file: PairFile, cosines: np.ndarray, scores: dict[str, float | None], seed: int) -> Figures:
+def _correlated(
+    file: PairFile,
+    cosines: np.ndarray,
+    scores: dict[str, float | None],
+    seed: int,
+) -> Figures:
     """Return correlations, the intervals of those of the cosine, and F1 where the data set has it."""
     labels = file.scores
     assert labels is not None
@@ -417,7 +427,11 @@ def _correlated(file: PairFile, cosines: np.ndarray, scores: dict[str, float | N
         figures["intervals"] = {f"{kind}_cosine": interval for kind, interval in intervals.items()}
     if file.kind in BINARY:
         share = BINARY[file.kind] / MAX_OFFICIAL_SCORE
-        figures["f1"] = f1_scores(labels >= share * score_range(labels, official=True)[1], cosines, share)
+        figures["f1"] = f1_scores(
+            labels >= share * score_range(labels, official=True)[1],
+            cosines,
+            share,
+        )
     return figures
 
 
@@ -429,7 +443,11 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     mean the same. Pairs without named columns are the two columns of a table without a header.
     """
     if kind not in KINDS:
-        raise ConfigError("unknown-name", f"there is no kind of data `{kind}`", suggest_name(kind, KINDS))
+        raise ConfigError(
+            "unknown-name",
+            f"there is no kind of data `{kind}`",
+            suggest_name(kind, KINDS),
+        )
     if kind == "pairs":
         rows = read_texts(as_file(file), replace(columns, label=None, id=None), 2, bad_rows)
         texts = [row[0] for row in rows]
@@ -481,7 +499,11 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if unnamed:
         named_files([unnamed])
     if not models:
-        raise ConfigError("bad-value", "no model is named", "albertkit embed evaluate MODEL korsts=sts-test.tsv")
+        raise ConfigError(
+            "bad-value",
+            "no model is named",
+            "albertkit embed evaluate MODEL korsts=sts-test.tsv",
+        )
     if not files:
         raise ConfigError(
             "bad-value",

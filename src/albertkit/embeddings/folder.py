@@ -54,7 +54,11 @@ def similarity_matrix(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.
         ConfigError: bad-value, unknown-name.
     """
     if name not in SIMILARITIES:
-        raise ConfigError("unknown-name", f"there is no similarity `{name}`", suggest_name(name, SIMILARITIES))
+        raise ConfigError(
+            "unknown-name",
+            f"there is no similarity `{name}`",
+            suggest_name(name, SIMILARITIES),
+        )
     if np.shape(a)[-1:] != np.shape(b)[-1:] or np.ndim(a) > 2 or np.ndim(b) > 2:
         raise ConfigError(
             "bad-value",
@@ -77,11 +81,19 @@ def check_pooling(pooling: str | tuple[str, ...]) -> tuple[Pooling, ...]:
     names = tuple(pooling) if isinstance(pooling, tuple | list) else (pooling,)
     for name in names or ("",):
         if name not in POOLINGS:
-            raise ConfigError("unknown-name", f"there is no pooling `{name}`", f"known: {', '.join(POOLINGS)}")
+            raise ConfigError(
+                "unknown-name",
+                f"there is no pooling `{name}`",
+                f"known: {', '.join(POOLINGS)}",
+            )
     return names  # type: ignore[return-value]
 
 
-def pooled_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor | None:
+def pooled_positions(
+    batch: PackedBatch,
+    pooling: Poolings,
+    prompt_tokens: int = 0,
+) -> Tensor | None:
     """Return the one token of each text that a pooling reads, int64 [N] into the T tokens; None if it reads all.
 
     The last layer of the encoder computes no other. Arguments as `pool_hidden_states`.
@@ -91,7 +103,12 @@ def pooled_positions(batch: PackedBatch, pooling: Poolings, prompt_tokens: int =
     return batch.offsets[1:] - 1 if pooling == "lasttoken" else None
 
 
-def pool_hidden_states(hidden: Tensor, batch: PackedBatch, pooling: Poolings, prompt_tokens: int = 0) -> Tensor:
+def pool_hidden_states(
+    hidden: Tensor,
+    batch: PackedBatch,
+    pooling: Poolings,
+    prompt_tokens: int = 0,
+) -> Tensor:
     """Return one vector a text.
 
     Args:
@@ -112,7 +129,12 @@ def pool_hidden_states(hidden: Tensor, batch: PackedBatch, pooling: Poolings, pr
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors, dim=1)
 
 
-def _pool_one_way(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_tokens: int) -> Tensor:
+def _pool_one_way(
+    hidden: Tensor,
+    batch: PackedBatch,
+    pooling: Pooling,
+    prompt_tokens: int,
+) -> Tensor:
     positions = pooled_positions(batch, pooling, prompt_tokens)
     if positions is not None:
         return hidden.index_select(0, positions)
@@ -128,7 +150,13 @@ def _pool_one_way(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_t
     def of_bags(mode: str, weights: Tensor | None = None) -> Tensor:
         # Each text is a bag of rows of `hidden`: 2 ms for [8192, 768] where `segment_reduce` takes 6, zeros for no row.
         starts = pooled_lengths.cumsum(0) - pooled_lengths
-        return functional.embedding_bag(tokens, hidden, starts, mode=mode, per_sample_weights=weights)
+        return functional.embedding_bag(
+            tokens,
+            hidden,
+            starts,
+            mode=mode,
+            per_sample_weights=weights,
+        )
 
     if pooling == "weightedmean":
         left_out = lengths - pooled_lengths
@@ -142,7 +170,13 @@ def _pool_one_way(hidden: Tensor, batch: PackedBatch, pooling: Pooling, prompt_t
 class Projection(nn.Module):
     """Puts pooled vectors through a linear layer and an activation of `ACTIVATIONS`: sentence-transformers' `Dense`."""
 
-    def __init__(self, inputs: int, outputs: int, activation: str = "tanh", bias: bool = True) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        activation: str = "tanh",
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
             raise ConfigError(
@@ -240,12 +274,20 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
         parts.max_length = min(128, model.config.max_position_embeddings)
         if has_vectors(model):  # else its states are pooled
             stated_length, parts.lower_case = read_sequence_settings(path)
-            parts.max_length = min(stated_length or parts.max_length, model.config.max_position_embeddings)
+            parts.max_length = min(
+                stated_length or parts.max_length,
+                model.config.max_position_embeddings,
+            )
             parts.pooling = "mean"
             parts.settings = _read_settings(path)
         return parts
     albert, tokenizer = _load_albert(path)
-    return EncoderParts(albert, tokenizer, pooling or "mean", min(128, albert.config.max_position_embeddings))
+    return EncoderParts(
+        albert,
+        tokenizer,
+        pooling or "mean",
+        min(128, albert.config.max_position_embeddings),
+    )
 
 
 def has_vectors(model: AlbertModel) -> bool:
@@ -377,7 +419,11 @@ class _ConfigFile:
 
     def bad_file_error(self, reason: str) -> CheckpointError:
         """Return the error that says what is wrong."""
-        return CheckpointError("bad-file", f"`{self.file}`: {reason}", "copy the folder again, or save it again")
+        return CheckpointError(
+            "bad-file",
+            f"`{self.file}`: {reason}",
+            "copy the folder again, or save it again",
+        )
 
 
 def _module_folders(path: Path) -> dict[str, Path]:
@@ -386,7 +432,11 @@ def _module_folders(path: Path) -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
         if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
-            raise CheckpointError("bad-file", f"`{path / MODULES}` is not a list of modules", "copy it again")
+            raise CheckpointError(
+                "bad-file",
+                f"`{path / MODULES}` is not a list of modules",
+                "copy it again",
+            )
         kind = module["type"].rpartition(".")[2]
         if not module["type"].startswith("sentence_transformers.") or kind not in _ORDER:
             raise CheckpointError(
@@ -409,7 +459,11 @@ def _module_folders(path: Path) -> dict[str, Path]:
         folders[kind] = path / module["path"]
     for kind in _ORDER[:2]:
         if kind not in folders:
-            raise CheckpointError("unsupported", f"`{path / MODULES}` has no {kind}", "it makes no vectors of texts")
+            raise CheckpointError(
+                "unsupported",
+                f"`{path / MODULES}` has no {kind}",
+                "it makes no vectors of texts",
+            )
     return folders
 
 
@@ -479,8 +533,14 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
     if encoder.normalize:
         (path / f"{len(kinds)}_Normalize").mkdir(exist_ok=True)
         kinds.append("Normalize")
-    write_json(path / _LENGTHS, {"max_seq_length": encoder.max_length, "do_lower_case": encoder.lower_case})
-    write_json(path / _SETTINGS, {"prompts": {}, "similarity_fn_name": "cosine", **encoder.settings})
+    write_json(
+        path / _LENGTHS,
+        {"max_seq_length": encoder.max_length, "do_lower_case": encoder.lower_case},
+    )
+    write_json(
+        path / _SETTINGS,
+        {"prompts": {}, "similarity_fn_name": "cosine", **encoder.settings},
+    )
     folders = [f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)]
     modules = [
         {"idx": number, "name": str(number), "path": folders[number], "type": f"{_TYPES}.{kind}"}

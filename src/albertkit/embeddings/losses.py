@@ -110,7 +110,12 @@ class Matryoshka(nn.Module):
         return torch.stack(parts).sum()
 
 
-def make_loss(name: EmbeddingLoss, dimension: int, dims: Sequence[int] = (), scale: float | None = None) -> nn.Module:
+def make_loss(
+    name: EmbeddingLoss,
+    dimension: int,
+    dims: Sequence[int] = (),
+    scale: float | None = None,
+) -> nn.Module:
     """Return the loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
 
     cosine: squared error of the cosine; cosent and angle: order of the cosines of all pairs (angle: of an angle in complex
@@ -147,7 +152,11 @@ def _their_losses() -> Any:
             return import_module(name)
         except ImportError:
             continue
-    raise MissingExtraError.for_package("sentence-transformers", "embed", "training of sentence embeddings")
+    raise MissingExtraError.for_package(
+        "sentence-transformers",
+        "embed",
+        "training of sentence embeddings",
+    )
 
 
 @dataclass(frozen=True)
@@ -168,7 +177,12 @@ class TeacherSpace:
 class TeacherRows:
     """Reads a teacher's vectors of M texts when they are asked for: `rows` [M] of `vectors` [E, W]."""
 
-    def __init__(self, vectors: np.ndarray, rows: np.ndarray, space: TeacherSpace | None = None) -> None:
+    def __init__(
+        self,
+        vectors: np.ndarray,
+        rows: np.ndarray,
+        space: TeacherSpace | None = None,
+    ) -> None:
         self._vectors = vectors
         self._rows = rows
         self._space = space or TeacherSpace()
@@ -238,7 +252,12 @@ class EmbeddingObjective(nn.Module):
         """Return the vectors of the examples that are compared, fp32 [E, K, D]."""
         if not self.world:
             return self.encoder(batch.packed).view(count, self.columns, -1)
-        vectors = torch.zeros(count, self.columns, self.encoder.dimension, device=batch.packed.input_ids.device)
+        vectors = torch.zeros(
+            count,
+            self.columns,
+            self.encoder.dimension,
+            device=batch.packed.input_ids.device,
+        )
         rank_rows = slice(self.world.rank, None, self.world.size)
         rank_vectors = vectors[rank_rows]
         if batch.num_tokens:

@@ -68,7 +68,11 @@ def correlations(labels: np.ndarray, values: np.ndarray | None) -> dict[str, flo
     return {kind: scores[kind] if math.isfinite(scores[kind]) else None for kind in CORRELATIONS}
 
 
-def correlation_intervals(labels: np.ndarray, values: np.ndarray, seed: int = 0) -> dict[str, tuple[float, float]]:
+def correlation_intervals(
+    labels: np.ndarray,
+    values: np.ndarray,
+    seed: int = 0,
+) -> dict[str, tuple[float, float]]:
     """Return 95 % intervals of `correlations`, by bootstrap over the pairs; only where they are defined."""
     defined = [kind for kind, value in correlations(labels, values).items() if value is not None]
     if not defined:
@@ -174,11 +178,19 @@ def retrieval_figures(
     return shares | ranks
 
 
-def _count_rivals(queries: Any, candidates: Any, names: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+def _count_rivals(
+    queries: Any,
+    candidates: Any,
+    names: Sequence[str] | None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Count the candidates that are nearer to a query than its own, and those that are as near; int64 [E] each."""
     partners = np.arange(queries.shape[0])
     if names is not None:
-        _, first, partners = np.unique(np.asarray(names, object), return_index=True, return_inverse=True)
+        _, first, partners = np.unique(
+            np.asarray(names, object),
+            return_index=True,
+            return_inverse=True,
+        )
         candidates = candidates[first]
     nearer = np.empty(len(partners), np.int64)
     tied = np.empty(len(partners), np.int64)
@@ -205,7 +217,10 @@ def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
     from sklearn.feature_extraction.text import TfidfTransformer
 
     tokens, columns = np.unique(ids.ids, return_inverse=True)
-    counts = csr_matrix((np.ones(len(columns)), columns, ids.offsets), shape=(ids.num_texts, len(tokens)))
+    counts = csr_matrix(
+        (np.ones(len(columns)), columns, ids.offsets),
+        shape=(ids.num_texts, len(tokens)),
+    )
     counts.sum_duplicates()
     return TfidfTransformer().fit_transform(counts)
 

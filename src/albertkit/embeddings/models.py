@@ -189,7 +189,11 @@ def open_other(
     try:
         metadata.version("sentence-transformers")
     except metadata.PackageNotFoundError:
-        raise MissingExtraError.for_package("sentence-transformers", "embed", "a model that is not an ALBERT") from None
+        raise MissingExtraError.for_package(
+            "sentence-transformers",
+            "embed",
+            "a model that is not an ALBERT",
+        ) from None
     try:
         model = open_sentence_transformer(source, device)
     except Exception as error:  # of transformers, torch or its own: they share no base class
@@ -206,7 +210,12 @@ def open_other(
         model.max_seq_length = length
 
     def encode(texts: list[str]) -> np.ndarray:
-        vectors = model.encode(texts, convert_to_numpy=True, show_progress_bar=False, prompt=used or None)
+        vectors = model.encode(
+            texts,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+            prompt=used or None,
+        )
         return np.asarray(vectors, np.float32)
 
     full_dimension = encode(["a"]).shape[1]

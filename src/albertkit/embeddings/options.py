@@ -146,7 +146,11 @@ class AugmentOptions(DeviceOptions, TableOptions):
                 "name one: --encoder RUN (of `albertkit embed train`, or any sentence-transformers folder)",
             )
         if self.encoder is not None and self.sampler != "semantic":
-            raise ConfigError("bad-value", f"--sampler {self.sampler} uses no encoder", "leave --encoder out")
+            raise ConfigError(
+                "bad-value",
+                f"--sampler {self.sampler} uses no encoder",
+                "leave --encoder out",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

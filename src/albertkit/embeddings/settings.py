@@ -199,7 +199,12 @@ class DistillSettings(EncoderSettings):
     center_teacher: bool = False
     teacher_pca: bool = False
 
-    def resolve(self, config: AlbertConfig, length: int, num_examples: int) -> tuple["DistillSettings", list[str]]:
+    def resolve(
+        self,
+        config: AlbertConfig,
+        length: int,
+        num_examples: int,
+    ) -> tuple["DistillSettings", list[str]]:
         """Fill in what was left open, as `EmbedSettings.resolve`."""
         return self._resolved(RECIPES["distil"], config, length, num_examples)
 

@@ -171,7 +171,11 @@ class EmbeddingEvaluator:
                 content += np.ascontiguousarray(dev.scores).tobytes()
         return sha256_bytes(content)
 
-    def measure(self, encoder: SentenceEncoder, intervals: bool = False) -> tuple[dict[str, float], dict[str, Any]]:
+    def measure(
+        self,
+        encoder: SentenceEncoder,
+        intervals: bool = False,
+    ) -> tuple[dict[str, float], dict[str, Any]]:
         """Return all metrics and, if wanted, their intervals."""
         scores: dict[str, float] = {}
         all_intervals: dict[str, Any] = {}
@@ -187,7 +191,11 @@ class EmbeddingEvaluator:
                 self._world,
             )
         for dev in self.devs:
-            vectors = np.stack(vectors_of[id(dev.texts)]).reshape(len(dev.texts), len(dev.texts[0]), -1)
+            vectors = np.stack(vectors_of[id(dev.texts)]).reshape(
+                len(dev.texts),
+                len(dev.texts[0]),
+                -1,
+            )
             scores = {**dev.score(vectors), **scores}
             all_intervals |= dev.intervals(vectors) if intervals else {}
             self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
@@ -482,15 +490,29 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
             n: stack.enter_context(as_files(data)) for n, data in sources.items() if data is not None
         }
         triplets = settings.loss_for(find_kind(kind)) == "mnrl"
-        examples = read_embedding_data(replace(options, **files), triplets, BadRows(options.on_error))
+        examples = read_embedding_data(
+            replace(options, **files),
+            triplets,
+            BadRows(options.on_error),
+        )
         return run.of_seeds(lambda seed_run: _train_once(seed_run, kind, examples, options.model))
 
 
-def _train_once(run: Run[EmbedSettings], kind: str, data: EmbeddingData, model: str | Path) -> EmbeddingResult:
+def _train_once(
+    run: Run[EmbedSettings],
+    kind: str,
+    data: EmbeddingData,
+    model: str | Path,
+) -> EmbeddingResult:
     """Train with one seed."""
     torch.manual_seed(run.settings.seed)  # of fresh layers
     encoder, notes = start_encoder(model, run.settings)
-    resolved, reasons = run.settings.resolve(data.kind, encoder.config, encoder.max_length, len(data.train))
+    resolved, reasons = run.settings.resolve(
+        data.kind,
+        encoder.config,
+        encoder.max_length,
+        len(data.train),
+    )
     apply_settings(encoder, resolved)
     notes.append(known_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
@@ -541,7 +563,10 @@ def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
     current = encoder.config
     probability = settings.dropout or 0.0
     if (current.hidden_dropout_prob, current.attention_probs_dropout_prob) != (probability, probability):
-        config = current.with_changes(hidden_dropout_prob=probability, attention_probs_dropout_prob=probability)
+        config = current.with_changes(
+            hidden_dropout_prob=probability,
+            attention_probs_dropout_prob=probability,
+        )
         albert = AlbertModel(config, add_pooling_layer=encoder.albert.pooler is not None)
         albert.load_state_dict(encoder.albert.state_dict())
         encoder.albert = albert.train(encoder.albert.training)

@@ -91,24 +91,41 @@ def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: st
     matplotlib = matplotlib_modules()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"albertkit {name} {look.width}"}):
         stream = io.StringIO()
-        new_figure(look, draw).savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        new_figure(look, draw).savefig(
+            stream,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None},
+        )
     svg = stream.getvalue()
     # Only the element itself, with the page's colours and font, and no names that clash.
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # "axes_1" would be there twice; nothing refers to groups
-    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace("xlink:href=", "href=")
+    svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace(
+        "xlink:href=",
+        "href=",
+    )
     svg = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", svg, count=1)
-    svg = svg.replace("<svg ", f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ', 1)
+    svg = svg.replace(
+        "<svg ",
+        f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ',
+        1,
+    )
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
     for colour, variable in CSS_COLOURS.items():
         svg = svg.replace(colour, f"var({variable}, {colour})")
     return re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><").strip()
 
 
-def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: str | Path, title: str = "") -> Path:
+def plot_confusion(
+    names: Sequence[str],
+    counts: Sequence[Sequence[int]],
+    out: str | Path,
+    title: str = "",
+) -> Path:
     """Draw a confusion matrix as PNG; the colour is the share of the label's examples.
 
     Args:
@@ -129,10 +146,19 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
 
     def draw(figure: Any, _: Look) -> None:
         axis = figure.subplots()
-        colours = matplotlib_modules().colors.LinearSegmentedColormap.from_list("", ["white", TRAIN])
+        colours = matplotlib_modules().colors.LinearSegmentedColormap.from_list(
+            "",
+            ["white", TRAIN],
+        )
         picture = axis.imshow(shares, cmap=colours, vmin=0, vmax=1)
         upright = max(map(len, ticks)) <= 8 and has_counts
-        axis.set_xticks(range(len(ticks)), ticks, rotation=0 if upright else 90, fontsize=size, parse_math=False)
+        axis.set_xticks(
+            range(len(ticks)),
+            ticks,
+            rotation=0 if upright else 90,
+            fontsize=size,
+            parse_math=False,
+        )
         axis.set_yticks(range(len(ticks)), ticks, fontsize=size, parse_math=False)
         axis.set(xlabel="predicted", ylabel="label")
         axis.tick_params(length=0, colors=INK)
@@ -141,7 +167,12 @@ def plot_confusion(names: Sequence[str], counts: Sequence[Sequence[int]], out: s
             if shares[row, column] > 0.55:
                 ink = "white"
             axis.text(column, row, f"{count:,}", ha="center", va="center", color=ink, fontsize=size)
-        bar = figure.colorbar(picture, ax=axis, shrink=0.7, format=matplotlib_modules().ticker.PercentFormatter(1))
+        bar = figure.colorbar(
+            picture,
+            ax=axis,
+            shrink=0.7,
+            format=matplotlib_modules().ticker.PercentFormatter(1),
+        )
         bar.outline.set_visible(False)
         bar.set_label("of the label's examples")
         draw_heading(axis, title, f"{int(table.trace()):,} of {int(table.sum()):,} right")

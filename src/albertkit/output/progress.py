@@ -63,7 +63,11 @@ class ProgressBar:
                 TimeRemainingColumn(),
             )
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self.title, total=self.total or None, completed=self.completed)
+            self._task = self._bar.add_task(
+                self.title,
+                total=self.total or None,
+                completed=self.completed,
+            )
             self._bar.start()
         return self
 

@@ -47,7 +47,11 @@ _SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
 # --- terminal ---------------------------------------------------------------------------------------------------------
 
 
-def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: int | None = None) -> None:
+def to_terminal(
+    sections: Iterable[Section],
+    out: TextIO | None = None,
+    width: int | None = None,
+) -> None:
     """Print sections: with colours in a terminal, as plain text into a file or a pipe.
 
     Args:
@@ -58,7 +62,14 @@ def to_terminal(sections: Iterable[Section], out: TextIO | None = None, width: i
     from rich.console import Console
 
     out = out or sys.stdout
-    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False, force_jupyter=False)
+    console = Console(
+        file=out,
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        force_jupyter=False,
+    )
     in_file = not console.is_terminal
     if in_file:
         console = Console(
@@ -165,10 +176,20 @@ def _print_table(table: TableSection, console: "Console") -> None:
             console.print(_rich_text(f"{head}: " if head else "", "dim") + value)
 
 
-def _rich_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], to_right: Sequence[bool]) -> "RenderableType":
+def _rich_table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    to_right: Sequence[bool],
+) -> "RenderableType":
     from rich.table import Table as RichTable
 
-    table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim", show_header=any(heads), pad_edge=False)
+    table = RichTable(
+        box=None,
+        padding=(0, 2, 0, 0),
+        header_style="dim",
+        show_header=any(heads),
+        pad_edge=False,
+    )
     for column, right in enumerate(to_right):
         head = _rich_text(heads[column]) if heads else ""
         table.add_column(head, justify="right" if right else "left", no_wrap=right, overflow="fold")
@@ -251,7 +272,11 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                     (f"`{name}`" if section.exact else escape_markdown(name), escape_markdown(text))
                     for name, text in section.rows()
                 ]
-                body = _markdown_table(["", ""], rows, [False, is_numeric([text for _, text in section.rows()])])
+                body = _markdown_table(
+                    ["", ""],
+                    rows,
+                    [False, is_numeric([text for _, text in section.rows()])],
+                )
             case TableSection():
                 texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
                 body = _markdown_table(
@@ -279,7 +304,10 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
             case Highlights():
                 lines = []
                 for number in section.numbers:
-                    name, text, unit, note = map(escape_markdown, (number.name, number.text, number.unit, number.note))
+                    name, text, unit, note = map(
+                        escape_markdown,
+                        (number.name, number.text, number.unit, number.note),
+                    )
                     lines.append(f"- {name}: **{text}** {unit} {note}".rstrip())
                 body = "\n".join(lines)
             case Commands():
@@ -292,12 +320,23 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], to_right: Sequence[bool]) -> str:
+def _markdown_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    to_right: Sequence[bool],
+) -> str:
     lines = [heads, ["--:" if right else "---" for right in to_right], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escape_markdown(value: Any) -> str:
     """Return a value for Markdown, also inside a table: one line, and nothing in it ends the cell or starts HTML."""
-    text = escape_control_characters(" ".join(format_value(value).split())).replace("&", "&amp;").replace("<", "&lt;")
+    text = (
+        escape_control_characters(" ".join(format_value(value).split()))
+        .replace("&", "&amp;")
+        .replace(
+            "<",
+            "&lt;",
+        )
+    )
     return "".join("\\" + letter if letter in "\\`*_[]|" else letter for letter in text)

@@ -221,7 +221,11 @@ class TableSection:
     @staticmethod
     def _cell(value: Any, name: str) -> Cell:
         cell = value if isinstance(value, Cell) else Cell(value)
-        return Cell("" if cell.value is None else format_value(cell.value, name), cell.tone, cell.share)
+        return Cell(
+            "" if cell.value is None else format_value(cell.value, name),
+            cell.tone,
+            cell.share,
+        )
 
 
 def is_numeric(texts: Sequence[str]) -> bool:

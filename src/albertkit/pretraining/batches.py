@@ -114,12 +114,26 @@ class Assembler:
         """Return the same batch, with the ids before masking and every n-gram drawn."""
         return self._assemble(plan, indices, epoch, log_rows=int(plan.lengths(indices).sum()))
 
-    def _assemble(self, plan: EpochPlan, indices: np.ndarray, epoch: int, log_rows: int) -> Assembled:
+    def _assemble(
+        self,
+        plan: EpochPlan,
+        indices: np.ndarray,
+        epoch: int,
+        log_rows: int,
+    ) -> Assembled:
         examples = plan.examples[indices]
         lengths = lengths_of(examples, plan.num_specials)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         input_ids, token_type_ids, position_ids = (np.empty(offsets[-1], np.int64) for _ in range(3))
-        _lay_out(examples, offsets, self._cls_id, self._sep_id, input_ids, token_type_ids, position_ids)
+        _lay_out(
+            examples,
+            offsets,
+            self._cls_id,
+            self._sep_id,
+            input_ids,
+            token_type_ids,
+            position_ids,
+        )
         for shard in np.unique(np.concatenate([examples["a_shard"], examples["b_shard"]])):
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
         if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # the masking loops look ids up unchecked
@@ -264,6 +278,7 @@ class EpochStream(ABC):
         self._position = StreamPosition(0, 0, 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch-stream")
         self._next: Future[tuple[list[PackedBatch], StreamPosition]] | None = None
+        # On a thread of its own: a block takes about 8 s to plan, and the next batch must not wait for it.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="block-planner")
         self._ahead: tuple[tuple[int, int], Future[tuple[Any, np.ndarray]]] | None = None
 
@@ -304,10 +319,15 @@ class EpochStream(ABC):
         if self._next is not None:
             self._next.exception()  # wait: the thread may be planning
             self._next = None
-        self._position = StreamPosition(int(state["epoch"]), int(state.get("block", 0)), int(state["cursor"]))
+        self._position = StreamPosition(
+            int(state["epoch"]),
+            int(state.get("block", 0)),
+            int(state["cursor"]),
+        )
 
     def plan(self, epoch: int = 0, block: int = 0) -> Any:
         """Return the examples of a block of an epoch in their order."""
+        # On the stream's thread, the only one that touches the plan.
         return self._thread.submit(self._plan, epoch, block).result()[0]
 
     def batches_in_epoch(self, epoch: int = 0) -> int:
@@ -402,6 +422,7 @@ class BatchStream(EpochStream):
 
     def draw(self, epoch: int, block: int) -> tuple[EpochPlan, np.ndarray]:
         plan = plan_epoch(self._store, self._included, self.settings, self.seed, epoch, block=block)
+        # 2 bytes an example: a block has some 29 million.
         return plan, plan.lengths().astype(np.uint16)
 
     def pack(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:

@@ -215,7 +215,10 @@ def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
     on = f"On held-out documents ({listed})." if counts else "On held-out documents."
     note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
     sections: list[Section] = [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
-    times = times_more_probable(facts.results.get("masked_lm_loss"), facts.results.get("unigram_loss"))
+    times = times_more_probable(
+        facts.results.get("masked_lm_loss"),
+        facts.results.get("unigram_loss"),
+    )
     if times is not None:
         factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
         sections.append(

@@ -87,7 +87,13 @@ class Rule(NamedTuple):
 
 
 @compiled
-def _truncate(a_length: int, b_length: int, max_tokens: int, key: np.uint64, counter: int) -> tuple[int, int, int, int]:
+def _truncate(
+    a_length: int,
+    b_length: int,
+    max_tokens: int,
+    key: np.uint64,
+    counter: int,
+) -> tuple[int, int, int, int]:
     """Do step 5 at once: how many tokens A and B lose depends on no draw, how many of them in front is Binomial(½).
 
     Returns tokens dropped at the front of A and kept of it, and the same of B.
@@ -195,7 +201,15 @@ def _plan_windows(
     while start < stop:
         while np.int64(sentences[following]) <= start:
             following += 1
-        end = _window_end(sentences, start, following, last, target, rule.max_tokens, bits(draws, counter))
+        end = _window_end(
+            sentences,
+            start,
+            following,
+            last,
+            target,
+            rule.max_tokens,
+            bits(draws, counter),
+        )
         if filled < len(examples):  # not only counting
             example = examples[filled]
             example.kind = SINGLE
@@ -247,7 +261,17 @@ def plan_shard(
         if uniform(draws, 0) < rule.short_seq_prob:
             target = 2 + below(draws, 1, rule.max_tokens - 1)
         if rule.single:
-            filled = _plan_windows(sentences, first, last, shard, target, rule, draws, examples, filled)
+            filled = _plan_windows(
+                sentences,
+                first,
+                last,
+                shard,
+                target,
+                rule,
+                draws,
+                examples,
+                filled,
+            )
             continue
         counter = 2
         while first < last:
@@ -493,7 +517,10 @@ def plan_epoch(
     key = make_key(seed, SEGMENTS, epoch)
     no_examples = np.empty(0, EXAMPLE)
     no_pending = np.empty(0, PENDING)
-    counts = np.array([shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64).reshape(-1, 3)
+    counts = np.array([shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64).reshape(
+        -1,
+        3,
+    )
     num_examples, num_pending, num_skipped = counts.sum(axis=0).tolist()
     if not num_examples:
         raise _no_examples_error(num_documents, num_skipped)
@@ -540,7 +567,13 @@ class _Shard:
     first_document: int
     first_rank: int
 
-    def plan(self, rule: Rule, key: np.uint64, examples: np.ndarray, pending: np.ndarray) -> tuple[int, int, int]:
+    def plan(
+        self,
+        rule: Rule,
+        key: np.uint64,
+        examples: np.ndarray,
+        pending: np.ndarray,
+    ) -> tuple[int, int, int]:
         """Fill examples and pending ones; count them if the arrays are empty. See `plan_shard`."""
         return plan_shard(
             self.sentences,
@@ -570,7 +603,11 @@ class _Shard:
         )
 
 
-def _read_shards(store: Store, included: Sequence[np.ndarray], indices: Sequence[int]) -> list[_Shard]:
+def _read_shards(
+    store: Store,
+    included: Sequence[np.ndarray],
+    indices: Sequence[int],
+) -> list[_Shard]:
     """Read the offsets of some shards; the compiled loops follow them unchecked, so they are checked here."""
     shards = []
     planned = set(indices)

@@ -163,7 +163,10 @@ class _ExportedExamples:
         while position.epoch < self._settings.dupe_factor:
             plan = self._plan(position.epoch)
             while position.example < len(plan.examples):
-                indices = np.arange(position.example, min(position.example + _CHUNK, len(plan.examples)))
+                indices = np.arange(
+                    position.example,
+                    min(position.example + _CHUNK, len(plan.examples)),
+                )
                 for features in self._layout.examples(self._assembler.batch(plan, indices, position.epoch)):
                     job.write(names[position.instances % len(names)], frame(example(features)))
                     position.instances += 1
@@ -218,6 +221,11 @@ class RecordLayout:
             yield {name: values[n] for name, values in features.items()}
 
 
-def _to_matrix(values: torch.Tensor, cells: tuple[torch.Tensor, torch.Tensor], rows: int, width: int) -> NDArray[Any]:
+def _to_matrix(
+    values: torch.Tensor,
+    cells: tuple[torch.Tensor, torch.Tensor],
+    rows: int,
+    width: int,
+) -> NDArray[Any]:
     """Put values [T] at their rows and columns of a matrix [rows, width] of zeros."""
     return values.new_zeros(rows, width).index_put(cells, values).numpy()

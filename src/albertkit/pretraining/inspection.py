@@ -146,7 +146,11 @@ class StoreInspection(Result):
 @takes(InspectStoreOptions)
 def inspect_examples(options: InspectStoreOptions) -> StoreInspection:
     """Look at the first epoch of a store."""
-    how = ExampleSettings(max_length=options.length, pair_task=options.pair_task, sop_pairs=options.sop_pairs)
+    how = ExampleSettings(
+        max_length=options.length,
+        pair_task=options.pair_task,
+        sop_pairs=options.sop_pairs,
+    )
     masks = MaskSettings(masked_lm_prob=options.masked_lm_prob)
     return inspect_store(TokenStore.open(options.store), options.number, options.seed, how, masks)
 
@@ -178,7 +182,11 @@ def inspect_store(
     assert positions is not None
     shown_ids = assembled.batch.input_ids[positions].numpy()
     original = assembled.original_ids[positions.numpy()]
-    fates = np.where(shown_ids == original, "kept", np.where(shown_ids == tokenizer.mask_id, "mask", "random"))
+    fates = np.where(
+        shown_ids == original,
+        "kept",
+        np.where(shown_ids == tokenizer.mask_id, "mask", "random"),
+    )
     accepted = assembled.ngrams[assembled.ngrams[:, 2] > 0, 2]
     return StoreInspection(
         documents=sum(map(len, sentences)),

@@ -84,7 +84,12 @@ def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
     if not settings.random_specials:
         ordinary[list(tokenizer.special_ids())] = False
     ngrams = np.cumsum(settings.ngram_probabilities())
-    return MaskTables(starts, np.flatnonzero(ordinary).astype(np.int64), ngrams, int(tokenizer.mask_id))
+    return MaskTables(
+        starts,
+        np.flatnonzero(ordinary).astype(np.int64),
+        ngrams,
+        int(tokenizer.mask_id),
+    )
 
 
 @compiled

@@ -54,7 +54,11 @@ class PretrainingObjective:
         losses = self.model.pretraining_losses(batch, trace)
         parts = {}
         if "masked_lm" in counts:
-            parts["masked_lm"] = LossPart(losses.masked_lm_loss_sum, counts["masked_lm"], losses.masked_lm_correct)
+            parts["masked_lm"] = LossPart(
+                losses.masked_lm_loss_sum,
+                counts["masked_lm"],
+                losses.masked_lm_correct,
+            )
         if "sentence_order" in counts:
             parts["sentence_order"] = LossPart(
                 losses.sentence_order_loss_sum,
@@ -105,7 +109,11 @@ def use_layers(model: AlbertForPreTraining, layers: int | None) -> None:
     model.albert.encoder.depth = layers
 
 
-def trained_part(model: AlbertForPreTraining, settings: PretrainSettings, first_new: int) -> nn.Module:
+def trained_part(
+    model: AlbertForPreTraining,
+    settings: PretrainSettings,
+    first_new: int,
+) -> nn.Module:
     """Return what the loop is to train; new rows begin at `first_new` unless the settings name another id.
 
     A head without a loss is left out. Its gradients would be 0, but decay would still shrink it, under LAMB by the whole

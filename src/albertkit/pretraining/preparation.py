@@ -76,7 +76,11 @@ class InitialModel:
     notes: list[str] = field(default_factory=list)
 
 
-def initialise(settings: PretrainSettings, vocab_size: int, ids: Mapping[str, int] | None = None) -> InitialModel:
+def initialise(
+    settings: PretrainSettings,
+    vocab_size: int,
+    ids: Mapping[str, int] | None = None,
+) -> InitialModel:
     """Initialise a model from the seed alone, the same in every process."""
     config = settings.model_config(vocab_size, ids)
     torch.manual_seed(settings.seed)
@@ -179,7 +183,11 @@ def seen_before(continued: dict[str, Any], store: str, settings: PretrainSetting
     ]
 
 
-def _check_vocabulary(source: str | Path, before: AlbertTokenizer, now: AlbertTokenizer) -> list[str]:
+def _check_vocabulary(
+    source: str | Path,
+    before: AlbertTokenizer,
+    now: AlbertTokenizer,
+) -> list[str]:
     """Refuse data in which an id of the model means something else; return notes about what else differs."""
     if before.fingerprint == now.fingerprint:
         return []
@@ -302,7 +310,11 @@ class PreparedRun:
         return (self.settings.keep + 1) * checkpoint + (3 + self.continued) * model
 
 
-def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSettings] | None) -> PreparedRun:
+def prepare_run(
+    options: PretrainOptions,
+    world: World,
+    run: Run[PretrainSettings] | None,
+) -> PreparedRun:
     """Do all that comes before a run writes its first file; `run` is None where there will be none, as in an estimate."""
     settings = options.settings
     start = options.start
@@ -350,7 +362,12 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
         sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
         if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
             first_batch = next(iter(sample)).to(world.device)
-            notes += start_from_teacher(model, teacher, torch.from_numpy(unigram.counts), first_batch)
+            notes += start_from_teacher(
+                model,
+                teacher,
+                torch.from_numpy(unigram.counts),
+                first_batch,
+            )
         trained = TaughtStudent(model, teacher, sample)
         objective = TeacherObjective(trained)
     prepared = PreparedRun(
@@ -374,10 +391,19 @@ def prepare_run(options: PretrainOptions, world: World, run: Run[PretrainSetting
     return prepared
 
 
-def _start_from_text(model: AlbertForPreTraining, source: PretrainingData, unigram: Unigram, world: World) -> str:
+def _start_from_text(
+    model: AlbertForPreTraining,
+    source: PretrainingData,
+    unigram: Unigram,
+    world: World,
+) -> str:
     """Let a new model start from its text, counted once in a launch; return a line about it."""
     if reason := text_start_obstacle(model.config):
-        raise ConfigError("bad-value", f"initial_weights text: {reason}", "leave --initial-weights out")
+        raise ConfigError(
+            "bad-value",
+            f"initial_weights text: {reason}",
+            "leave --initial-weights out",
+        )
     size = token_dimensions(model.config)
     vectors = world.first(source.cooccurrence(size) if world.is_main else None)
     assert vectors is not None
@@ -388,7 +414,11 @@ def _start_from_text(model: AlbertForPreTraining, source: PretrainingData, unigr
     return f"initial weights: from text, in which {num_known:,} of {len(vectors):,} tokens co-occur with others"
 
 
-def prepare_model(model: AlbertForPreTraining, settings: PretrainSettings, world: World) -> AlbertForPreTraining:
+def prepare_model(
+    model: AlbertForPreTraining,
+    settings: PretrainSettings,
+    world: World,
+) -> AlbertForPreTraining:
     """Put a model where it is trained, and decide how it computes."""
     place_model(model, settings, world)
     model.compiled = choose_compiled(settings.compile, world.device)
@@ -408,7 +438,11 @@ def describe_held_out(batches: HeldOut, share: float) -> str:
     return f"{line}: few, their mean loss is uncertain by about {_SPREAD / predictions**0.5:.2f} nats; {remedy}"
 
 
-def _check_run(run: Run[PretrainSettings], made_from: dict[str, str], start: str | Path | None) -> None:
+def _check_run(
+    run: Run[PretrainSettings],
+    made_from: dict[str, str],
+    start: str | Path | None,
+) -> None:
     """Make sure that the folder is either new or the run to resume, which was made from this data and this model."""
     if not run.check_made_from(made_from):
         return

@@ -160,7 +160,11 @@ def estimate(options: EstimateOptions) -> Estimate:
     )
 
 
-def _time_updates(prepared: PreparedRun, draw: Callable[[], list[PackedBatch]], limit: float) -> _Timing:
+def _time_updates(
+    prepared: PreparedRun,
+    draw: Callable[[], list[PackedBatch]],
+    limit: float,
+) -> _Timing:
     """Time three updates, or as much of one as fits into some seconds: the rest is in proportion to its tokens."""
     micro_batches = draw()
     count = sum(batch.num_tokens for batch in micro_batches)

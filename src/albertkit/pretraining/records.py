@@ -151,7 +151,11 @@ class TrainingRecords:
         try:
             stored = read_example(payload)
         except DataError as error:
-            raise self._record_error(error.slug, number, f"cannot be read: {error.message}") from None
+            raise self._record_error(
+                error.slug,
+                number,
+                f"cannot be read: {error.message}",
+            ) from None
         features = {_V2_NAMES.get(name, name): values for name, values in stored.items()}
         if missing := [name for name in self._names if name not in features]:
             fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(stored)) or 'no feature'})"
@@ -169,10 +173,19 @@ class TrainingRecords:
                     "bad-row", number, f"has {name} of another type than create_pretraining_data.py"
                 )
         if len(set(sizes[:3])) > 1 or len(set(sizes[3:6])) > 1 or sizes[6:] not in ([], [1]):
-            raise self._record_error("bad-row", number, f"has features whose sizes do not fit together: {described}")
+            raise self._record_error(
+                "bad-row",
+                number,
+                f"has features whose sizes do not fit together: {described}",
+            )
         if self._form:
             fault = f"has {described}; record 0 has {self._form[0][1]:,} and {self._form[3][1]:,}"
-            raise self._record_error("bad-row", number, fault, "train on records of one max_seq_length at a time")
+            raise self._record_error(
+                "bad-row",
+                number,
+                fault,
+                "train on records of one max_seq_length at a time",
+            )
         self._form = form
         return values
 
@@ -182,7 +195,10 @@ class TrainingRecords:
         sep_id = self.tokenizer.sep_id
         mask_id = self.tokenizer.mask_id
         batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
-        ends = torch.stack([batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]], 1)
+        ends = torch.stack(
+            [batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]],
+            1,
+        )
         wrong = (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()
         if len(wrong):
             first, last = ends[wrong[0, 0]].tolist()

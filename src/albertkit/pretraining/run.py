@@ -157,6 +157,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
                 )
             except MissingExtraError as error:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
+        # No process returns before the model is there.
         run.world.barrier()
         has_heads = bool(prepared.settings.masked_lm_prob) or prepared.settings.pair_task != "none"
         commands = next_commands(options.store, options.out, prepared.source.tokenizer, has_heads)
@@ -361,7 +362,11 @@ def _evaluate_records(
             f"`{path}` holds records, whose length and masks are fixed",
             "leave --length and --seed out",
         )
-    records = TrainingRecords(path, read_model_tokenizer(folder, model.config), pairs=trained.pair_task != "none")
+    records = TrainingRecords(
+        path,
+        read_model_tokenizer(folder, model.config),
+        pairs=trained.pair_task != "none",
+    )
     if records.length > (longest := model.config.max_position_embeddings):
         raise ConfigError(
             "bad-value",

@@ -169,9 +169,17 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         else:
             return
-        raise CheckpointError("changed", f"`{run}` was started with --steps {before} and {fact}", hint)
+        raise CheckpointError(
+            "changed",
+            f"`{run}` was started with --steps {before} and {fact}",
+            hint,
+        )
 
-    def resolve(self, world_size: int = 1, continued: bool = False) -> tuple["PretrainSettings", list[str]]:
+    def resolve(
+        self,
+        world_size: int = 1,
+        continued: bool = False,
+    ) -> tuple["PretrainSettings", list[str]]:
         """Fill in what was left open.
 
         Args:
@@ -266,7 +274,13 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             longest = max(512, self.length)
             size, dropout, _ = (self.size or "base").partition("-v1")
             version = 1 if dropout else 2
-            return AlbertConfig.from_size(size, version, vocab_size=vocab_size, max_position_embeddings=longest, **ids)
+            return AlbertConfig.from_size(
+                size,
+                version,
+                vocab_size=vocab_size,
+                max_position_embeddings=longest,
+                **ids,
+            )
         from albertkit.conversion.initial import config_for  # loads torch, which a help page does without
 
         config = config_for(self.config, vocab_size, ids)

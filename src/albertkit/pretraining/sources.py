@@ -161,7 +161,12 @@ class _StoreSource(PretrainingData):
 
     def cooccurrence(self, size: int) -> Tensor:
         counts = Unigram(self._store, self._held_out).counts
-        return cooccurrence_vectors(select_documents(self._store, self._held_out), counts, size, self.settings.seed)
+        return cooccurrence_vectors(
+            select_documents(self._store, self._held_out),
+            counts,
+            size,
+            self.settings.seed,
+        )
 
     def describe(self, stream: EpochStream) -> str:
         plan = stream.plan(0)
@@ -175,7 +180,12 @@ class _StoreSource(PretrainingData):
 
     def tokens_used(self, stream: EpochStream) -> float:
         shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
-        return tokens_used(self._store, stream.plan(0), [~documents for documents in self._held_out], shards)
+        return tokens_used(
+            self._store,
+            stream.plan(0),
+            [~documents for documents in self._held_out],
+            shards,
+        )
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -189,7 +199,12 @@ class _StoreSource(PretrainingData):
 class _RecordSource(PretrainingData):
     """Records: segments, masks and length are as they were written; the order is drawn again in every epoch."""
 
-    def __init__(self, path: Path, settings: PretrainSettings, tokenizer: str | Path | None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: PretrainSettings,
+        tokenizer: str | Path | None,
+    ) -> None:
         fixed = [field for field in dataclasses.fields(MaskingOptions) if field.name not in _OPEN_IN_RECORDS]
         if changed := [field.name for field in fixed if getattr(settings, field.name) != field.default]:
             raise ConfigError(
@@ -226,7 +241,12 @@ class _RecordSource(PretrainingData):
         self._held_out = self._records.held_out(settings.held_out, settings.seed)
 
     def training(self, world: World) -> RecordStream:
-        return RecordStream(self._records, ~self._held_out, seed=self.settings.seed, **self.batching(world))
+        return RecordStream(
+            self._records,
+            ~self._held_out,
+            seed=self.settings.seed,
+            **self.batching(world),
+        )
 
     def evaluation(self, world: World) -> RecordEvaluation:
         batch_tokens = self.settings.max_micro_batch_tokens

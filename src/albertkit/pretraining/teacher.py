@@ -160,7 +160,12 @@ class TaughtStudent(nn.Module):
         sample: Batches that the teacher's states are standardised with, the same in every process.
     """
 
-    def __init__(self, student: AlbertForPreTraining, teacher: TeacherEncoder, sample: Iterable[PackedBatch]) -> None:
+    def __init__(
+        self,
+        student: AlbertForPreTraining,
+        teacher: TeacherEncoder,
+        sample: Iterable[PackedBatch],
+    ) -> None:
         super().__init__()
         self.student = student
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
@@ -244,7 +249,11 @@ class TeacherObjective(PretrainingObjective):
 
 
 @torch.inference_mode()
-def evaluate_states(taught: TaughtStudent, batches: Iterable[PackedBatch], world: World) -> dict[str, float]:
+def evaluate_states(
+    taught: TaughtStudent,
+    batches: Iterable[PackedBatch],
+    world: World,
+) -> dict[str, float]:
     """Return the shares of the teacher's variance in its states that the student does not explain, on held-out text."""
     sums = torch.zeros(len(taught.maps) + 1, dtype=torch.float64, device=world.device)
     for batch in batches:

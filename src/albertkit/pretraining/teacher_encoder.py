@@ -230,7 +230,12 @@ class AlignedTeacher(TransformersTeacher):
             text, text_spans = self._spell(ids[1:-1].tolist())
             texts.append(text)
             spans.append(text_spans)
-        encoded = self.reader(texts, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+        encoded = self.reader(
+            texts,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            verbose=False,
+        )
         longest = max(map(len, encoded["input_ids"]))
         room = self.config.max_position_embeddings
         if longest > room:

@@ -63,7 +63,10 @@ class _Dimensions:
     @classmethod
     def of(cls, config: AlbertConfig) -> "_Dimensions":
         head = config.hidden_size // config.num_attention_heads
-        return cls(config.embedding_size, min(int(_POSITION_SHARE * config.embedding_size), head - 1) // 2)
+        return cls(
+            config.embedding_size,
+            min(int(_POSITION_SHARE * config.embedding_size), head - 1) // 2,
+        )
 
     @property
     def tokens(self) -> int:
@@ -89,7 +92,12 @@ def token_dimensions(config: AlbertConfig) -> int:
 
 
 @torch.no_grad()
-def start_from_text(model: AlbertForPreTraining, vectors: Tensor, log_frequencies: Tensor, first_id: int) -> None:
+def start_from_text(
+    model: AlbertForPreTraining,
+    vectors: Tensor,
+    log_frequencies: Tensor,
+    first_id: int,
+) -> None:
     """Give a model that was just initialised weights that follow from its text.
 
     Args:

@@ -245,7 +245,11 @@ class BestThreshold(NamedTuple):
     score: float  # the mean score that it reaches, 0 to 1
 
 
-def best_threshold(scores: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]) -> BestThreshold:
+def best_threshold(
+    scores: Sequence[float],
+    null_odds: Sequence[float],
+    answerable: Sequence[bool],
+) -> BestThreshold:
     """Return the threshold with the best mean score, of several the lowest; of equal odds all are answered or none.
 
     `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0 if the model has any
@@ -287,7 +291,11 @@ def hold_out_articles(
 # --- anybody's predictions --------------------------------------------------------------------------------------------
 
 
-def score_answers(options: ScoreOptions, questions: Sequence[QuestionExample], version: int) -> dict[str, Any]:
+def score_answers(
+    options: ScoreOptions,
+    questions: Sequence[QuestionExample],
+    version: int,
+) -> dict[str, Any]:
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
     file: File = options.predictions
     if options.f1_of != "words" and are_korean(answer.text for question in questions for answer in question.answers):
@@ -417,11 +425,30 @@ class AnswerTask(Task[QuestionExample]):
         """See `Task.files` and `find_files`."""
         return find_question_files(data, self.version)
 
-    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[QuestionExample]:
+    def examples(
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+    ) -> Iterator[QuestionExample]:
         """See `Task.examples` and `read_questions`."""
-        return read_questions(file, version=self.version, split=split, labelled=labelled, bad_rows=bad_rows)
+        return read_questions(
+            file,
+            version=self.version,
+            split=split,
+            labelled=labelled,
+            bad_rows=bad_rows,
+        )
 
-    def features(self, examples: Sequence[QuestionExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+    def features(
+        self,
+        examples: Sequence[QuestionExample],
+        tokenizer: AlbertTokenizer,
+        *,
+        labelled: bool,
+    ) -> Features:
         """See `Task.features` and `answer_features`."""
         return answer_features(
             examples,
@@ -445,7 +472,13 @@ class AnswerTask(Task[QuestionExample]):
         ends = batch.per_sequence["end_positions"]
         if isinstance(model, AlbertForBeamQuestionAnswering):
             impossible = batch.per_sequence["impossible"]
-            parts = model.packed_losses(batch.packed, starts, ends, impossible, outside_text(batch.packed))
+            parts = model.packed_losses(
+                batch.packed,
+                starts,
+                ends,
+                impossible,
+                outside_text(batch.packed),
+            )
             answerable = parts.answerable._replace(loss_sum=parts.answerable.loss_sum / 2)
             return {"span": _mean_loss(parts.start, parts.end), "answerable": answerable}
         assert isinstance(model, AlbertForQuestionAnswering)
@@ -495,7 +528,11 @@ class AnswerTask(Task[QuestionExample]):
             records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
         return records
 
-    def score(self, examples: Sequence[QuestionExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self,
+        examples: Sequence[QuestionExample],
+        predictions: Predictions,
+    ) -> dict[str, float]:
         """Return the scores of the official script: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
         Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
@@ -503,7 +540,11 @@ class AnswerTask(Task[QuestionExample]):
         texts = {record["id"]: record["answer"] for record in predictions}
         return squad_scores(texts, gold_pairs(examples), official_version(self.version))
 
-    def details(self, examples: Sequence[QuestionExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self,
+        examples: Sequence[QuestionExample],
+        predictions: Predictions,
+    ) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
         gold = gold_pairs(examples)
         official = official_version(self.version)
@@ -542,7 +583,11 @@ class AnswerTask(Task[QuestionExample]):
             details |= self._decision()
         return details
 
-    def collapsed(self, examples: Sequence[QuestionExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self,
+        examples: Sequence[QuestionExample],
+        predictions: Predictions,
+    ) -> str | None:
         """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
         answer_spans = {(record["start"], record["end"]) for record in predictions}
         if len(predictions) < 2 or len(answer_spans) > 1:
@@ -600,14 +645,23 @@ class AnswerTask(Task[QuestionExample]):
         # Google chooses the threshold on the questions that it then scores.
         return hold_out_articles(train, _CALIBRATION_SHARE, _CALIBRATION_SEED)
 
-    def calibrated(self, examples: Sequence[QuestionExample], predictions: Predictions, source: str) -> Self:
+    def calibrated(
+        self,
+        examples: Sequence[QuestionExample],
+        predictions: Predictions,
+        source: str,
+    ) -> Self:
         """Return this task with the threshold that gives the best F1; unchanged in version 1."""
         if self.version == 1 or not examples:
             return self
         scores = question_scores(best_texts(predictions), gold_pairs(examples), official_version(2))
         odds = {record["id"]: record["null_odds"] for record in predictions}
         f1 = [scores[example.id][1] for example in examples]
-        chosen = best_threshold(f1, [odds[e.id] for e in examples], [bool(e.answers) for e in examples])
+        chosen = best_threshold(
+            f1,
+            [odds[e.id] for e in examples],
+            [bool(e.answers) for e in examples],
+        )
         return self.with_changes(threshold=chosen.threshold, threshold_from=source)
 
 
@@ -620,4 +674,8 @@ def outside_text(batch: PackedBatch) -> Tensor:
 
 def _mean_loss(start: SummedLoss, end: SummedLoss) -> SummedLoss:
     """Average two losses with as many targets."""
-    return SummedLoss((start.loss_sum + end.loss_sum) / 2, (start.correct + end.correct) / 2, start.label_count)
+    return SummedLoss(
+        (start.loss_sum + end.loss_sum) / 2,
+        (start.correct + end.correct) / 2,
+        start.label_count,
+    )

@@ -86,7 +86,11 @@ def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
     return {**none, **{label: counts[label] for label in sorted_labels(counts)}}
 
 
-def label_findings(kind: str, balances: Mapping[str, Mapping[str, float]], labels: Sequence[str] = ()) -> Iterator[str]:
+def label_findings(
+    kind: str,
+    balances: Mapping[str, Mapping[str, float]],
+    labels: Sequence[str] = (),
+) -> Iterator[str]:
     """Yield what is odd about the labels."""
     train = balances["train"]
     if kind == "regression":
@@ -305,7 +309,11 @@ def check_task(
     source = task if isinstance(task, Task) else find_task(task, columns)
     task_data = read_given(source, data, dev, settings, False, bad_rows, unlabelled)
     config = AlbertConfig.from_pretrained(folder)
-    resolved, _ = settings.resolve(task_data.task.name, config, len(task_data.train) + len(task_data.unlabelled))
+    resolved, _ = settings.resolve(
+        task_data.task.name,
+        config,
+        len(task_data.train) + len(task_data.unlabelled),
+    )
     fitted = configured(task_data.task, resolved)
     config.check_length(fitted.length, f"`{model}`")
     tokenizer = AlbertTokenizer.from_pretrained(folder)
@@ -328,14 +336,24 @@ def check_task(
     if settings.teacher is not None:
         taught_examples = [*task_data.train, *task_data.unlabelled]
         try:
-            teacher = open_teacher(settings, fitted, taught_examples, tokenizer, torch.device("cpu"))
+            teacher = open_teacher(
+                settings,
+                fitted,
+                taught_examples,
+                tokenizer,
+                torch.device("cpu"),
+            )
             findings += teacher.notes
         except AlbertKitError as error:
             findings.append(f"finetune will stop: {error.message}")
     return replace(report, findings=(*findings, *report.findings))
 
 
-def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: AlbertTokenizer) -> DataCheckReport:
+def check_data(
+    task: Task,
+    examples: Mapping[str, Sequence[Any]],
+    tokenizer: AlbertTokenizer,
+) -> DataCheckReport:
     """Look at examples by split; all but those of UNLABELLED have labels."""
     # Answers are looked up in the tokens of labelled features.
     features = {
@@ -351,7 +369,11 @@ def check_data(task: Task, examples: Mapping[str, Sequence[Any]], tokenizer: Alb
         for key, example in zip(keys, rows, strict=True):
             labels_of_key[key].append(label_of(task.kind, example))
         contradictory = [group for group in labels_of_key.values() if any(label != group[0] for label in group)]
-        whole_features = task.with_changes(length=NO_TRUNCATION).features(rows, tokenizer, labelled=False)
+        whole_features = task.with_changes(length=NO_TRUNCATION).features(
+            rows,
+            tokenizer,
+            labelled=False,
+        )
         whole_sequences = whole_features.sequence_bounds(len(rows))
         num_windows = np.diff(features[split].sequence_bounds(len(rows)))
         is_windowed = num_windows > np.diff(whole_sequences)

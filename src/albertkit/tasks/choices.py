@@ -249,7 +249,12 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
     for form in (*FORMS, *_numbered_forms(table.columns)):
         labels = (task.label_column,) if task.label_column else form.labels
         question = task.pair_column or form.question
-        form = replace(form, question=question, labels=labels, context=task.text_column or form.context)
+        form = replace(
+            form,
+            question=question,
+            labels=labels,
+            context=task.text_column or form.context,
+        )
         if set(form.columns) <= set(table.columns):
             context = form.context or _context_column(table)
             if form.question or context:
@@ -295,7 +300,12 @@ def _context_column(table: Table) -> str:
     return next(iter(contexts), "")
 
 
-def _row_example(name: str, values: dict[str, str], form: QuestionForm, label: str | None) -> ChoiceExample:
+def _row_example(
+    name: str,
+    values: dict[str, str],
+    form: QuestionForm,
+    label: str | None,
+) -> ChoiceExample:
     names: Sequence[str] = ()
     choices: list[Any] = [values[column] for column in form.choices]
     if len(form.choices) == 1:
@@ -318,7 +328,16 @@ def _row_example(name: str, values: dict[str, str], form: QuestionForm, label: s
         raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None
     part = level[1] if level else ""
-    return checked_example(name, context, question, choices, label, first=form.first, names=names, level=part)
+    return checked_example(
+        name,
+        context,
+        question,
+        choices,
+        label,
+        first=form.first,
+        names=names,
+        level=part,
+    )
 
 
 def _parse_list(value: Any, name: str) -> list[Any]:
@@ -365,7 +384,13 @@ def race_files(data: DataFiles) -> Mapping[str, DataFile]:
     return split_files(data, find, description, "name the folder that holds them")
 
 
-def read_race(path: DataFile, levels: Sequence[str], *, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+def read_race(
+    path: DataFile,
+    levels: Sequence[str],
+    *,
+    labelled: bool,
+    bad_rows: BadRows,
+) -> Iterator[ChoiceExample]:
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
     for file, level in _passage_files(path, levels):
         # A stream may be named, not lie among passages.
@@ -417,7 +442,14 @@ def _passage_examples(
     for index, (question, options, answer) in enumerate(rows):
         try:
             choices = _parse_list(options, "options")
-            example = checked_example(f"{name}-{index}", passage["article"], question, choices, answer, level=part)
+            example = checked_example(
+                f"{name}-{index}",
+                passage["article"],
+                question,
+                choices,
+                answer,
+                level=part,
+            )
         except ValueError as error:
             bad_rows.add(file, number, f"question {index} of {name}: {error}")
         else:
@@ -512,7 +544,14 @@ class ChoiceTask(Task[ChoiceExample]):
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
         return race_files(data) if self.name == "race" else find_split_files(data, _FILES.get(self.name, SPLIT_NAMES))
 
-    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[ChoiceExample]:
+    def examples(
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+    ) -> Iterator[ChoiceExample]:
         """See `Task.examples`, `read_race` and `read_choices`; RACE may have the hub's form, a row a question."""
         if self.name == "race" and not is_race_table(file):
             examples = read_race(file, self.levels, labelled=labelled, bad_rows=bad_rows)
@@ -527,7 +566,13 @@ class ChoiceTask(Task[ChoiceExample]):
             questions = pluralize(num_doubtful, "question")
             bad_rows.note(f"{quoted_name(file)}: {questions} with two choices that are equal, or differ only in case")
 
-    def features(self, examples: Sequence[ChoiceExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+    def features(
+        self,
+        examples: Sequence[ChoiceExample],
+        tokenizer: AlbertTokenizer,
+        *,
+        labelled: bool,
+    ) -> Features:
         """Return a sequence a choice, see `choice_features`. `labels` are per sequence: whether the choice is right, 0 or 1."""
         features = choice_features(examples, tokenizer, self.length, self.max_qa_length, self.cloze)
         if not labelled:
@@ -543,7 +588,11 @@ class ChoiceTask(Task[ChoiceExample]):
     ) -> dict[str, SummedLoss]:
         """Return cross-entropy over the choices of each example."""
         if class_weights is not None:
-            raise ConfigError("bad-value", "class weights cannot be used for choices", "leave class weights out")
+            raise ConfigError(
+                "bad-value",
+                "class weights cannot be used for choices",
+                "leave class weights out",
+            )
         assert isinstance(model, AlbertForMultipleChoice)
         logits = model.packed_logits(batch.packed).squeeze(1)
         return {"choice": choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
@@ -580,11 +629,19 @@ class ChoiceTask(Task[ChoiceExample]):
             )
         return records
 
-    def score(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self,
+        examples: Sequence[ChoiceExample],
+        predictions: Predictions,
+    ) -> dict[str, float]:
         """Return the accuracy."""
         return {"accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")}
 
-    def details(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self,
+        examples: Sequence[ChoiceExample],
+        predictions: Predictions,
+    ) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right = _is_right(examples, predictions)
         levels = np.array([example.level for example in examples])
@@ -607,7 +664,11 @@ class ChoiceTask(Task[ChoiceExample]):
             return None
         return f"all {len(predictions):,} answers are choice {indices.pop() + 1}"
 
-    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[ChoiceExample]) -> list[Prediction]:
+    def read_predictions(
+        self,
+        file: str | os.PathLike[str],
+        examples: Sequence[ChoiceExample],
+    ) -> list[Prediction]:
         """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
 
         A choice has its name, or its number. Numbers begin as those of the gold file do; if that has names, as the predictions

@@ -197,7 +197,11 @@ def _connected_groups(keys: Sequence[set[Key]]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _draw_groups(groups: Sequence[Sequence[int]], labels: Sequence[tuple[str, ...]], count: int) -> set[int]:
+def _draw_groups(
+    groups: Sequence[Sequence[int]],
+    labels: Sequence[tuple[str, ...]],
+    count: int,
+) -> set[int]:
     """Return the examples of random groups; each class has its share, and of every label an example stays."""
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(groups)).tolist()
     remaining = Counter(label for example_labels in labels for label in example_labels)
@@ -256,7 +260,13 @@ def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
     )
 
 
-def read_split(task: Task, file: DataFile, split: str, bad_rows: BadRows, labelled: bool = True) -> list[Any]:
+def read_split(
+    task: Task,
+    file: DataFile,
+    split: str,
+    bad_rows: BadRows,
+    labelled: bool = True,
+) -> list[Any]:
     """Read all examples of a file."""
     before = len(bad_rows.rows)
     examples = list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows))
@@ -332,7 +342,13 @@ def read_data(
     unlabelled_examples: list[Any] = []
     if unlabelled is not None:
         other_files = {name: file for name, file in files.items() if not name.startswith("train")}
-        unlabelled_examples = _read_unlabelled(task, unlabelled, other_files, [*dev_examples, *calibration], bad_rows)
+        unlabelled_examples = _read_unlabelled(
+            task,
+            unlabelled,
+            other_files,
+            [*dev_examples, *calibration],
+            bad_rows,
+        )
     notes += bad_rows.report_lines()
     if task.kind in ("classification", "multilabel"):
         labels = (example.label if isinstance(example.label, tuple) else (example.label,) for example in train)
@@ -356,6 +372,7 @@ def _read_unlabelled(
         compared += task.examples(split_file, split=split, labelled=False, bad_rows=unreadable)
     held_out_keys = {key for example in compared for key in _strict_keys(task.kind, example)}
     remaining = [example for example in examples if held_out_keys.isdisjoint(_strict_keys(task.kind, example))]
+    # They hold every text of the file.
     _words.cache_clear()
     plain_text.cache_clear()
     line = f"unlabelled: {pluralize(len(remaining), 'example')} of `{file_name(file)}`"
@@ -422,7 +439,15 @@ def read_given(
         dev_files, unlabelled_files = (
             None if source is None else stack.enter_context(as_files(source)) for source in (dev, unlabelled)
         )
-        return read_data(task, files, dev_files, settings.held_out, calibrate, bad_rows, unlabelled_files)
+        return read_data(
+            task,
+            files,
+            dev_files,
+            settings.held_out,
+            calibrate,
+            bad_rows,
+            unlabelled_files,
+        )
 
 
 def configured(task: Task, settings: FinetuneSettings) -> Task:
@@ -437,7 +462,11 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
     }
     names = {f.name for f in fields(task)}
     if settings.positive_class is not None and "positive_class" not in names:
-        raise ConfigError("bad-value", f"`{task.name}` has no two classes", "leave --positive-class out")
+        raise ConfigError(
+            "bad-value",
+            f"`{task.name}` has no two classes",
+            "leave --positive-class out",
+        )
     return task.with_changes(**{name: value for name, value in values.items() if name in names and value is not None})
 
 
@@ -455,7 +484,12 @@ def fingerprint(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _hold_out(kind: str, train: Sequence[Any], share: float, data: DataFiles) -> tuple[list[Any], list[Any]]:
+def _hold_out(
+    kind: str,
+    train: Sequence[Any],
+    share: float,
+    data: DataFiles,
+) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
     labels: list[tuple[str, ...]] = []  # that must stay in training: no numbers, no choices, of tagged sentences types
     for example in train:

@@ -101,7 +101,11 @@ class DistillationLosses(nn.Module):
         logits = self.student.packed_logits(batch.packed, trace)  # type: ignore[operator]
         labelled, labelled_logits = labelled_part(batch, logits)
         if len(labelled.examples):
-            task_losses = self.task.losses(answered(self.student, labelled_logits), labelled, self.class_weights)
+            task_losses = self.task.losses(
+                answered(self.student, labelled_logits),
+                labelled,
+                self.class_weights,
+            )
             parts = {
                 name: LossPart(loss.loss_sum * (1 - self.weight), counts[name], loss.correct)
                 for name, loss in task_losses.items()
@@ -121,7 +125,11 @@ class DistillationLosses(nn.Module):
                 teacher_states = teacher_trace.hidden_states[layer]
                 if self.projection is not None:
                     states = linear(states.dtype, self.projection)(states)
-                distance = F.mse_loss(_at_least_fp32(states), _at_least_fp32(teacher_states), reduction="sum")
+                distance = F.mse_loss(
+                    _at_least_fp32(states),
+                    _at_least_fp32(teacher_states),
+                    reduction="sum",
+                )
                 distances.append(distance / teacher_states.shape[1])
             total = torch.stack(distances).sum()
             parts["hidden_states"] = LossPart(total * self.hidden_weight, counts["hidden_states"])
@@ -171,7 +179,10 @@ def labelled_part(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBatch
     if IS_LABELLED not in batch.per_sequence:
         return batch, logits
     is_labelled = batch.per_sequence[IS_LABELLED]
-    has_label = is_labelled.repeat_interleave(batch.packed.offsets.diff(), output_size=batch.num_tokens)
+    has_label = is_labelled.repeat_interleave(
+        batch.packed.offsets.diff(),
+        output_size=batch.num_tokens,
+    )
     part = replace(
         batch,
         examples=batch.examples[is_labelled],

@@ -106,7 +106,11 @@ class ExitLosses(nn.Module):
     def __init__(self, model: Any, task: Task, class_weights: Tensor | None = None) -> None:
         super().__init__()
         if task.kind != "classification":
-            raise ConfigError("bad-value", f"a {task.kind} has no early exits", "they are for one class a text")
+            raise ConfigError(
+                "bad-value",
+                f"a {task.kind} has no early exits",
+                "they are for one class a text",
+            )
         self.model = model
         self.task = task
         self.class_weights = class_weights
@@ -354,7 +358,15 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     good = [p for p in points[1:] if p.value >= points[0].value - options.allowed]
     best = max(good, key=lambda point: point.speed, default=None)
     rule_name = best.rule if best else None
-    return ExitCurve(task.name, task.metric, len(examples), engine.precision, points, rule_name, options.allowed)
+    return ExitCurve(
+        task.name,
+        task.metric,
+        len(examples),
+        engine.precision,
+        points,
+        rule_name,
+        options.allowed,
+    )
 
 
 def _run_early(engine: Engine, exits: Exits, batch: LabelledBatch) -> list[Any]:

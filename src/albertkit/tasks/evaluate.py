@@ -56,7 +56,13 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         file, split = file_of(task, files, options.split)
         examples = read_split(task, file, split, bad_rows)
     features = task.features(examples, loaded.tokenizer, labelled=False)
-    outputs = run_model(loaded.model, task, features, options.batch_tokens, progress=options.progress)
+    outputs = run_model(
+        loaded.model,
+        task,
+        features,
+        options.batch_tokens,
+        progress=options.progress,
+    )
     predictions = task.predictions(examples, features, outputs)
     if options.threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")
@@ -83,7 +89,12 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     return result
 
 
-def ready_model(command: str, options: EvaluateOptions | PredictOptions, data: Data, bad_rows: BadRows) -> TaskModel:
+def ready_model(
+    command: str,
+    options: EvaluateOptions | PredictOptions,
+    data: Data,
+    bad_rows: BadRows,
+) -> TaskModel:
     """Load the model of a folder on an engine for a command; what the engine fell back from is noted."""
     check_not_swapped(options.model, data)
     loaded = load_task_model(options.model)
@@ -101,11 +112,19 @@ def ready_model(command: str, options: EvaluateOptions | PredictOptions, data: D
     return loaded._replace(model=on_engine(loaded.model, engine))
 
 
-def predict_examples(loaded: TaskModel, examples: Sequence[Any], batch_tokens: int) -> list[Prediction]:
+def predict_examples(
+    loaded: TaskModel,
+    examples: Sequence[Any],
+    batch_tokens: int,
+) -> list[Prediction]:
     """Predict examples; `truncated` is the number of tokens of one that were not read."""
     task = loaded.task
     features = task.features(examples, loaded.tokenizer, labelled=False)
-    predictions = task.predictions(examples, features, run_model(loaded.model, task, features, batch_tokens))
+    predictions = task.predictions(
+        examples,
+        features,
+        run_model(loaded.model, task, features, batch_tokens),
+    )
     for number, tokens in truncated_tokens(features):
         predictions[number]["truncated"] = tokens
     return predictions
@@ -161,12 +180,20 @@ def score_file(options: ScoreOptions) -> Scores:
             "leave out --label-column and --id-column",
         )
     if options.positive_class and name != "classify":
-        raise ConfigError("conflicting-options", f"`{name}` has no class to choose", "leave out --positive-class")
+        raise ConfigError(
+            "conflicting-options",
+            f"`{name}` has no class to choose",
+            "leave out --positive-class",
+        )
     task_of_gold: Task | None = None
     if name not in TABLES:
         task_of_gold = task if isinstance(task, Task) else _find_task_of_gold(name, gold)
     if options.null_odds is not None and not isinstance(task_of_gold, AnswerTask):
-        raise ConfigError("conflicting-options", f"`{name}` has no null odds", "leave out --null-odds")
+        raise ConfigError(
+            "conflicting-options",
+            f"`{name}` has no null odds",
+            "leave out --null-odds",
+        )
     if isinstance(task_of_gold, TaggingTask) and gold is None:
         task_of_gold = task_of_gold.with_changes(tag_column=-2)
         gold = predictions
@@ -178,7 +205,11 @@ def score_file(options: ScoreOptions) -> Scores:
         if isinstance(task_of_gold, AnswerTask):
             results = score_answers(options, examples, task_of_gold.version)
         else:
-            results = _score_records(task_of_gold, examples, task_of_gold.read_predictions(predictions, examples))
+            results = _score_records(
+                task_of_gold,
+                examples,
+                task_of_gold.read_predictions(predictions, examples),
+            )
     results = {"task": name if task_of_gold is None else task_of_gold.name, **results}
     if bad_rows.rows:
         first = bad_rows.rows[0]
@@ -202,7 +233,11 @@ def _find_task_of_gold(name: str, gold: File | None) -> Task:
 
 def _require_gold(gold: File | None) -> File:
     if gold is None:
-        raise ConfigError("bad-label", "no file of labels to score against", "name it after the predictions")
+        raise ConfigError(
+            "bad-label",
+            "no file of labels to score against",
+            "name it after the predictions",
+        )
     return gold
 
 
@@ -236,7 +271,11 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     task = table_task(TABLES[name], name, Columns())
     examples = list(_labelled_rows(task, gold, label, id, bad_rows))
     if not examples:
-        raise DataError("too-little-data", f"`{gold}` has no row that can be used", "name the labelled file")
+        raise DataError(
+            "too-little-data",
+            f"`{gold}` has no row that can be used",
+            "name the labelled file",
+        )
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
     if name == "regress":
         return _score_records(task, examples, records)
@@ -262,7 +301,13 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     return _score_records(task, examples, records, note)
 
 
-def _labelled_rows(task: TextTask, gold: File, label: str, id: str | None, bad_rows: BadRows) -> Iterator[TextExample]:
+def _labelled_rows(
+    task: TextTask,
+    gold: File,
+    label: str,
+    id: str | None,
+    bad_rows: BadRows,
+) -> Iterator[TextExample]:
     form = TableForm("", label=label)
     with Table(gold, quoted="look", bad_rows=bad_rows) as table:
         ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]

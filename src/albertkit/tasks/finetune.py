@@ -290,7 +290,11 @@ def run_finetune(options: FinetuneCommandOptions) -> DataCheckReport | FinetuneR
             unlabelled=options.unlabelled,
         )
     if options.out is None:
-        raise ConfigError("bad-value", "--out is not given", "name the folder of the run: --out RUN")
+        raise ConfigError(
+            "bad-value",
+            "--out is not given",
+            "name the folder of the run: --out RUN",
+        )
     return finetune(options)
 
 
@@ -299,7 +303,11 @@ def _finetune_once(
 ) -> FinetuneResult:
     """Fine-tune with one seed."""
     config = AlbertConfig.from_pretrained(local_folder(start))
-    settings, reasons = run.settings.resolve(data.task.name, config, len(data.train) + len(data.unlabelled))
+    settings, reasons = run.settings.resolve(
+        data.task.name,
+        config,
+        len(data.train) + len(data.unlabelled),
+    )
     run = run.resolved(settings)
     settings = run.settings
     world = run.world
@@ -312,13 +320,21 @@ def _finetune_once(
     model, tokenizer, notes = load_encoder(start, task, **dropout)
     features = task.features(data.train, tokenizer, labelled=True)
     if data.unlabelled:
-        features = with_unlabelled(features, task.features(data.unlabelled, tokenizer, labelled=False))
+        features = with_unlabelled(
+            features,
+            task.features(data.unlabelled, tokenizer, labelled=False),
+        )
     made_from = {"task": task.name, "data": fingerprint(features)}
     if teacher:
         made_from["teacher"] = teacher.digest
         notes += teacher.notes
         if teacher.logits is not None:
-            features = with_teacher_logits(features, task, [*data.train, *data.unlabelled], teacher.logits)
+            features = with_teacher_logits(
+                features,
+                task,
+                [*data.train, *data.unlabelled],
+                teacher.logits,
+            )
     run.check_made_from(made_from)
     run.place_model(model)
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
@@ -330,7 +346,12 @@ def _finetune_once(
     teaching = _make_teaching(model, task, settings, class_weights, teacher)
 
     def save(folder: Path) -> None:
-        save_task_model(folder, merge_lora(model) if settings.lora else model, tokenizer, evaluator.task)
+        save_task_model(
+            folder,
+            merge_lora(model) if settings.lora else model,
+            tokenizer,
+            evaluator.task,
+        )
         if isinstance(teaching, ExitLosses):
             teaching.exits.save(folder)
 
@@ -357,7 +378,15 @@ def _finetune_once(
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
         size = best.model.num_parameters()
         settings_of = settings.for_card()
-        card = task_card(run.name, data, str(start), size, result.scores, result.details, settings_of)
+        card = task_card(
+            run.name,
+            data,
+            str(start),
+            size,
+            result.scores,
+            result.details,
+            settings_of,
+        )
         card.write(run.folder / "best")
 
     scored_class = getattr(task, "scored_class", "")
@@ -426,7 +455,12 @@ class TaskEvaluator:
         scores = self.task.score(self._dev, self.predictions(model))
         return {self.task.metric: scores[self.task.metric], **scores}
 
-    def _predict(self, model: PretrainedAlbert, examples: Sequence[Any], features: Features) -> list[Prediction]:
+    def _predict(
+        self,
+        model: PretrainedAlbert,
+        examples: Sequence[Any],
+        features: Features,
+    ) -> list[Prediction]:
         outputs = run_model(model, self.task, features, self._batch_tokens, self._world)
         return self.task.predictions(examples, features, outputs)
 
@@ -484,20 +518,34 @@ def _make_teaching(
     )
 
 
-def _class_weights(task: Task, train: Sequence[Any], settings: FinetuneSettings, world: World) -> torch.Tensor | None:
+def _class_weights(
+    task: Task,
+    train: Sequence[Any],
+    settings: FinetuneSettings,
+    world: World,
+) -> torch.Tensor | None:
     """Return weights in inverse proportion to the frequency of a class, with mean 1 over the training targets."""
     if settings.class_weights == "none":
         return None
     counts = task.label_counts(train)
     if counts is None:
-        raise ConfigError("bad-value", f"`{task.name}` has no classes to weigh", "leave --class-weights out")
+        raise ConfigError(
+            "bad-value",
+            f"`{task.name}` has no classes to weigh",
+            "leave --class-weights out",
+        )
     class_counts = np.array(counts, np.float64)
     # A class without targets weighs nothing.
     weights = class_counts.sum() / (np.count_nonzero(class_counts) * np.maximum(class_counts, 1))
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
-def save_examples(folder: Path, task: Task, examples: Sequence[Any], predictions: Predictions) -> None:
+def save_examples(
+    folder: Path,
+    task: Task,
+    examples: Sequence[Any],
+    predictions: Predictions,
+) -> None:
     """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
     errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])

@@ -70,7 +70,12 @@ RowScores = Callable[[Rows], dict[str, float]]  # scores of some examples, as `b
 EVERY_ROW = slice(None)
 
 
-def class_scores(labels: Labels, predictions: Labels, num_classes: int, positive: int = 1) -> RowScores:
+def class_scores(
+    labels: Labels,
+    predictions: Labels,
+    num_classes: int,
+    positive: int = 1,
+) -> RowScores:
     """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
 
     Of two classes f1, precision and recall are those of class `positive`, of more the means over the classes.
@@ -328,7 +333,11 @@ def squad_scores(
     return values
 
 
-def _by_answerable(exact: Scores, words: Scores, answerable: Mapping[str, bool]) -> dict[str, float]:
+def _by_answerable(
+    exact: Scores,
+    words: Scores,
+    answerable: Mapping[str, bool],
+) -> dict[str, float]:
     values: dict[str, float] = {}
     groups = {
         "": list(answerable),
@@ -389,7 +398,11 @@ def _best_threshold(
     return 100.0 * best / len(scores), threshold
 
 
-def _average_precision(scores: Scores, odds: Mapping[str, float], answerable: Mapping[str, bool]) -> float:
+def _average_precision(
+    scores: Scores,
+    odds: Mapping[str, float],
+    answerable: Mapping[str, bool],
+) -> float:
     """Return the area under precision over recall as questions are answered in the order of their odds, in per cent."""
     names = sorted((name for name in odds if name in scores), key=odds.__getitem__)
     right = np.cumsum([scores[name] if answerable[name] else 0.0 for name in names])

@@ -61,7 +61,12 @@ def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[Pretra
     return model, tokenizer, notes
 
 
-def save_task_model(folder: str | Path, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task) -> None:
+def save_task_model(
+    folder: str | Path,
+    model: PretrainedAlbert,
+    tokenizer: AlbertTokenizer,
+    task: Task,
+) -> None:
     """Write a checkpoint folder that transformers loads, with `task.json` beside the weights."""
     # The folder of a regression names the identity for sentence-transformers' `CrossEncoder`, which otherwise puts a
     # sigmoid on one output: 0.94 in place of 2.81 of 5.
@@ -141,7 +146,14 @@ def run_model(
 
     Sequences are sorted by length: those of one length attend together, and a batch of short ones holds many.
     """
-    return run_batches(partial(task.outputs, model), features, batch_tokens, model.device, world, progress)
+    return run_batches(
+        partial(task.outputs, model),
+        features,
+        batch_tokens,
+        model.device,
+        world,
+        progress,
+    )
 
 
 @torch.inference_mode()

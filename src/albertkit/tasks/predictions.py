@@ -84,12 +84,20 @@ def index_by_id(predictions: Sequence[Predicted], file: File) -> dict[str, str]:
     values: dict[str, str] = {}
     for name, value, line in predictions:
         if name in values:
-            raise DataError("bad-row", f"`{file}`, line {line:,}: id `{name}` again", "leave one of them")
+            raise DataError(
+                "bad-row",
+                f"`{file}`, line {line:,}: id `{name}` again",
+                "leave one of them",
+            )
         values[name or ""] = value
     return values
 
 
-def join_predictions(names: Sequence[str], predictions: Sequence[Predicted], file: File) -> list[str]:
+def join_predictions(
+    names: Sequence[str],
+    predictions: Sequence[Predicted],
+    file: File,
+) -> list[str]:
     """Return predictions in the order of the examples: by id if the ids are theirs, else by position."""
     values = [prediction.value for prediction in predictions]
     if predictions and predictions[0].id is not None:
@@ -161,4 +169,8 @@ def read_object(file: File) -> Any:
             is_lines = False
         if is_lines or not content.lstrip().startswith(b"{"):
             return None
-        raise DataError("bad-file", f"`{file}` is not valid JSON: {error}", "write or fetch it again") from None
+        raise DataError(
+            "bad-file",
+            f"`{file}` is not valid JSON: {error}",
+            "write or fetch it again",
+        ) from None

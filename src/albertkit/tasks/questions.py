@@ -138,7 +138,13 @@ def read_questions(
         if count:
             bad_rows.note(f"{quoted_name(file)}: {pluralize(count, 'question')} {fact}")
     if labelled and split == "train":
-        note_unread_fields(file, first_records, _FIELDS, "rename those to read to question and context", bad_rows)
+        note_unread_fields(
+            file,
+            first_records,
+            _FIELDS,
+            "rename those to read to question and context",
+            bad_rows,
+        )
 
 
 def _record_example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
@@ -182,7 +188,10 @@ def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str
             )
         return {"impossible": True}
     if not file_answers:
-        raise UnusableRowError("the question has no answer and is not marked as `is_impossible`", _NO_LABELS_HINT)
+        raise UnusableRowError(
+            "the question has no answer and is not marked as `is_impossible`",
+            _NO_LABELS_HINT,
+        )
     located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
     if all(answer.start < 0 for answer in located):
         raise UnusableRowError(f"the context does not hold the answer `{located[0].text}`")
@@ -281,6 +290,7 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
 
 
 def _lines(stream: ByteStream) -> Iterator[bytes]:
+    # SQuAD is one line of 30 MB: its parts are joined once.
     begun: list[bytes] = []
     while chunk := stream.read():
         *complete, remainder = chunk.split(b"\n")

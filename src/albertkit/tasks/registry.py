@@ -47,7 +47,11 @@ def register_task(task: Task) -> None:
         ConfigError: bad-value for a name that is taken.
     """
     if task.name in TASKS or _REGISTERED.get(task.name, task) != task:
-        raise ConfigError("bad-value", f"there is a task `{task.name}` already", "choose another name")
+        raise ConfigError(
+            "bad-value",
+            f"there is a task `{task.name}` already",
+            "choose another name",
+        )
     _REGISTERED[task.name] = task
 
 
@@ -66,11 +70,19 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     plain_name = name.lower().replace("-", "").replace("_", "").replace(".", "")
     task_name = name if name in _REGISTERED else name_of_plain.get(_ALIASES.get(plain_name, plain_name))
     if task_name is None:
-        raise ConfigError("unknown-name", f"there is no task `{name}`", suggest_name(name, (*TASKS, *_REGISTERED)))
+        raise ConfigError(
+            "unknown-name",
+            f"there is no task `{name}`",
+            suggest_name(name, (*TASKS, *_REGISTERED)),
+        )
     columns = columns or Columns()
     if task_name in TABLES:
         label = columns.label or ("labels" if task_name == "multilabel" else "label")
-        return table_task(TABLES[task_name], task_name, replace(columns, text=columns.text or "text", label=label))
+        return table_task(
+            TABLES[task_name],
+            task_name,
+            replace(columns, text=columns.text or "text", label=label),
+        )
     if task_name in OFFICIAL:
         return official_task(task_name, columns)
     if task_name in _REGISTERED:

@@ -113,7 +113,12 @@ class FinetuneSettings(EpochSettings):
             problems.append("freeze and lora are both given; lora trains parts of the encoder")
         return problems
 
-    def resolve(self, task_name: str, config: AlbertConfig, num_examples: int) -> tuple["FinetuneSettings", list[str]]:
+    def resolve(
+        self,
+        task_name: str,
+        config: AlbertConfig,
+        num_examples: int,
+    ) -> tuple["FinetuneSettings", list[str]]:
         """Return the settings with every default a number, and a line for each that says where it is from."""
         self.check()
         preset = PAPER.get(task_name)
@@ -141,7 +146,11 @@ class FinetuneSettings(EpochSettings):
             lr = LORA_LR
             lr_reason = f"{LORA_LR:g}, LoRA's in its paper's table 9"
         else:
-            lr, lr_reason = default_rate(preset.lr if preset else OTHER_LR, source, config.hidden_size)
+            lr, lr_reason = default_rate(
+                preset.lr if preset else OTHER_LR,
+                source,
+                config.hidden_size,
+            )
         defaults: dict[str, tuple[float, str]] = {
             "batch_size": (batch_size, f"{batch_size} ({source})"),
             "steps": (

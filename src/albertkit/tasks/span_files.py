@@ -44,7 +44,11 @@ class _SpanForm(NamedTuple):
     label: str
 
 
-def check_no_spans(file: StrPath | Records, records: Iterable[Any], word: str = r"\w+|[^\w\s]") -> None:
+def check_no_spans(
+    file: StrPath | Records,
+    records: Iterable[Any],
+    word: str = r"\w+|[^\w\s]",
+) -> None:
     """Refuse records that have spans in place of words with tags.
 
     Args:
@@ -63,7 +67,12 @@ def check_no_spans(file: StrPath | Records, records: Iterable[Any], word: str = 
         with ByteStream(find_input_file(file)) as stream:
             is_array = _ARRAY.match(stream.peek(_ARRAY_HEAD)) is not None
         quoted_path = shlex.quote(str(file))
-        hint = _COMMAND.format(**form._asdict(), records=_RECORDS[is_array], word=word, file=quoted_path)
+        hint = _COMMAND.format(
+            **form._asdict(),
+            records=_RECORDS[is_array],
+            word=word,
+            file=quoted_path,
+        )
     name = quoted_name(file if isinstance(file, Records) else str(file))
     fact = f"{name} has texts with spans, as spaCy, Prodigy and doccano have them, and no words with tags"
     raise DataError("missing-column", fact, hint)

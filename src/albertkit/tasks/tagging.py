@@ -102,7 +102,11 @@ class TaggedWords(NamedTuple):
     ends: np.ndarray  # int64, one more than the last word that a token of each reaches
 
 
-def find_tagged_words(words: Sequence[str], spaces: bool, spans: Sequence[tuple[int, int]]) -> TaggedWords:
+def find_tagged_words(
+    words: Sequence[str],
+    spaces: bool,
+    spans: Sequence[tuple[int, int]],
+) -> TaggedWords:
     """Return the words that have a token of their own, and the token at which each is tagged."""
     text = (" " if spaces else "").join(words)
     lengths = np.array([len(word) + spaces for word in words], np.int64)
@@ -220,11 +224,30 @@ class TaggingTask(Task[TaggedExample]):
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         return find_tag_files(data, self.name)
 
-    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TaggedExample]:
+    def examples(
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+    ) -> Iterator[TaggedExample]:
         """See `Task.examples` and `read_tagged`; only what is trained on must be well-formed."""
         is_characters = self.layout == "characters"
-        layout = TagFileLayout(is_characters, self.word_column, self.tag_column, self.text_column, self.label_column)
-        return read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows, strict=split == "train")
+        layout = TagFileLayout(
+            is_characters,
+            self.word_column,
+            self.tag_column,
+            self.text_column,
+            self.label_column,
+        )
+        return read_tagged(
+            file,
+            layout,
+            labelled=labelled,
+            bad_rows=bad_rows,
+            strict=split == "train",
+        )
 
     def fitted(self, train: Sequence[TaggedExample]) -> Self:
         """Return this task with its tags: `O`, then `B-` and `I-` of each type in training, though only one may occur."""
@@ -242,7 +265,13 @@ class TaggingTask(Task[TaggedExample]):
         counts = Counter(tag for example in examples for tag in example.tags)
         return [counts[label] for label in self.labels]
 
-    def features(self, examples: Sequence[TaggedExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+    def features(
+        self,
+        examples: Sequence[TaggedExample],
+        tokenizer: AlbertTokenizer,
+        *,
+        labelled: bool,
+    ) -> Features:
         """See `tagging_features`."""
         return tagging_features(examples, tokenizer, self.length, self.labels if labelled else None)
 
@@ -295,7 +324,11 @@ class TaggingTask(Task[TaggedExample]):
             records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
         return records
 
-    def score(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self,
+        examples: Sequence[TaggedExample],
+        predictions: Predictions,
+    ) -> dict[str, float]:
         """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
         gold = gold_tags(examples)
         predicted = [record["tags"] for record in predictions]
@@ -309,7 +342,11 @@ class TaggingTask(Task[TaggedExample]):
         scores = span_scores(gold, predicted)(EVERY_ROW) | {"accuracy": right / max(sum(map(len, gold)), 1)}
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
-    def details(self, examples: Sequence[TaggedExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self,
+        examples: Sequence[TaggedExample],
+        predictions: Predictions,
+    ) -> dict[str, Any]:
         """Return the scores of each type, and bootstrap intervals over sentences."""
         gold = gold_tags(examples)
         predicted = [record["tags"] for record in predictions]
@@ -324,7 +361,11 @@ class TaggingTask(Task[TaggedExample]):
             return None
         return f"every word of {len(predictions):,} sentences is tagged `O`"
 
-    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[TaggedExample]) -> list[Prediction]:
+    def read_predictions(
+        self,
+        file: str | os.PathLike[str],
+        examples: Sequence[TaggedExample],
+    ) -> list[Prediction]:
         """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
         tags = read_predicted_tags(file, examples, beside_gold=self.tag_column == -2)
         return [{"id": e.id, "tags": row, "entities": spans(row)} for e, row in zip(examples, tags, strict=True)]
@@ -404,7 +445,10 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
         indices = [index for index, character in enumerate(example.words) if character != " "]
         gold_rows.append([example.tags[index] for index in indices])
         predicted_rows.append([tags[index] for index in indices])
-    table = span_table([_strict_tags(row) for row in gold_rows], [_strict_tags(row) for row in predicted_rows])
+    table = span_table(
+        [_strict_tags(row) for row in gold_rows],
+        [_strict_tags(row) for row in predicted_rows],
+    )
     # KLUE-baseline documents "except O", and its code averages all 13.
     flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
     return {

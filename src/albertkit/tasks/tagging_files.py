@@ -192,7 +192,11 @@ def read_tagged(
     num_ill_formed = 0
     for sentence in _sentences(file, layout, form, labelled):
         entities = spans(sentence.tags)
-        ill_formed = _ill_formed_tag(sentence, write_tags(entities, len(sentence.tags), scheme), scheme)
+        ill_formed = _ill_formed_tag(
+            sentence,
+            write_tags(entities, len(sentence.tags), scheme),
+            scheme,
+        )
         # Scored tags stay: conlleval and seqeval agree on what they mean, and changed ones would not reach 1 against themselves.
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
@@ -207,7 +211,11 @@ def read_tagged(
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 
-def _ill_formed_tag(sentence: _FileSentence, expected: list[str], scheme: str) -> tuple[int, str, str] | None:
+def _ill_formed_tag(
+    sentence: _FileSentence,
+    expected: list[str],
+    scheme: str,
+) -> tuple[int, str, str] | None:
     """Return the line of the first tag that the scheme does not have there, and what to say."""
     for index, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
         if tag != right:
@@ -302,7 +310,11 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
         previous = -1 if index is None else index
         begins = False
     width, has_tabs = next(iter(rows or comments), (0, False))
-    form = _ColumnFacts(width=width, has_tabs=has_tabs, is_tagged=labelled or 2 * num_tagged > rows.total())
+    form = _ColumnFacts(
+        width=width,
+        has_tabs=has_tabs,
+        is_tagged=labelled or 2 * num_tagged > rows.total(),
+    )
     tag_column = layout.tag_column % width if form.is_tagged and width else width
     # `1 CD O` alone proves nothing: where every sentence has one word, none counts its words.
     if num_counting > num_others and rows.total() > num_counting and tag_column > 1:
@@ -318,7 +330,12 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     return form
 
 
-def _sentences(file: DataFile, layout: TagFileLayout, form: _ColumnFacts, labelled: bool) -> Iterator[_FileSentence]:
+def _sentences(
+    file: DataFile,
+    layout: TagFileLayout,
+    form: _ColumnFacts,
+    labelled: bool,
+) -> Iterator[_FileSentence]:
     lines = _lines(file)
     if form.is_json:
         return _record_sentences(lines, layout, labelled)
@@ -378,7 +395,10 @@ def _column_sentences(
                     "if they end lines: tr '\\r' '\\n' < FILE > NEW_FILE",
                 )
             if len(columns) != form.width:
-                raise UnusableRowError(f"number of columns {len(columns)}, of the first line {form.width}", _FORM)
+                raise UnusableRowError(
+                    f"number of columns {len(columns)}, of the first line {form.width}",
+                    _FORM,
+                )
             if form.is_counted and not columns[0].isdecimal():
                 raise UnusableRowError(f"`{columns[0]}` in the first column, which counts the words of each sentence")
             word = _column(columns, layout.word_column).removeprefix(form.language)
@@ -457,7 +477,10 @@ def _strings(record: dict[str, Any], name: str) -> list[str]:
         raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
     if not _has_strings(record, name):
         are_numbers = isinstance(record[name], list) and all(isinstance(value, int) for value in record[name])
-        raise UnusableRowError(f"`{name}` is not a list of strings", _NUMBERED if are_numbers else "")
+        raise UnusableRowError(
+            f"`{name}` is not a list of strings",
+            _NUMBERED if are_numbers else "",
+        )
     return record[name]
 
 
@@ -474,7 +497,10 @@ def _word(word: str, layout: TagFileLayout) -> str:
 def _tag(tag: str) -> str:
     tag = tag.strip(_BLANKS)
     if not is_tag(tag):
-        raise UnusableRowError(f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`", _FORM)
+        raise UnusableRowError(
+            f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`",
+            _FORM,
+        )
     return as_bioes(tag)
 
 
@@ -506,7 +532,11 @@ def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
     return [as_bioes(tag) if tag in prefixed or (only_tags and is_tag(tag)) else f"I-{tag}" for tag in tags]
 
 
-def write_tags(entities: Sequence[tuple[str, int, int]], num_words: int, scheme: str = "IOB2") -> list[str]:
+def write_tags(
+    entities: Sequence[tuple[str, int, int]],
+    num_words: int,
+    scheme: str = "IOB2",
+) -> list[str]:
     """Return the tags of a sentence."""
     tags = ["O"] * num_words
     for kind, first, last in entities:
@@ -530,7 +560,11 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
 # --- predictions ------------------------------------------------------------------------------------------------------
 
 
-def read_predicted_tags(file: File, examples: Sequence[TaggedExample], beside_gold: bool) -> list[list[str]]:
+def read_predicted_tags(
+    file: File,
+    examples: Sequence[TaggedExample],
+    beside_gold: bool,
+) -> list[list[str]]:
     """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
 
     Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
@@ -576,7 +610,11 @@ def read_predicted_tags(file: File, examples: Sequence[TaggedExample], beside_go
     return sentences
 
 
-def _last_columns(form: _ColumnFacts, examples: Sequence[TaggedExample], file: File) -> list[list[str]]:
+def _last_columns(
+    form: _ColumnFacts,
+    examples: Sequence[TaggedExample],
+    file: File,
+) -> list[list[str]]:
     """Return the last column, cut into the sentences of the examples, whose words must be those of the file."""
     words = [(example.id, word) for example in examples for word in example.words]
     word_column = int(form.is_counted or form.is_named)

@@ -70,7 +70,10 @@ def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None)
 def format_counts(counts: Mapping[str, int]) -> str:
     """Return labels and how many there are of each, the most frequent first: "`a` (12), `b` (1) and 3 more"."""
     sorted_counts = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return format_list([f"`{label}` ({count:,})" for label, count in sorted_counts], _MAX_LABELS_NAMED)
+    return format_list(
+        [f"`{label}` ({count:,})" for label, count in sorted_counts],
+        _MAX_LABELS_NAMED,
+    )
 
 
 def label_indices(labels: Sequence[str], label_names: Sequence[str]) -> np.ndarray:
@@ -146,7 +149,14 @@ class Task(ABC, Generic[AnyExample]):
         """
 
     @abstractmethod
-    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[AnyExample]:
+    def examples(
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+    ) -> Iterator[AnyExample]:
         """Read a file, one example at a time, in its order.
 
         Args:
@@ -168,7 +178,12 @@ class Task(ABC, Generic[AnyExample]):
         """Return the training examples, and those kept from training because a decision is calibrated on them; mostly none."""
         return list(train), []
 
-    def calibrated(self, examples: Sequence[AnyExample], predictions: Predictions, source: str) -> Self:
+    def calibrated(
+        self,
+        examples: Sequence[AnyExample],
+        predictions: Predictions,
+        source: str,
+    ) -> Self:
         """Return this task with what is decided by looking at predictions, such as the threshold for "no answer".
 
         Args:
@@ -179,7 +194,13 @@ class Task(ABC, Generic[AnyExample]):
         return self
 
     @abstractmethod
-    def features(self, examples: Sequence[AnyExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+    def features(
+        self,
+        examples: Sequence[AnyExample],
+        tokenizer: AlbertTokenizer,
+        *,
+        labelled: bool,
+    ) -> Features:
         """Return the tokens of examples as the model reads them.
 
         Args:
@@ -249,7 +270,11 @@ class Task(ABC, Generic[AnyExample]):
             split: Of which data; part of names such as `MNLI-m.tsv`.
         """
 
-    def read_predictions(self, file: str | os.PathLike[str], examples: Sequence[AnyExample]) -> list[Prediction]:
+    def read_predictions(
+        self,
+        file: str | os.PathLike[str],
+        examples: Sequence[AnyExample],
+    ) -> list[Prediction]:
         """Read anybody's predictions of these examples, in their order, as far as `score` needs them."""
         raise ConfigError(
             "bad-value",

@@ -109,7 +109,14 @@ class TaskTeacher:
             logits = reader.logits(examples[start:end])
             return np.ascontiguousarray(logits[:, self.order], np.float32) if self.order else logits
 
-        logits = compute_rows(folder / "logits.npy", key, len(examples), logits_of, world, "the teacher's logits")
+        logits = compute_rows(
+            folder / "logits.npy",
+            key,
+            len(examples),
+            logits_of,
+            world,
+            "the teacher's logits",
+        )
         return replace(self, reader=None, logits=logits)
 
 
@@ -174,7 +181,13 @@ def open_teacher(
     return replace(teacher, reader=reader)
 
 
-def open_reader(source: Path, path: Path, task: Task, settings: FinetuneSettings, device: torch.device) -> Reader:
+def open_reader(
+    source: Path,
+    path: Path,
+    task: Task,
+    settings: FinetuneSettings,
+    device: torch.device,
+) -> Reader:
     """Open a folder of a fine-tuned model: an ALBERT or a BERT as ours, any other through transformers."""
     values = read_typed(path / "config.json", dict[str, Any], "model configuration")
     if values.get("model_type", "albert") not in OUR_TYPES:
@@ -208,7 +221,13 @@ def _wrong_class_error(source: Path, class_name: str) -> CheckpointError:
 class EncoderReader:
     """An ALBERT, or a BERT as one."""
 
-    def __init__(self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, task: Task, batch_tokens: int) -> None:
+    def __init__(
+        self,
+        model: PretrainedAlbert,
+        tokenizer: AlbertTokenizer,
+        task: Task,
+        batch_tokens: int,
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.labels = list(model.config.id2label.values())
@@ -245,7 +264,14 @@ class EncoderReader:
 class TransformersReader:
     """A model that transformers opens: DistilBERT, RoBERTa, ELECTRA, …; in fp32."""
 
-    def __init__(self, source: Path, path: Path, task: Task, batch_tokens: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        source: Path,
+        path: Path,
+        task: Task,
+        batch_tokens: int,
+        device: torch.device,
+    ) -> None:
         class_name = task.model_class.__name__.removeprefix("Albert")
         if class_name not in ("ForSequenceClassification", "ForTokenClassification"):
             raise CheckpointError(
@@ -257,8 +283,15 @@ class TransformersReader:
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
         options = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
         with transformers_reading("weights or tokenizer", f"the teacher `{source}`") as transformers:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, **prefix)
-            model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(path, **options)
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path,
+                local_files_only=True,
+                **prefix,
+            )
+            model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(
+                path,
+                **options,
+            )
         architecture = next(iter(model.config.architectures or ()), "")
         if loading["missing_keys"] or not architecture.endswith(class_name):
             raise _wrong_class_error(source, f"model {class_name}")
@@ -316,7 +349,12 @@ class TransformersReader:
         return self._tokenizer(texts, pairs, **options)
 
 
-def match_labels(task: Task, teacher_labels: Sequence[str], source: Path, notes: list[str]) -> tuple[list[int], bool]:
+def match_labels(
+    task: Task,
+    teacher_labels: Sequence[str],
+    source: Path,
+    notes: list[str],
+) -> tuple[list[int], bool]:
     """Return the teacher's output for each label of a task ([] where they stand in one order), and whether both have names.
 
     Names are equal, or but for upper case, or the others that an official task has for its labels. Outputs without
@@ -326,7 +364,11 @@ def match_labels(task: Task, teacher_labels: Sequence[str], source: Path, notes:
     labels = list(head.get("id2label", {}).values())
     if head and len(teacher_labels) != head["num_labels"]:
         fact = f"it has {pluralize(len(teacher_labels), 'output')}, the task {head['num_labels']}"
-        raise CheckpointError("wrong-model", f"the teacher `{source}` cannot teach this task: {fact}", _HINT)
+        raise CheckpointError(
+            "wrong-model",
+            f"the teacher `{source}` cannot teach this task: {fact}",
+            _HINT,
+        )
     if not labels:
         return [], True
     official = OFFICIAL.get(getattr(task, "layout", ""))
@@ -346,8 +388,15 @@ def match_labels(task: Task, teacher_labels: Sequence[str], source: Path, notes:
     else:
         if has_names:
             fact = f"its labels are {format_list(teacher_labels, 12)}; those of the task {format_list(labels, 12)}"
-            raise CheckpointError("wrong-model", f"the teacher `{source}` cannot teach this task: {fact}", _HINT)
-    pairs = format_list([f"{teacher_labels[output]} is `{labels[n]}`" for n, output in enumerate(order)], 12)
+            raise CheckpointError(
+                "wrong-model",
+                f"the teacher `{source}` cannot teach this task: {fact}",
+                _HINT,
+            )
+    pairs = format_list(
+        [f"{teacher_labels[output]} is `{labels[n]}`" for n, output in enumerate(order)],
+        12,
+    )
     if not has_names:
         pairs = f"its outputs have no names and are taken in the order of the labels: {pairs}"
     if labels != list(teacher_labels):
@@ -398,7 +447,11 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
 
 
 def _no_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
-    return np.full((sum(len(example.words) for example in examples), num_labels), np.nan, np.float32)
+    return np.full(
+        (sum(len(example.words) for example in examples), num_labels),
+        np.nan,
+        np.float32,
+    )
 
 
 def with_unlabelled(features: Features, unlabelled: Features) -> Features:
@@ -417,7 +470,12 @@ def with_unlabelled(features: Features, unlabelled: Features) -> Features:
     return Features.concatenated([labelled, replace(unlabelled, per_sequence=labels, per_token=per_token)])
 
 
-def with_teacher_logits(features: Features, task: Task, examples: Sequence[Any], logits: np.ndarray) -> Features:
+def with_teacher_logits(
+    features: Features,
+    task: Task,
+    examples: Sequence[Any],
+    logits: np.ndarray,
+) -> Features:
     """Return the student's features of examples with the logits of a teacher that has read their texts."""
     if task.kind == "tagging":
         rows = np.where(features.per_token["words"] >= 0, word_rows(features, examples), 0)

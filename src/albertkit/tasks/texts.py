@@ -106,7 +106,13 @@ def note_unread_fields(
     _note_texts(file, "field", values, hint, bad_rows)
 
 
-def _note_texts(file: DataFile, kind: str, values: Mapping[str, Sequence[str]], hint: str, bad_rows: BadRows) -> None:
+def _note_texts(
+    file: DataFile,
+    kind: str,
+    values: Mapping[str, Sequence[str]],
+    hint: str,
+    bad_rows: BadRows,
+) -> None:
     texts = []
     for name, column in values.items():
         filled = [text for text in column if text.strip()]
@@ -206,11 +212,26 @@ def text_features(
     if tokenizer.truncation_side == "left":
         starts = starts + lengths - first_kept
         second_from = second_from + second_lengths - second_kept
-    features = _assembled(tokenizer, examples, first, starts, first_kept, second, second_from, second_kept, ~single)
+    features = _assembled(
+        tokenizer,
+        examples,
+        first,
+        starts,
+        first_kept,
+        second,
+        second_from,
+        second_kept,
+        ~single,
+    )
     return replace(features, left_out=lengths - first_kept + second_lengths - second_kept)
 
 
-def _windows(starts: np.ndarray, lengths: np.ndarray, size: int, stride: int) -> tuple[np.ndarray, ...]:
+def _windows(
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    size: int,
+    stride: int,
+) -> tuple[np.ndarray, ...]:
     """Return example, start and length of each window; the last one of a text is the first that reaches its end."""
     further = -(-np.maximum(lengths - size, 0) // stride)
     examples = np.repeat(np.arange(len(lengths)), further + 1)
@@ -377,7 +398,14 @@ class TextTask(Task[TextExample]):
         """See `Task.files` and `find_files`."""
         return find_split_files(data, self._official.files, self._official.folder)
 
-    def examples(self, file: DataFile, *, split: str, labelled: bool, bad_rows: BadRows) -> Iterator[TextExample]:
+    def examples(
+        self,
+        file: DataFile,
+        *,
+        split: str,
+        labelled: bool,
+        bad_rows: BadRows,
+    ) -> Iterator[TextExample]:
         """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
 
         Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
@@ -487,7 +515,12 @@ class TextTask(Task[TextExample]):
         for column, value in ((form.text, text), (form.pair, pair)):
             if value is not None and not value.strip() and not self._official.empty_texts:
                 raise ValueError(f"`{column}` is empty")
-        return TextExample(name, text, pair, self.read_label(row.values, form) if labelled else None)
+        return TextExample(
+            name,
+            text,
+            pair,
+            self.read_label(row.values, form) if labelled else None,
+        )
 
     @abstractmethod
     def read_label(self, values: dict[str, str], form: TableForm) -> Label:
@@ -497,7 +530,13 @@ class TextTask(Task[TextExample]):
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """Return the labels as the loss wants them, [E, …]."""
 
-    def features(self, examples: Sequence[TextExample], tokenizer: AlbertTokenizer, *, labelled: bool) -> Features:
+    def features(
+        self,
+        examples: Sequence[TextExample],
+        tokenizer: AlbertTokenizer,
+        *,
+        labelled: bool,
+    ) -> Features:
         """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
         texts = [example.text for example in examples]
         pairs = [example.pair for example in examples]
@@ -532,7 +571,12 @@ class TextTask(Task[TextExample]):
 
     # --- the result ---------------------------------------------------------------------------------------------------
 
-    def logits(self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]) -> np.ndarray:
+    def logits(
+        self,
+        examples: Sequence[TextExample],
+        features: Features,
+        outputs: Sequence[Any],
+    ) -> np.ndarray:
         """Return for each example the mean over its windows, float64 [E, C]."""
         if not examples:
             return np.zeros((0, 1))
@@ -583,7 +627,11 @@ class TextTask(Task[TextExample]):
     ) -> list[Prediction]:
         """Read a table with the column `prediction`, or records of `albertkit predict`."""
         names = [example.id for example in examples]
-        predictions = read_predictions(file, (label, "label", "labels", "value", *self.prediction_columns), ids)
+        predictions = read_predictions(
+            file,
+            (label, "label", "labels", "value", *self.prediction_columns),
+            ids,
+        )
         answers = self.parse_answers(join_predictions(names, predictions, file), file)
         return [{"id": name, **answer} for name, answer in zip(names, answers, strict=True)]
 
@@ -740,7 +788,11 @@ class TextClassification(TextTask):
             return ""
         return self.positive_class or self.labels[1]
 
-    def _indices(self, examples: Sequence[TextExample], predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
+    def _indices(
+        self,
+        examples: Sequence[TextExample],
+        predictions: Predictions,
+    ) -> tuple[np.ndarray, np.ndarray]:
         return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
 
     def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
@@ -930,7 +982,10 @@ class MultiLabelClassification(TextTask):
         return records
 
     def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
-        return label_scores(self._matrix(labels_of(examples)), self._matrix([r["labels"] for r in predictions]))
+        return label_scores(
+            self._matrix(labels_of(examples)),
+            self._matrix([r["labels"] for r in predictions]),
+        )
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
         """Return a note if all predictions are the same labels, and the labels are not."""
@@ -964,7 +1019,11 @@ _CLASSES: dict[str, type[TextTask]] = {
 def official_task(name: str, columns: Columns | None = None, **settings: Any) -> TextTask:
     """Return a task whose files are in the official layout, or have these columns."""
     if name not in OFFICIAL:
-        raise ConfigError("unknown-name", f"there is no task `{name}`", suggest_name(name, OFFICIAL))
+        raise ConfigError(
+            "unknown-name",
+            f"there is no task `{name}`",
+            suggest_name(name, OFFICIAL),
+        )
     layout = OFFICIAL[name]
     own_labels = {"labels": layout.labels} if layout.labels else {}
     settings = {"name": name, "layout": name, "metric": layout.metric, **own_labels, **settings}

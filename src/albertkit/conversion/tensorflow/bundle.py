@@ -112,7 +112,11 @@ def write_object_graph(variables: Iterable[Variable]) -> bytes:
 
     for variable in variables:
         node = node_at(variable.path)
-        graph.nodes[node].attributes.add(name=_ATTRIBUTE, full_name=variable.name, checkpoint_key=variable.key)
+        graph.nodes[node].attributes.add(
+            name=_ATTRIBUTE,
+            full_name=variable.name,
+            checkpoint_key=variable.key,
+        )
         for other_path in variable.other_paths:
             node_at(other_path, node)
     for node in graph.nodes:
@@ -144,7 +148,12 @@ class TensorBundle:
         names: Every tensor, in the order of the bytes of its name, without the object graph.
     """
 
-    def __init__(self, prefix: str, entries: Mapping[str, Entry], shards: Mapping[int, NDArray[np.uint8]]) -> None:
+    def __init__(
+        self,
+        prefix: str,
+        entries: Mapping[str, Entry],
+        shards: Mapping[int, NDArray[np.uint8]],
+    ) -> None:
         self.prefix = prefix
         self.names = [name for name in entries if name != OBJECT_GRAPH]
         self._entries = entries
@@ -266,7 +275,13 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
                 shard.write(part)
             size = sum(map(len, parts))
             shape = {"dim": [{"size": length} for length in values.shape]}
-            entry = MESSAGES["Entry"](dtype=number, shape=shape, offset=offset, size=size, crc32c=masked(checksum))
+            entry = MESSAGES["Entry"](
+                dtype=number,
+                shape=shape,
+                offset=offset,
+                size=size,
+                crc32c=masked(checksum),
+            )
             table.append((name.encode(), entry.SerializeToString()))
             offset += size
         index.write(write_table(table))
@@ -372,7 +387,11 @@ def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Pa
         yield TensorBundle.open(source), _assets(source)
         return
     if not source.is_file():
-        raise DataError("not-found", f"there is no SavedModel `{source}`", "give its folder or its .tar.gz")
+        raise DataError(
+            "not-found",
+            f"there is no SavedModel `{source}`",
+            "give its folder or its .tar.gz",
+        )
     with tempfile.TemporaryDirectory(prefix="albertkit-") as temporary:
         with reading(source):
             _unpack(source, temporary)

@@ -92,7 +92,11 @@ def define_messages(file: str, messages: Mapping[str, Mapping[str, tuple[int, st
         Message name to class.
     """
     package = f"albertkit.{file}"
-    described = descriptor_pb2.FileDescriptorProto(name=f"albertkit/{file}.proto", package=package, syntax="proto3")
+    described = descriptor_pb2.FileDescriptorProto(
+        name=f"albertkit/{file}.proto",
+        package=package,
+        syntax="proto3",
+    )
     for name, fields in messages.items():
         message = described.message_type.add(name=name)
         for field, (number, kind) in fields.items():
@@ -109,7 +113,13 @@ def define_messages(file: str, messages: Mapping[str, Mapping[str, tuple[int, st
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
 
 
-def _add_field(message: descriptor_pb2.DescriptorProto, package: str, name: str, number: int, kind: str) -> None:
+def _add_field(
+    message: descriptor_pb2.DescriptorProto,
+    package: str,
+    name: str,
+    number: int,
+    kind: str,
+) -> None:
     field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
     if kind.startswith("repeated "):
         kind = kind.removeprefix("repeated ")

@@ -159,7 +159,11 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     try:
         features = _Example.FromString(payload).features.feature
     except DecodeError as error:
-        raise DataError("corrupt", f"not a tf.train.Example ({error})", "copy it again, or write it again") from None
+        raise DataError(
+            "corrupt",
+            f"not a tf.train.Example ({error})",
+            "copy it again, or write it again",
+        ) from None
     arrays: dict[str, NDArray[Any]] = {}
     for name, feature in features.items():
         lists = feature.ListFields()  # one of the three; none for a feature without values

@@ -330,4 +330,12 @@ def _entry(name: str, stored: Any, num_shards: int) -> Entry:
         )
     if stored.dtype == STRING and not sliced and stored.size < elements:  # a length has at least one byte
         raise MalformedError(f"says that `{name}`, {elements:,} strings, has {stored.size:,} bytes")
-    return Entry(stored.dtype, shape, stored.shard_id, stored.offset, stored.size, stored.crc32c, sliced)
+    return Entry(
+        stored.dtype,
+        shape,
+        stored.shard_id,
+        stored.offset,
+        stored.size,
+        stored.crc32c,
+        sliced,
+    )

@@ -157,7 +157,8 @@ def test_the_line_of_chance_has_its_words_inside(narrow):
         for n in range(1, 200)
     ]
     looks, draw = _picture(RunMetrics.from_records(records), {}, None, "")
-    figure = new_figure(looks[narrow], draw)
+    with new_figure(looks[narrow], draw) as figure:
+        figure.draw_without_rendering()
     axes = next(axes for axes in figure.axes if "sentence order" in axes.get_ylabel())
     (words,) = axes.texts
     frame, extent = axes.get_window_extent(), words.get_window_extent()

@@ -6,7 +6,8 @@ text is text, so that one picture serves light and dark.
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -55,8 +56,12 @@ def matplotlib_modules() -> Any:
     return matplotlib
 
 
-def new_figure(look: Look, draw: Callable[[Any, Look], None]) -> Any:
-    """Return a matplotlib figure that `draw` has filled. Names come from files: no text is read as mathematics."""
+@contextmanager
+def new_figure(look: Look, draw: Callable[[Any, Look], None]) -> Iterator[Any]:
+    """Yield a matplotlib figure that `draw` has filled. Names come from files: no text is read as mathematics.
+
+    It is saved within the block: text takes the fonts of the style when it is laid out.
+    """
     matplotlib = matplotlib_modules()
     style = {
         "font.family": "sans-serif", "font.size": look.font_size, "text.color": INK, "axes.labelcolor": INK,
@@ -68,13 +73,12 @@ def new_figure(look: Look, draw: Callable[[Any, Look], None]) -> Any:
     with matplotlib.rc_context(style):
         figure = matplotlib.figure.Figure(figsize=(look.width, look.height), layout="constrained")
         draw(figure, look)
-        figure.draw_without_rendering()  # inside the style: text takes its fonts when it is laid out
-    return figure
+        yield figure
 
 
-def save_png(figure: Any, out: str | Path) -> Path:
+def save_png(look: Look, draw: Callable[[Any, Look], None], out: str | Path) -> Path:
     """Write a figure: the same bytes every time."""
-    with atomic_file(out) as stream:
+    with new_figure(look, draw) as figure, atomic_file(out) as stream:
         figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return Path(out)
 
@@ -91,12 +95,8 @@ def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: st
     matplotlib = matplotlib_modules()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"albertkit {name} {look.width}"}):
         stream = io.StringIO()
-        new_figure(look, draw).savefig(
-            stream,
-            format="svg",
-            transparent=True,
-            metadata={"Date": None, "Creator": None},
-        )
+        with new_figure(look, draw) as figure:
+            figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = stream.getvalue()
     # Only the element itself, with the page's colours and font, and no names that clash.
     svg = svg[svg.index("<svg") :]
@@ -178,7 +178,7 @@ def plot_confusion(
         draw_heading(axis, title, f"{int(table.trace()):,} of {int(table.sum()):,} right")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
 
-    return save_png(new_figure(Look(side + 0.6, side), draw), out)
+    return save_png(Look(side + 0.6, side), draw, out)
 
 
 def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: str = "") -> Path:
@@ -197,7 +197,7 @@ def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: st
         draw_heading(axis, title, f"{count:,} examples")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
 
-    return save_png(new_figure(Look(5.6, 5.6), draw), out)
+    return save_png(Look(5.6, 5.6), draw, out)
 
 
 def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:

@@ -31,7 +31,6 @@ from albertkit.output.plots import (
     Look,
     draw_heading,
     matplotlib_modules,
-    new_figure,
     page_svg,
     save_png,
     wide_and_narrow,
@@ -205,7 +204,7 @@ def plot_run(
     `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency; the title stands above.
     """
     (look, _), draw = _picture(metrics, baseline or {}, None, title)
-    return save_png(new_figure(look, draw), out)
+    return save_png(look, draw, out)
 
 
 def run_svgs(metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None) -> list[str]:

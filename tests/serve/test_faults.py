@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -25,13 +24,19 @@ from albertkit.serve.server import serve
 PATIENCE = 120
 
 
+@pytest.fixture(scope="module")
+def served_folder(folders, tmp_path_factory):
+    """A folder whose files are replaced for a while."""
+    return shutil.copytree(folders["pretrained"], tmp_path_factory.mktemp("served") / "pretrained")
+
+
 @pytest.fixture
-def sturdy(folders, services):
+def sturdy(served_folder, services):
     """A service with a key, whose workers are killed; it drains for three seconds.
 
     A request may wait for a worker that a busy machine takes minutes to start.
     """
-    return services(folders["pretrained"], *"--batch-tokens 128 --drain-seconds 3 --timeout 600".split(), key="secret")
+    return services(served_folder, *"--batch-tokens 128 --drain-seconds 3 --timeout 600".split(), key="secret")
 
 
 def load(service, texts, clients, until):
@@ -88,23 +93,21 @@ def test_a_killed_worker_loses_no_request(sturdy, texts):
     assert sturdy.metric("albertkit_queue_tokens") == 0
 
 
-def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(folders, services, tmp_path):
-    """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong.
-
-    What becomes of the service when they are there again: `test_supervisor.py`.
-    """
-    folder, weights = tmp_path / "model", tmp_path / "model" / "model.safetensors"
-    shutil.copytree(folders["classify"], folder)
-    served = services(folder)
-    ask = lambda: served.post("/classify", {"texts": ["the quick fox"]})  # noqa: E731
-    size = weights.stat().st_size
-    values = {name: -value for name, value in load_file(weights).items()}
-    save_file(values, weights, {"format": "pt"})
+def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(sturdy, served_folder):
+    """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong."""
+    weights = served_folder / "model.safetensors"
+    original, size = weights.read_bytes(), weights.stat().st_size
+    ask = lambda: sturdy.post("/fill-mask", {"texts": ["the quick [MASK]"]})  # noqa: E731
+    before = ask().json()
+    save_file({name: -value for name, value in load_file(weights).items()}, weights, {"format": "pt"})
     os.utime(weights, (1, 1))
     assert weights.stat().st_size == size
-    served.worker.kill()
-    served.wait_until(lambda: ask().json().get("error", {}).get("slug") == "changed")
-    assert (ask().status_code, served.get("/ready").status_code) == (503, 503)
+    sturdy.worker.kill()
+    sturdy.wait_until(lambda: ask().json().get("error", {}).get("slug") == "changed")
+    assert (ask().status_code, sturdy.get("/ready").status_code) == (503, 503)
+    weights.write_bytes(original)
+    sturdy.wait_until_ready()
+    assert ask().json() == before
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
@@ -185,13 +188,11 @@ def test_what_cannot_be_served_is_said_before_anything_listens(model, options, s
             serve([str(folders.get(model, tmp_path / model))], **options | {"port": port})
 
 
-def test_a_model_that_only_the_worker_finds_broken_ends_the_service(folders, tmp_path):
+def test_a_model_that_only_the_worker_finds_broken_ends_the_service(folders, tmp_path, run_command):
     """A captioner is loaded by the worker alone."""
     shutil.copytree(folders["caption"], tmp_path / "broken")
     for file in (tmp_path / "broken").glob("*.safetensors"):
         file.write_bytes(b"broken")
-    command = "import sys; from albertkit.serve.server import serve; serve(sys.argv[1:], port=0)"
-    command = [sys.executable, "-c", command, tmp_path / "broken"]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert process.returncode == 1
-    assert "corrupt" in process.stderr.splitlines()[-3]
+    ran = run_command("serve", tmp_path / "broken", "--port", 0)
+    assert ran.status == 2
+    assert "corrupt" in ran.err.splitlines()[-3]

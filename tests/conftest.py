@@ -52,6 +52,35 @@ def frozen_objects() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def drawn_pictures() -> dict[Any, bytes]:
+    """Pictures by their size and the function that draws them."""
+    return {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def copied_pictures(drawn_pictures: dict[Any, bytes]) -> Iterator[None]:
+    """Draw the first picture of a kind and size, and copy it for other runs: drawing takes a third of a tiny training."""
+    from albertkit.files import atomic_file
+    from albertkit.output import plots
+    from albertkit.training import monitor
+
+    draw_picture = plots.save_png
+
+    def save_png(look: Any, draw: Callable[..., None], out: str | Path) -> Path:
+        kind = (look, draw.__code__)
+        if kind not in drawn_pictures:
+            drawn_pictures[kind] = draw_picture(look, draw, out).read_bytes()
+        with atomic_file(out) as stream:
+            stream.write(drawn_pictures[kind])
+        return Path(out)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (plots, monitor):
+            patch.setattr(module, "save_png", save_png)
+        yield
+
+
 def _folder(variable: str) -> Path:
     value = os.environ.get(variable)
     if not value:

@@ -23,12 +23,6 @@ def settings(tmp_path_factory, store):
     return replace(SETTINGS, config=write_config(folder, store.vocab_size, intermediate_size=128, **dropout))
 
 
-@pytest.fixture(autouse=True)
-def without_plot(monkeypatch):
-    """Draw no curves, which take half of the time of a short run."""
-    monkeypatch.setattr("albertkit.pretraining.run.plot_run", lambda *_, **__: None)
-
-
 @pytest.fixture
 def train(tmp_path, store, settings):
     """Pretrain on the small store, or on other data, in a folder of `tmp_path`; further keywords change the settings."""

@@ -30,7 +30,6 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import train_tokenizer
-from albertkit.training.monitor import plot_run
 from albertkit.training.processes import World
 
 
@@ -38,8 +37,7 @@ def assert_same_bits(first, second):
     assert not differing(weights(first / "final"), weights(second / "final"))
 
 
-def test_a_run_leaves_what_it_promises(tmp_path, store, train, monkeypatch):
-    monkeypatch.setattr("albertkit.pretraining.run.plot_run", plot_run)
+def test_a_run_leaves_what_it_promises(tmp_path, store, train):
     result = train()
     run = tmp_path / "run"
     assert result.model == run / "final"
@@ -103,7 +101,7 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(train, store,
     assert first.masked_lm_loss != second.masked_lm_loss
 
 
-def test_a_polynomial_may_decay_faster_or_slower(tmp_path, train):
+def test_a_polynomial_may_decay_faster_or_slower(tmp_path, store, train):
     train(steps=4, warmup_steps=0, poly_power=2.0, log_every=1, lr=1e-3)
     records = map(json.loads, (tmp_path / "run" / "metrics.jsonl").open())
     rates = [record["learning_rate"] for record in records if record["event"] == "step"]
@@ -397,7 +395,7 @@ def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, stor
 # --- more updates -----------------------------------------------------------------------------------------------------
 
 
-def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, train):
+def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, store, train):
     constant = dict(schedule="constant", eval_every=None, save_every=None)
     train("short", steps=8, warmup_steps=1, **constant)
     train("short", resume=True, steps=12, warmup_steps=None, **constant)
@@ -406,7 +404,7 @@ def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_o
     assert PretrainSettings.read(tmp_path / "short" / "run.toml")["steps"] == 12
 
 
-def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, train):
+def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, store, train):
     train(steps=2)
     with pytest.raises(CheckpointError) as caught:
         train(resume=True, steps=5)

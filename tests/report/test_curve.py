@@ -15,6 +15,11 @@ from albertkit.training.monitor import RunMetrics, _loss_limits, _picture, _smoo
 image = pytest.importorskip("matplotlib.image")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def copied_pictures():
+    """Draw every picture."""
+
+
 def pixels_of(path, colour):
     """How many pixels have a colour, to within the rounding of PNG."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])

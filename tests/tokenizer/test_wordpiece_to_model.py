@@ -45,9 +45,7 @@ def folder(tmp_path_factory):
         "lr = 0.003\nwarmup_steps = 2\nsteps = 4\n"
     )
     albertkit("corpus", "build", folder / "text.txt", "--tokenizer", folder / "old", "--out", folder / "store")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("albertkit.pretraining.run.plot_run", lambda *_, **__: None)
-        albertkit("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml")
+    albertkit("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml")
     return folder
 
 

@@ -19,6 +19,11 @@ from albertkit.training.results import guessing_note, largest_class, result_sect
 image = pytest.importorskip("matplotlib.image")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def copied_pictures():
+    """Draw every picture."""
+
+
 def results_of(names: list[str], right: float) -> dict:
     """Predictions of which a share is right."""
     random = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import h11
 import pytest
 import uvicorn
 
@@ -43,6 +44,21 @@ def talk(client, connection_class=Connection):
                     listening.close()
 
     return asyncio.run(play())
+
+
+def test_an_answer_is_one_write_of_what_h11_would_send():
+    writes = []
+    for parser in (h11.Connection(h11.SERVER), module._BoundedHeads(h11.SERVER, module.HEADER_BYTES)):
+        parser.receive_data(REQUEST)
+        parser.next_event()
+        events = (
+            h11.Response(status_code=200, headers=[("content-length", "4")], reason="OK"),
+            h11.Data(data=b"full"),
+            h11.EndOfMessage(),
+        )
+        writes.append([parser.send(event) for event in events])
+    plain, joined = writes
+    assert [part for part in joined if part] == [b"".join(plain)]
 
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -21,7 +21,7 @@ inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)  # of 
 # Of loops that other loops consist of. LLVM puts them into their callers: as functions they would exist twice, optimised alone
 # and in company, with sums in two orders, and which of the two runs would depend on what the process has loaded before.
 WITHIN: Any = {"forceinline": True, "error_model": "numpy", "fastmath": _FAST}
-within = numba.njit(**WITHIN)
+within = partial(compiled, fastmath=_FAST, forceinline=True)
 
 f32, i32, u32 = np.float32, np.int32, np.uint32
 MAGNITUDE = np.int32(0x7FFFFFFF)  # a float's bits without its sign

@@ -25,7 +25,7 @@ from albertkit.jit import Helpers, compiled, from_bfloat16
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 _loops = partial(compiled, fastmath=_FAST)
 _inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)
-_within = numba.njit(forceinline=True, error_model="numpy", fastmath=_FAST)
+_within = partial(compiled, fastmath=_FAST, forceinline=True)
 _f32, _i32, _u32, _i16 = np.float32, np.int32, np.uint32, np.int16
 
 _PARTS = 8  # for each thread: when the system takes a core away, other threads take its remaining parts

@@ -19,7 +19,18 @@ _DRAIN_SECONDS = 1.0  # in which the rest of a request that is not HTTP is dropp
 
 
 class _BoundedHeads(h11.Connection):
-    """Refuse headers and trailers that are too large; h11 checks only those without an end."""
+    """Refuse headers and trailers that are too large, of which h11 checks only those without an end; join head and body."""
+
+    _head = b""
+
+    def send(self, event: Any) -> Any:
+        """Return the bytes of an event; those of a head with the next event's, as each write takes 0.1 ms."""
+        data = super().send(event)
+        if isinstance(event, h11.Response):
+            self._head, data = data or b"", b""
+        elif self._head:
+            self._head, data = b"", self._head + (data or b"")
+        return data
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -46,8 +57,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Send small answers at once."""
         super().connection_made(transport)
-        # uvicorn writes head and body apart. Without TCP_NODELAY the kernel holds the body back until the client has
-        # acknowledged the head, which clients delay: 40 ms an answer on every kept connection.
+        # Without TCP_NODELAY the kernel holds a second write back until the client has acknowledged the first one, which
+        # clients delay: 40 ms an answer on every kept connection.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_header_timer()
 

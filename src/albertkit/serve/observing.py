@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-import uuid
+import secrets
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -84,7 +84,7 @@ class Observed:
         if method == "HEAD":  # answered as GET; the server sends no body
             scope = {**scope, "method": "GET"}
         client_id = dict(scope["headers"]).get(b"x-request-id", b"")
-        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else uuid.uuid4().hex.encode()
+        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else secrets.token_hex(16).encode()
 
         async def send_with_id(message: Message) -> None:
             nonlocal status

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -55,6 +56,7 @@ class Sender(NamedTuple):
 NOBODY = Sender()
 
 
+@lru_cache(4096)
 def client_of(host: str) -> str:
     """Return the client that has an address: of IPv6 the network that one client has."""
     try:
@@ -163,6 +165,8 @@ class Admission:
             at_work + _seconds_before(client, seconds, waiting, self._promises.due_between(now - EXACT, now)) + seconds
         )
         level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
+        if not self.has_promised:  # the plan below, without arrays: 0.02 for 0.1 ms of every request
+            return max(0.0, at_work + waiting.seconds + seconds - level)
         due, promised, smallest = self._promises.due_after(now - EXACT)
         times, waiting_then = _plan(at_work + waiting.seconds, due - now, promised)
         is_slight = np.append(False, seconds <= SLIGHT * smallest)
@@ -314,9 +318,8 @@ def _seconds_before(client: str, seconds: float, waiting: Waiting, promises: lis
             seconds_by_client[promise.sender.client] += promise.seconds
     # Of each other client at most as much: counting all that waits refused 39 of 50 requests of one text beside 24 clients
     # of 512.
-    first = float(np.minimum(own_seconds, seconds).sum())
-    sums = np.fromiter(seconds_by_client.values(), np.float64, len(seconds_by_client))
-    return first + float(np.minimum(sums, first + seconds).sum())
+    first = sum(min(own, seconds) for own in own_seconds)
+    return first + sum(min(others, first + seconds) for others in seconds_by_client.values())
 
 
 def _plan(seconds: float, due: np.ndarray, promised: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -224,10 +224,10 @@ class Service:
             work: Kind of the outputs that the worker computes. Default: `kind`.
         """
         name, pipeline = self.models.find(kind, model)
-        key, state = (name, work or kind), request.state
+        key, state, sender = (name, work or kind), request.state, sender_of(request)
         state.model = name
         supervisor = self._ready_supervisor(name)
-        with supervisor.announced(sender_of(request), key, size, state.deadline):
+        with supervisor.announced(sender, key, size, state.deadline):
             inputs, features = await self._off_the_loop(size, lambda proceed: prepared(pipeline, proceed))
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
@@ -235,7 +235,7 @@ class Service:
         tokens = int(features.offsets[-1])
         supervisor.queue.pace.learn_density(key, size, tokens)
         check_results(pipeline, inputs, options)
-        outputs = await self._computed(request, supervisor, key, features, tokens)
+        outputs = await self._computed(request, supervisor, sender, key, features, tokens)
 
         def finished(_: Proceed) -> bytes:
             check_finite(outputs)
@@ -292,8 +292,9 @@ class Service:
         name, _ = self.models.find(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
-        supervisor.admit(sender_of(request), (name, kind), CALL_TOKENS, request.state.deadline)
-        outputs = await self._computed(request, supervisor, (name, kind), arguments, CALL_TOKENS)
+        sender = sender_of(request)
+        supervisor.admit(sender, (name, kind), CALL_TOKENS, request.state.deadline)
+        outputs = await self._computed(request, supervisor, sender, (name, kind), arguments, CALL_TOKENS)
         return name, outputs[0]
 
     def check_expansion(self, values: Any) -> None:
@@ -313,11 +314,12 @@ class Service:
         self,
         request: Request,
         supervisor: Supervisor,
+        sender: Sender,
         key: Key,
         content: Features | dict[str, Any],
         tokens: int,
     ) -> list[Any]:
-        deadline, sender = request.state.deadline, sender_of(request)
+        deadline = request.state.deadline
         supervisor.check_time(sender, key, tokens, deadline)
         loop = asyncio.get_running_loop()
         job = RequestJob(key, content, loop.create_future(), deadline, loop.time(), sender)
@@ -349,7 +351,7 @@ class Service:
 def sender_of(request: Request) -> Sender:
     """Return the sender of a request."""
     host, port = (request.client.host, request.client.port) if request.client else ("", 0)
-    return Sender(client_of(host), port, (request.url.path, hash(getattr(request, "_body", b""))))
+    return Sender(client_of(host), port, (request.scope["path"], hash(getattr(request, "_body", b""))))
 
 
 def features_in_parts(

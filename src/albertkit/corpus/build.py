@@ -413,12 +413,7 @@ class _Build:
                 results = encode_here(inputs, position, seen_documents.is_new, job.folder / "tokenizer", workers)
             try:
                 for batch, encoded in results:
-                    counts.add(batch.counts)
-                    counts.add(BuildCounts(faults=[f"{name}:{line}" for name, line in batch.faults]))
-                    for name, values in encoded.counts.items():
-                        setattr(counts, name, getattr(counts, name) + int(values.sum()))
-                    counts.empty_documents += int((encoded.document_sentences == 0).sum())
-                    counts.single_sentence_documents += int((encoded.document_sentences == 1).sum())
+                    counts.add(batch, encoded)
                     document_sentences = encoded.document_sentences[encoded.document_sentences > 0]
                     if len(document_sentences):
                         writer.append(encoded.tokens, encoded.sentence_lengths, document_sentences)

@@ -94,15 +94,14 @@ def prose_sentences(text: str) -> list[str]:
         paragraph = _ROLE.sub(r"\1", paragraph)
         paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups())), paragraph)
         paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
-        sentences += filter(_is_sentence, split_sentences(paragraph, "wrapped"))
+        for sentence in split_sentences(paragraph, "wrapped"):
+            # At least four words, mostly letters, with an end: lists of names and rests of code have none of these.
+            words = _WORD.findall(sentence)
+            letters = sum(map(len, words)) + sentence.count(" ")
+            is_prose = len(words) >= 4 and letters >= 0.8 * len(sentence)
+            if is_prose and sentence[-1] in '.!?:)"' and sentence[0] not in "|+=<>{[&%$#@_":
+                sentences.append(sentence)
     return sentences
-
-
-def _is_sentence(text: str) -> bool:
-    """Return True for at least four words, mostly letters, with an end; lists of names and rests of code have none of these."""
-    words = _WORD.findall(text)
-    letters = sum(map(len, words)) + text.count(" ")
-    return len(words) >= 4 and letters >= 0.8 * len(text) and text[-1] in '.!?:)"' and text[0] not in "|+=<>{[&%$#@_"
 
 
 def _read_library(library: Path) -> Iterator[list[str]]:

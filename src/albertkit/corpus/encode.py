@@ -167,11 +167,16 @@ class BuildCounts:
     faulty_lines: int = 0
     faults: list[str] = field(default_factory=list)
 
-    def add(self, counts: "BuildCounts") -> None:
-        """Add other counts to these; keep the first few of the faults."""
+    def add(self, batch: "DocumentBatch", encoded: "EncodedBatch") -> None:
+        """Add a batch and what its documents became; keep the first few of the faults."""
         for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(counts, item.name))
+            setattr(self, item.name, getattr(self, item.name) + getattr(batch.counts, item.name))
+        self.faults += [f"{name}:{line}" for name, line in batch.faults]
         del self.faults[FAULTS_NAMED:]
+        for name, values in encoded.counts.items():
+            setattr(self, name, getattr(self, name) + int(values.sum()))
+        self.empty_documents += int((encoded.document_sentences == 0).sum())
+        self.single_sentence_documents += int((encoded.document_sentences == 1).sum())
 
 
 @dataclass

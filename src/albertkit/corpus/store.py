@@ -213,40 +213,30 @@ class StoreWriter:
             shard_size = self.shards[-1]["tokens"] if self.shards else self.shard_tokens
             room = self.shard_tokens - shard_size
             last = int(np.searchsorted(token_ends, token_ends[first] + room, "right")) - 1
-            if last > first or not shard_size:
-                last = max(last, first + 1)
-                self._write(tokens, sentence_ends, document_ends, first, last)
-                first = last
+            if last == first and shard_size:  # no room, or no shard yet
+                if self.shards:
+                    self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
+                self.shards.append(dict.fromkeys(KINDS, 0))
+                self._append_bytes("tokens", b"")
+                for kind in ("sentences", "documents"):
+                    self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
                 continue
-            if self.shards:
-                self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
-            self.shards.append(dict.fromkeys(KINDS, 0))
-            self._append_bytes("tokens", b"")
-            for kind in ("sentences", "documents"):
-                self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
+            last = max(last, first + 1)
+            shard = self.shards[-1]
+            ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
+            in_tokens = shard["tokens"] + ends[1:] - ends[0]
+            in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+            shard_tokens = tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False)
+            self._append_bytes("tokens", shard_tokens.tobytes())
+            self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
+            self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
+            shard["tokens"] = int(in_tokens[-1])
+            shard["sentences"] = int(in_sentences[-1])
+            shard["documents"] += last - first
+            first = last
 
     def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
-
-    def _write(
-        self,
-        tokens: NDArray[Any],
-        sentence_ends: NDArray[Any],
-        document_ends: NDArray[Any],
-        first: int,
-        last: int,
-    ) -> None:
-        shard = self.shards[-1]
-        sentences = slice(document_ends[first], document_ends[last] + 1)
-        ends = sentence_ends[sentences]
-        in_tokens = shard["tokens"] + ends[1:] - ends[0]
-        in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
-        self._append_bytes("tokens", tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False).tobytes())
-        self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
-        self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
-        shard["tokens"] = int(in_tokens[-1])
-        shard["sentences"] = int(in_sentences[-1])
-        shard["documents"] += last - first
 
     def totals(self) -> dict[str, int]:
         """Return the numbers of documents, sentences and tokens in all shards."""

@@ -107,11 +107,12 @@ def encode(g: OnnxGraph, albert: AlbertModel, rows: Rows, first_only: bool = Fal
     tables = albert.embeddings
     positions = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
     segments = g.add("Gather", g.parameter(tables.token_type_embeddings.weight), rows.types)
-    embedded = g.add("Add", g.add("Add", g.embedding(rows.ids, tables.word_embeddings), positions), segments)
-    embedded = g.add("Reshape", g.layer_norm(embedded, tables.LayerNorm), g.ints(-1, config.embedding_size))
+    embedded = g.embedding(rows.ids, tables.word_embeddings)
+    embedded = g.add("Add", g.add("Add", embedded, positions), segments)
+    embedded = g.reshape(g.layer_norm(embedded, tables.LayerNorm), -1, config.embedding_size)
     hidden = g.linear(embedded, albert.encoder.embedding_hidden_mapping_in)
     padding_scores = g.add("Where", rows.mask, g.scalar(0.0), g.scalar(_PADDING_SCORE))
-    padding_scores = g.add("Unsqueeze", padding_scores, g.ints(1, 2))  # [B, 1, 1, S]
+    padding_scores = g.unsqueeze(padding_scores, 1, 2)  # [B, 1, 1, S]
     blocks = [block for block, _ in albert.encoder.layers(torch.float32)]
     for number, block in enumerate(blocks, start=1):
         g.part = f"layer_{number}"
@@ -140,14 +141,17 @@ def _add_layer(
     scores = g.add("MatMul", heads(attention.query, 0, 2, 1, 3), heads(attention.key, 0, 2, 3, 1))
     scores = g.add("Mul", scores, g.scalar(1 / math.sqrt(config.head_size)))
     shares = g.add("Softmax", g.add("Add", scores, padding_scores), axis=-1)
-    context = g.add("Transpose", g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3)), perm=(0, 2, 1, 3))
-    context = g.add("Reshape", context, g.ints(-1, config.hidden_size))
+    context = g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3))
+    context = g.add("Transpose", context, perm=(0, 2, 1, 3))
+    context = g.reshape(context, -1, config.hidden_size)
     if output_rows is not None:
         context = g.add("Gather", context, output_rows)
         hidden = g.add("Gather", hidden, output_rows)
-    hidden = g.layer_norm(g.add("Add", hidden, g.linear(context, attention.dense)), attention.LayerNorm)
+    hidden = g.add("Add", hidden, g.linear(context, attention.dense))
+    hidden = g.layer_norm(hidden, attention.LayerNorm)
     inner = g.activation(g.linear(hidden, block.ffn), config.hidden_act)
-    return g.layer_norm(g.add("Add", hidden, g.linear(inner, block.ffn_output)), block.full_layer_layer_norm)
+    output = g.add("Add", hidden, g.linear(inner, block.ffn_output))
+    return g.layer_norm(output, block.full_layer_layer_norm)
 
 
 def add_pooler(g: OnnxGraph, albert: AlbertModel, first: str) -> str:
@@ -166,7 +170,8 @@ def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
     hidden = encode(g, model, rows)
     outputs = {"last_hidden_state": Output(rows.lay_out(g, hidden, size), ("batch", "sequence", size))}
     if model.pooler is not None:
-        outputs["pooler_output"] = Output(add_pooler(g, model, g.add("Gather", hidden, rows.first)), ("batch", size))
+        pooled = add_pooler(g, model, g.add("Gather", hidden, rows.first))
+        outputs["pooler_output"] = Output(pooled, ("batch", size))
     return outputs
 
 
@@ -187,9 +192,10 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
     if pooling == ("cls",):
         vectors = g.add("Gather", hidden, rows.first)
     else:
-        real = g.add("Unsqueeze", g.add("Cast", rows.mask, to=TensorProto.FLOAT), g.ints(1))  # [B, 1, S]
-        total = g.add("Squeeze", g.add("MatMul", real, states), g.ints(1))
-        vectors = g.add("Div", total, g.add("ReduceSum", real, g.ints(2), keepdims=0))
+        real = g.unsqueeze(g.add("Cast", rows.mask, to=TensorProto.FLOAT), 1)  # [B, 1, S]
+        total = g.squeeze(g.add("MatMul", real, states), 1)
+        count = g.add("ReduceSum", real, g.ints(2), keepdims=0)
+        vectors = g.add("Div", total, count)
     if model.projection is not None:
         vectors = g.linear(vectors, model.projection.linear)
         if model.projection.activation_name == "tanh":
@@ -222,18 +228,21 @@ def _masked_lm(g: OnnxGraph, model: AlbertForMaskedLM) -> dict[str, Output]:
 
 def _token_logits(g: OnnxGraph, config: AlbertConfig, head: MaskedLMHead, hidden: str, rows: Rows) -> Output:
     g.part = "predictions"
-    inner = g.layer_norm(g.activation(g.linear(hidden, head.dense), config.hidden_act), head.LayerNorm)
+    inner = g.activation(g.linear(hidden, head.dense), config.hidden_act)
+    inner = g.layer_norm(inner, head.LayerNorm)
     logits = g.decoder(inner, head.decoder.weight, head.bias)
     return Output(rows.lay_out(g, logits, config.vocab_size), ("batch", "sequence", config.vocab_size))
 
 
 def _sequences(g: OnnxGraph, model: AlbertForSequenceClassification) -> dict[str, Output]:
-    summary = add_pooler(g, model.albert, encode(g, model.albert, read_rows(g), first_only=True))
-    return {"logits": Output(g.exact_linear(summary, model.classifier), ("batch", model.config.num_labels))}
+    first = encode(g, model.albert, read_rows(g), first_only=True)
+    logits = g.exact_linear(add_pooler(g, model.albert, first), model.classifier)
+    return {"logits": Output(logits, ("batch", model.config.num_labels))}
 
 
 def _choices(g: OnnxGraph, model: AlbertForMultipleChoice) -> dict[str, Output]:
-    summary = add_pooler(g, model.albert, encode(g, model.albert, read_rows(g, "choice"), first_only=True))
+    first = encode(g, model.albert, read_rows(g, "choice"), first_only=True)
+    summary = add_pooler(g, model.albert, first)
     shape = g.add("Shape", "input_ids", end=2)
     logits = g.add("Reshape", g.exact_linear(summary, model.classifier), shape)
     return {"logits": Output(logits, ("batch", "choice"))}
@@ -264,35 +273,39 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     hidden = encode(g, model.albert, rows)
     g.part = "beams"
     # zeros at padding, as in `model/beam_question_answering.py`: of a short text not all starts are at real tokens
-    real = g.add("Unsqueeze", rows.mask, g.ints(2))
+    real = g.unsqueeze(rows.mask, 2)
     states = g.add("Where", real, rows.lay_out(g, hidden, size), g.scalar(0.0))
-    hidden = g.add("Reshape", states, g.ints(-1, size))
+    hidden = g.reshape(states, -1, size)
     allowed = g.add("And", rows.mask, g.add("Equal", "p_mask", g.scalar(0, np.int64)))
-    starts = _log_probs(g, rows.lay_out(g, g.exact_linear(hidden, model.start_logits.dense)), allowed)
+    start_logits = rows.lay_out(g, g.exact_linear(hidden, model.start_logits.dense))
+    starts = _log_probs(g, start_logits, allowed)
     start_top, start_index = _top_values(g, starts, rows, model.start_n_top)
     head = model.end_logits
     # The layer over a state and the state at a start is two products: K times less to do.
     of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
-    chosen = g.add("Gather", hidden, g.add("Add", g.add("Unsqueeze", rows.starts, g.ints(1)), start_index))  # [B, K, H]
-    of_starts = g.linear(g.add("Reshape", chosen, g.ints(-1, size)), head.dense_0, slice(size, None))
-    of_starts = g.add("Unsqueeze", g.add("Reshape", of_starts, g.add("Shape", chosen)), g.ints(1))  # [B, 1, K, H]
-    inner = g.layer_norm(g.add("Tanh", g.add("Add", of_states, of_starts)), head.LayerNorm)
-    logits = g.exact_linear(g.add("Reshape", inner, g.ints(-1, size)), head.dense_1)
-    ends = g.add("Transpose", g.add("Reshape", logits, g.add("Shape", inner, end=3)), perm=(0, 2, 1))  # [B, K, S]
-    ends = _log_probs(g, ends, g.add("Unsqueeze", allowed, g.ints(1)))
+    chosen = g.add("Gather", hidden, g.add("Add", g.unsqueeze(rows.starts, 1), start_index))  # [B, K, H]
+    of_starts = g.linear(g.reshape(chosen, -1, size), head.dense_0, slice(size, None))
+    of_starts = g.add("Reshape", of_starts, g.add("Shape", chosen))
+    of_starts = g.unsqueeze(of_starts, 1)  # [B, 1, K, H]
+    inner = g.add("Tanh", g.add("Add", of_states, of_starts))
+    inner = g.layer_norm(inner, head.LayerNorm)
+    logits = g.exact_linear(g.reshape(inner, -1, size), head.dense_1)
+    ends = g.add("Reshape", logits, g.add("Shape", inner, end=3))
+    ends = g.add("Transpose", ends, perm=(0, 2, 1))  # [B, K, S]
+    ends = _log_probs(g, ends, g.unsqueeze(allowed, 1))
     end_top, end_index = _top_values(g, ends, rows, model.end_n_top)
-    end_top = g.add("Reshape", end_top, g.ints(0, -1))
-    end_index = g.add("Reshape", end_index, g.ints(0, -1))
+    end_top = g.reshape(end_top, 0, -1)
+    end_index = g.reshape(end_index, 0, -1)
     answer = model.answer_class
-    expected = g.add("MatMul", g.add("Unsqueeze", g.add("Exp", starts), g.ints(1)), states)
-    pair = g.add("Concat", g.add("Squeeze", expected, g.ints(1)), g.add("Gather", hidden, rows.first), axis=1)
+    expected = g.add("MatMul", g.unsqueeze(g.add("Exp", starts), 1), states)
+    pair = g.add("Concat", g.squeeze(expected, 1), g.add("Gather", hidden, rows.first), axis=1)
     cls_logits = g.exact_linear(g.add("Tanh", g.linear(pair, answer.dense_0)), answer.dense_1)
     return {
         "start_top_log_probs": Output(start_top, ("batch", "starts")),
         "start_top_index": Output(start_index, ("batch", "starts"), TensorProto.INT64),
         "end_top_log_probs": Output(end_top, ("batch", "ends")),
         "end_top_index": Output(end_index, ("batch", "ends"), TensorProto.INT64),
-        "cls_logits": Output(g.add("Squeeze", cls_logits, g.ints(1)), ("batch",)),
+        "cls_logits": Output(g.squeeze(cls_logits, 1), ("batch",)),
     }
 
 

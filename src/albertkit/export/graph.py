@@ -63,6 +63,18 @@ class OnnxGraph:
         self._nodes.append(helper.make_node(kind, inputs, outputs, name, **attributes))
         return outputs
 
+    def reshape(self, values: str, *sizes: int) -> str:
+        """Give values other axes; -1 stands for what remains, 0 for the same size as before."""
+        return self.add("Reshape", values, self.ints(*sizes))
+
+    def unsqueeze(self, values: str, *axes: int) -> str:
+        """Insert axes of size 1."""
+        return self.add("Unsqueeze", values, self.ints(*axes))
+
+    def squeeze(self, values: str, axis: int) -> str:
+        """Remove an axis of size 1."""
+        return self.add("Squeeze", values, self.ints(axis))
+
     def input(self, name: str, *axes: str) -> str:
         """Add an int64 input of the graph with named axes of any size."""
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, axes))
@@ -106,7 +118,8 @@ class OnnxGraph:
 
     def exact_linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
         """Apply a linear layer in fp32, whatever the precision of the graph: the few outputs at the end of a head."""
-        return self.add("Gemm", values, self.store(*self.weight(layer, inputs)), *self.bias(layer, inputs), transB=1)
+        weight = self.store(*self.weight(layer, inputs))
+        return self.add("Gemm", values, weight, *self.bias(layer, inputs), transB=1)
 
     def bias(self, layer: nn.Linear, inputs: slice | None) -> list[str]:
         """Return the bias of a layer if it has one and these are its first inputs."""
@@ -182,12 +195,14 @@ class QuantizedGraph(OnnxGraph):
         """Look up rows of the table of words, int8 times a scale: int64 [...] to [..., E]."""
         integers, scales = self._table(table.weight)
         rows = self.add("Cast", self.add("Gather", integers, ids), to=TensorProto.FLOAT)
-        return self.add("Mul", rows, self.add("Unsqueeze", self.add("Gather", scales, ids), self.ints(-1)))
+        scales_of_rows = self.unsqueeze(self.add("Gather", scales, ids), -1)
+        return self.add("Mul", rows, scales_of_rows)
 
     def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
         """Multiply with the same table; ONNX Runtime transposes it once, when it loads the model."""
         integers, scales = self._table(table)
-        return self.add("Add", self._add_product(values, self.add("Transpose", integers), scales), self.parameter(bias))
+        product = self._add_product(values, self.add("Transpose", integers), scales)
+        return self.add("Add", product, self.parameter(bias))
 
     def activation(self, values: str, name: str) -> str:
         """Apply an activation, and note the least value of its result for quantising."""
@@ -197,7 +212,8 @@ class QuantizedGraph(OnnxGraph):
 
     def _table(self, table: Tensor) -> tuple[str, str]:
         name = self._names[id(table)]
-        return self.store(f"{name}.int8", to_int8(to_array(table))), self._scales(name, to_array(table))
+        weight = to_array(table)
+        return self.store(f"{name}.int8", to_int8(weight)), self._scales(name, weight)
 
     def _scales(self, name: str, weight: np.ndarray) -> str:
         return self.store(f"{name}.scale", row_scales(weight))
@@ -205,7 +221,8 @@ class QuantizedGraph(OnnxGraph):
     def _add_product(self, values: str, integers: str, scales: str) -> str:
         """Multiply [T, I] with int8 [I, O], whose scales are [O]."""
         rows, row_scale, zero_point = self._quantize_rows(values)
-        total = self.add("Cast", self.add("MatMulInteger", rows, integers, zero_point), to=TensorProto.FLOAT)
+        total = self.add("MatMulInteger", rows, integers, zero_point)
+        total = self.add("Cast", total, to=TensorProto.FLOAT)
         return self.add("Mul", self.add("Mul", total, scales), row_scale)
 
     def _quantize_rows(self, values: str) -> tuple[str, str, str]:
@@ -218,12 +235,14 @@ class QuantizedGraph(OnnxGraph):
             # 0.99556.
             largest = self.add("ReduceMax", magnitudes, self.ints(-1), keepdims=0)
             step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
-            step = self.add("Max", step, self.scalar(max((lowest or 0.0) / zero, _MIN_SCALE)))
+            min_step = max((lowest or 0.0) / zero, _MIN_SCALE)
+            step = self.add("Max", step, self.scalar(min_step))
             # ONNX Runtime multiplies uint8 with int8 at 730 G/s, uint8 with uint8 at 350, int8 with int8 at 42.
             zero_point = self.scalar(zero, np.uint8)
-            step = self.add("Unsqueeze", step, self.ints(1))
+            step = self.unsqueeze(step, 1)
             # Divided first, since OpenVINO quantises by constant scales alone.
-            rows = self.add("QuantizeLinear", self.add("Div", values, step), self.scalar(1.0), zero_point)
+            divided = self.add("Div", values, step)
+            rows = self.add("QuantizeLinear", divided, self.scalar(1.0), zero_point)
             self._quantized[values] = rows, step, zero_point
         return self._quantized[values]
 

@@ -70,7 +70,7 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
 
 def forward_flops(config: AlbertConfig, length: float) -> float:
     """Return the floating-point operations of a forward pass per token, heads left out; a multiply-add counts as 2."""
-    return config.train_flops_per_token(length, predicted_share=0.0) / 3
+    return config.train_flops_per_token(length, predicted_share=0.0) / 3  # a backward pass costs two forward ones
 
 
 def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
         "load_bf16": 2 * parameters,
         "load_int8": 4 * parameters - 3 * matrices + 4 * rows,
         "read_fp32": 4 * (parameters + concatenated + length * widest),
-        "train_fp32": 16 * parameters,
+        "train_fp32": 16 * parameters,  # weight, gradient and AdamW's two moments, 4 bytes each
     }
 
 

@@ -110,7 +110,7 @@ class RunFolder:
             return None
         name = path.relative_to(self.folder)
         try:
-            if not path.is_file():
+            if not path.is_file():  # a pipe would be waited for without end
                 raise ValueError("it is a folder, a pipe or a device")
             if path.stat().st_size > MAX_BYTES:
                 raise ValueError(f"larger than {MAX_BYTES / 1e6:.0f} MB")
@@ -127,6 +127,20 @@ class RunFolder:
             return True
         self.notes.append(f"{path.relative_to(self.folder)} lies outside of the run, and was not read")
         return False
+
+    def read_metrics(self, file: Path) -> RunMetrics:
+        """Read the records of a run; none if they are missing, or cannot be read."""
+        if not self.holds(file):
+            return RunMetrics()
+        try:
+            metrics = read_metrics(file)
+        except (AlbertKitError, OSError, RecursionError) as error:
+            self.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
+            return RunMetrics()
+        for name in ("steps", "evaluations"):
+            records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
+            setattr(metrics, name, [{**numbers(record), "step": int(record["step"])} for record in records])
+        return metrics
 
     def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
         """Read a file that holds names and values; empty if it does not."""
@@ -162,7 +176,7 @@ def read_run(folder: str | Path) -> RunFolder:
     if retries:
         run.attempt = retries[-1]
     run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
-    run.metrics = _metrics(run)
+    run.metrics = run.read_metrics(run.attempt / METRICS_FILE)
     run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
     kinds = [kind for name, kind in _KINDS.items() if name in run.settings]
     kinds += [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
@@ -189,21 +203,6 @@ def shorten_value(value: Any, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     return str(value)[:_MAX_CHARACTERS]
-
-
-def _metrics(run: RunFolder) -> RunMetrics:
-    file = run.attempt / METRICS_FILE
-    if not run.holds(file):
-        return RunMetrics()
-    try:
-        metrics = read_metrics(file)
-    except (AlbertKitError, OSError, RecursionError) as error:
-        run.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
-        return RunMetrics()
-    for name in ("steps", "evaluations"):
-        records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
-        setattr(metrics, name, [{**numbers(record), "step": int(record["step"])} for record in records])
-    return metrics
 
 
 def numbers(record: dict[str, Any]) -> dict[str, float]:
@@ -272,7 +271,16 @@ def dev_examples(run: RunFolder) -> list[Section]:
             panels = [Panel(_bars(nbest), name) for name, nbest in questions if isinstance(nbest, list)]
         else:
             panels = _prediction_panels(_read_records(run, folder / "predictions.jsonl"))
-        panels = panels or _captions(run.results.get("examples"))
+        examples = run.results.get("examples")
+        if not panels and isinstance(examples, list):  # captions, each with the first of its references
+            for example in examples[:MAX_EXAMPLES]:
+                caption, references = None, None
+                if isinstance(example, dict):
+                    caption, references = example.get("caption"), example.get("references")
+                if isinstance(caption, str) and isinstance(references, list):
+                    labels = [_remark("Label", str(reference)) for reference in references[:1]]
+                    paragraphs = [Paragraph(_shortened(caption)), *labels]
+                    panels.append(Panel(paragraphs, str(example.get("key", ""))))
     sections: list[Section] = []
     for title, group in ((WORST, mistakes), (FIRST, panels)):
         if group:
@@ -318,19 +326,6 @@ def _prediction_panels(records: list[dict[str, Any]]) -> list[Panel]:
     return panels
 
 
-def _captions(examples: Any) -> list[Panel]:
-    """Return the captions that a captioner's results hold, with the first reference of each."""
-    panels = []
-    for example in examples[:MAX_EXAMPLES] if isinstance(examples, list) else []:
-        example = example if isinstance(example, dict) else {}
-        caption = example.get("caption")
-        references = example.get("references")
-        if isinstance(caption, str) and isinstance(references, list):
-            labels = [_remark("Label", str(reference)) for reference in references[:1]]
-            panels.append(Panel([Paragraph(_shortened(caption)), *labels], str(example.get("key", ""))))
-    return panels
-
-
 def _remark(name: str, text: str) -> Paragraph:
     return Paragraph([MarkedSpan(f"{name}: "), MarkedSpan(text, "strong")], tone="muted")
 
@@ -345,17 +340,22 @@ def _bars(guesses: Any) -> list[Section]:
         pairs = list(guesses.items())
     else:
         pairs = [(guess.get("text"), guess.get("probability")) for guess in guesses if isinstance(guess, dict)]
-    shares = [(str(text), number_or_nan(share)) for text, share in pairs]
-    possible = [(text, share) for text, share in shares if 0 <= share <= 1]
-    best = sorted(possible, key=lambda pair: -pair[1])[:MAX_GUESSES]
-    return [Bars([Bar(text or "(no answer)", share) for text, share in best])] if best else []
+    bars = []
+    for text, value in pairs:
+        share = number_or_nan(value)
+        if 0 <= share <= 1:
+            bars.append(Bar(str(text) or "(no answer)", share))
+    bars.sort(key=lambda bar: -bar.share)
+    return [Bars(bars[:MAX_GUESSES])] if bars else []
 
 
 def _entity_spans(text: str, entities: list[Any]) -> Iterator[MarkedSpan]:
     """Yield the text in parts, each entity with its type."""
     position = 0
     for entity in entities:
-        start, end = (entity.get(key) if isinstance(entity, dict) else None for key in ("start", "end"))
+        if not isinstance(entity, dict):
+            continue
+        start, end = entity.get("start"), entity.get("end")
         if not (isinstance(start, int) and isinstance(end, int) and position <= start < end <= len(text)):
             continue
         yield MarkedSpan(text[position:start])
@@ -423,8 +423,20 @@ def write_run_report(options: ReportOptions) -> RunReport:
         Paragraph(run.card, "The model card", form="source"),
     ]
     subtitle = [run.kind, f"{parameters:,} parameters" if parameters else "", run.metrics.extent if curve else ""]
-    warnings = [*_unfinished_warning(run), *run.notes, *failures]
-    write_page(out, run.folder.resolve().name, sections, " · ".join(filter(None, subtitle)), warnings, footer)
+    warnings = [*run.notes, *failures]
+    if not run.finished:
+        planned = number_or_nan(run.settings.get("steps"))
+        total = "" if math.isnan(planned) else f" of {planned:,.0f}"
+        saved = number_or_nan(run.state.get("step"))
+        checkpoint = "there is no checkpoint yet"
+        if not math.isnan(saved):
+            checkpoint = (
+                f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
+            )
+        reached = f"recorded up to step {run.metrics.last_step:,}{total}"
+        warnings.insert(0, f"Unfinished: {reached}. It is still running, or was stopped; {checkpoint}.")
+    title = run.folder.resolve().name
+    write_page(out, title, sections, " · ".join(filter(None, subtitle)), warnings, footer)
     return RunReport(out, run.kind, run.finished, run.metrics.last_step, tuple(run.notes))
 
 
@@ -492,8 +504,10 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     failures = [f"Nothing learned: {line}" for line in (*filter(None, [details.collapsed]), *details.constant)]
     failures += [f"Begun again: {line}" for line in details.retries]
     values = numbers(run.results)
-    counts = {name: int(value) for name, value in values.items() if type(run.results[name]) is int and value == value}
-    scores = scores_of(values | counts)
+    for name, value in values.items():
+        if type(run.results[name]) is int and value == value:
+            values[name] = int(value)
+    scores = scores_of(values)
     # The score that chose the model, and two more, of those with an interval if there are such.
     names = sorted(scores, key=lambda name: name != details.metric)
     others = [name for name in names[1:] if name in details.intervals or not details.intervals]
@@ -517,20 +531,6 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     if details.confusion and details.confusion.names:
         sections.append(confusion_table(details.confusion))
     return sections + scatter(details.pairs), failures, SCORED if details.intervals else ""
-
-
-def _unfinished_warning(run: RunFolder) -> list[str]:
-    """Describe the state of a run that has not come to its end."""
-    if run.finished:
-        return []
-    planned = number_or_nan(run.settings.get("steps"))
-    total = "" if math.isnan(planned) else f" of {planned:,.0f}"
-    saved = number_or_nan(run.state.get("step"))
-    checkpoint = "there is no checkpoint yet"
-    if not math.isnan(saved):
-        checkpoint = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
-    reached = f"recorded up to step {run.metrics.last_step:,}{total}"
-    return [f"Unfinished: {reached}. It is still running, or was stopped; {checkpoint}."]
 
 
 def _last_evaluation(run: RunFolder) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def compile_loops() -> CompileReport:
         text_file.write_text(text, encoding="utf-8")
         with timed("tokenizers and stores"):
             tokenizer = train_tokenizer([text_file], folder / "tokenizer", vocab_size=64)
+            # The compiled engines are loaded only after so much text.
             tokenizer.encode_batch([text] * (1 + CHARACTERS_BEFORE_ENGINE // len(text)))
             build_store([text_file], folder / "store", folder / "tokenizer", workers=0)
         with timed("WordPiece"):

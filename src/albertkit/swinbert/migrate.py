@@ -173,7 +173,28 @@ _PORTABLE = {
 def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes]:
     """Return the paths, from the checkout's folder, and the contents of the files to add."""
     guide = files("albertkit.swinbert").joinpath("guide.md").read_text(encoding="utf-8")
-    added = {**_albert_package(), "src/modeling/load_albert.py": _LOADER, GUIDE: guide}
+    # The package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit.
+    modules = {}
+    imports = []
+    every: set[str] = set()
+    for module, (description, names) in _MODULES.items():
+        lines = [f'"""{description} {_WRITTEN}"""', ""]
+        for name, module_path in names.items():
+            class_name = _IN_ALBERTKIT.get(name, name)
+            renamed = "" if class_name == name else f" as {name}"
+            lines.append(f"from albertkit.{module_path} import {class_name}{renamed}")
+        lines += ["", f"__all__ = {sorted(names)}".replace("'", '"')]
+        modules[f"src/layers/albert/{module}.py"] = "\n".join(lines) + "\n"
+        imports.append(f"from .{module} import {', '.join(names)}")
+        every.update(names)
+    lines = [f'"""ALBERT in BERT\'s place. {_WRITTEN}"""', "", *imports, ""]
+    lines.append(f"__all__ = {sorted(every)}".replace("'", '"'))
+    added = {
+        "src/layers/albert/__init__.py": "\n".join(lines) + "\n",
+        **modules,
+        "src/modeling/load_albert.py": _LOADER,
+        GUIDE: guide,
+    }
     for name in sorted(configs):
         if name.endswith(".json") and "albert" not in name:
             # `vatex_8frm_albert.json` for `vatex_8frm_default.json`, as the guide of 2024 has it
@@ -184,24 +205,6 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
             path = f"{CONFIGS}/{short}_albert.json"
             added[path] = _albert_config(configs[name], f"{CONFIGS}/{name}", portable)
     return {path: text.encode() for path, text in added.items()}
-
-
-def _albert_package() -> dict[str, str]:
-    """Return the package `src/layers/albert`: the modules of its BERT twin, thin, over albertkit."""
-    folder = "src/layers/albert"
-    files = {}
-    for module, (description, names) in _MODULES.items():
-        lines = [f'"""{description} {_WRITTEN}"""', ""]
-        for name, module_path in names.items():
-            class_name = _IN_ALBERTKIT.get(name, name)
-            renamed = "" if class_name == name else f" as {name}"
-            lines.append(f"from albertkit.{module_path} import {class_name}{renamed}")
-        lines += ["", f"__all__ = {sorted(names)}".replace("'", '"')]
-        files[f"{folder}/{module}.py"] = "\n".join(lines) + "\n"
-    imports = [f"from .{module} import {', '.join(names)}" for module, (_, names) in _MODULES.items()]
-    every = sorted({name for _, names in _MODULES.values() for name in names})
-    lines = [f'"""ALBERT in BERT\'s place. {_WRITTEN}"""', "", *imports, "", f"__all__ = {every}".replace("'", '"')]
-    return {f"{folder}/__init__.py": "\n".join(lines) + "\n", **files}
 
 
 def _albert_config(content: bytes, path: str, portable: bool) -> str:

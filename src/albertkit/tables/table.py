@@ -713,27 +713,29 @@ def _after_space(text: str, position: int) -> int:
 
 
 def _flatten_texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return name to text; an object within the object gives names such as `labels.label`."""
+    """Return name to text; an object within the object gives names such as `labels.label`.
+
+    Nothing and NaN are "", a list is JSON, true is "true", 4.0 is "4.0".
+    """
     values: dict[str, str] = {}
     for name, value in record.items():
         if isinstance(value, dict):
             values |= _flatten_texts(value, f"{prefix}{name}.")
+            continue
+        if isinstance(value, str):
+            text = value
+        elif value is None or value != value:  # NaN: pandas' word for nothing
+            text = Null()
+        elif isinstance(value, list):
+            text = ListText(json.dumps(value, ensure_ascii=False, default=str))
+        elif isinstance(value, bool):
+            text = "true" if value else "false"
+        elif isinstance(value, bytes):
+            text = value.decode("utf-8", "surrogateescape")
         else:
-            values[prefix + name] = _as_text(value)
+            text = str(value)
+        values[prefix + name] = text
     return values
-
-
-def _as_text(value: Any) -> str:
-    """Return a value of JSON or Parquet as text: nothing and NaN are "", a list is JSON, true is "true", 4.0 is "4.0"."""
-    if isinstance(value, str):
-        return value
-    if value is None or value != value:  # NaN: pandas' word for nothing
-        return Null()
-    if isinstance(value, list):
-        return ListText(json.dumps(value, ensure_ascii=False, default=str))
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------

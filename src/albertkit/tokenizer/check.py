@@ -164,13 +164,16 @@ class TokenizerCheckReport(Result):
         for comparison in self.comparisons:
             if comparison.first is not None:
                 ours, theirs = comparison.first.excerpts()
-                row = [repr(comparison.first.text)[:76], Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
+                text = repr(comparison.first.text)[:76]
+                row = [text, Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
                 note = f"the first of {comparison.differing:,} texts that differ"
                 sections.append(TableSection(["text", "ours", "theirs"], [row], comparison.name, note))
         if self.advice:
             sections.append(Paragraph(f"hint: {self.advice}"))
-        agreement = Paragraph("what albertkit wrote gives the same ids")
-        return [*sections, agreement if self.ok else Paragraph("what albertkit wrote gives other ids", tone="bad")]
+        verdict = Paragraph("what albertkit wrote gives the same ids")
+        if not self.ok:
+            verdict = Paragraph("what albertkit wrote gives other ids", tone="bad")
+        return [*sections, verdict]
 
 
 def check_tokenizer(folder: StrPath, sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
@@ -317,7 +320,8 @@ def encode_lines(options: EncodeLinesOptions) -> None:
         if options.json:
             print(escape_json(json.dumps({"ids": ids, "pieces": pieces}, ensure_ascii=False)))
         else:
-            print(escape_line("  ".join(f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True))))
+            tokens = [f"{piece} {number}" for piece, number in zip(pieces, ids, strict=True)]
+            print(escape_line("  ".join(tokens)))
     sys.stdout.flush()
 
 

@@ -186,17 +186,28 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
     """Return the ids of a text by a `tokenizer.json`, without its added tokens."""
     from tokenizers import Tokenizer, models
 
-    steps = {"normalizer": content.normalizer, "pre_tokenizer": content.pre_tokenizer}
-    empty = {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""}
-    tokenizer = Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **steps, "model": empty}))
+    parts: dict[str, Any] = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": content.normalizer,
+        "pre_tokenizer": content.pre_tokenizer,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {"": 0},
+            "unk_token": "",
+        },  # an empty one, until the candidates are known
+    }
+    tokenizer = Tokenizer.from_str(json.dumps(parts))
     normalizer = tokenizer.normalizer
     pre_tokenizer = tokenizer.pre_tokenizer
     model = content.model
     normal = normalizer.normalize_str(text) if normalizer is not None else text
     words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer is not None else [normal]
+    # Only tokens that can match: 11 ms for 30,000 tokens, where reading all takes 55 to 85, and a test for every token 30.
     candidates: set[str] = set()
     for word in words:
-        candidates.update(word[start:end] for start, end in itertools.combinations(range(len(word) + 1), 2))
+        for start, end in itertools.combinations(range(len(word) + 1), 2):
+            candidates.add(word[start:end])
     if isinstance(model.vocab, dict):
         candidates |= {model.unk_token, *(f"##{candidate}" for candidate in candidates)}
         tokenizer.model = models.WordPiece(
@@ -206,11 +217,11 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
         )
         return tokenizer.encode(text, add_special_tokens=False).ids
     scores = [score for _, score in model.vocab]
-    numbers = {n for n, (piece, _) in enumerate(model.vocab) if piece in candidates}
     # An unknown character scores 10 less than the worst token.
-    numbers |= {scores.index(min(scores)), model.unk_id or 0}
-    if model.byte_fallback:
-        numbers |= {n for n, (piece, _) in enumerate(model.vocab) if piece.startswith("<0x")}
+    numbers = {scores.index(min(scores)), model.unk_id or 0}
+    for number, (piece, _) in enumerate(model.vocab):
+        if piece in candidates or (model.byte_fallback and piece.startswith("<0x")):
+            numbers.add(number)
     ordered = sorted(numbers)
     tokenizer.model = models.Unigram(
         [model.vocab[n] for n in ordered],

@@ -67,7 +67,7 @@ class TokenizedTexts(dict[str, Any]):
         With `is_split_into_words`, words are those of the input; with `return_offsets_mapping`, spaces divide words.
         """
         words = self._rows[row].words
-        if len(words) != len(self._rows[row].ids):
+        if len(words) != len(self._rows[row].ids):  # finding them takes an encoding with offsets, a text at a time
             fact = "the words of these tokens were not kept"
             hint = "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
             raise ConfigError("bad-value", fact, hint)
@@ -126,7 +126,9 @@ class _TokenizedText:
         return _TokenizedText(self.ids[start:stop], self.spans[start:stop], self.words[start:stop])
 
     def without(self, surplus: int, side: str) -> "_TokenizedText":
-        return self.part(0, len(self) - surplus) if side == "right" else self.part(surplus, len(self))
+        if side == "right":
+            return self.part(0, len(self) - surplus)
+        return self.part(surplus, len(self))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -243,7 +245,8 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
             continue
         values = rows_of_values[0] if is_single else rows_of_values
         is_float = settings.return_tensors and np.array(values).dtype.kind == "f"
-        inputs[name] = _as_kind(values, settings.return_tensors, np.shape(values), np.float32 if is_float else np.int64)
+        dtype = np.float32 if is_float else np.int64
+        inputs[name] = _as_kind(values, settings.return_tensors, np.shape(values), dtype)
     return inputs
 
 
@@ -326,8 +329,8 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
         start += len(part)
     # The number of each token's word: white space begins one, and a mask is one.
     words = [0] if ids else []
-    for (previous_id, token_id), (previous, span) in zip(pairwise(ids), pairwise(spans), strict=True):
-        begins = tokenizer.mask_id in (previous_id, token_id) or any(map(str.isspace, text[previous[1] : span[0]]))
+    for neighbours, (previous, span) in zip(pairwise(ids), pairwise(spans), strict=True):
+        begins = tokenizer.mask_id in neighbours or any(map(str.isspace, text[previous[1] : span[0]]))
         words.append(words[-1] + begins)
     return _TokenizedText(ids, spans, words)
 
@@ -388,8 +391,8 @@ def _windows(
     if size <= stride:
         fact = f"stride is {stride}, but a window has room for {max(size, 0)} tokens"
         raise ConfigError("bad-value", fact, "use a smaller stride, or a larger max_length")
-    step = size - stride
-    parts = [long.part(start, start + size) for start in range(0, max(len(long) - stride, 1), step)]
+    starts = range(0, max(len(long) - stride, 1), size - stride)
+    parts = [long.part(start, start + size) for start in starts]
     return [(first, part) if long is second else (part, second) for part in parts]
 
 

@@ -53,13 +53,9 @@ def find_analyser(name: str) -> Analyser:
     """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
         raise ConfigError("bad-value", f"there is no analyser `{name}`", suggest_name(name, ANALYSERS))
-    if name == "mecab":
-        return Analyser(name, _load_mecab())
-    kiwi = load_kiwi("cutting morphemes with kiwi")
-    return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
-
-
-def _load_mecab() -> Spans:
+    if name == "kiwi":
+        kiwi = load_kiwi("cutting morphemes with kiwi")
+        return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
     try:
         from mecab import MeCab
     except ImportError:
@@ -68,7 +64,7 @@ def _load_mecab() -> Spans:
             missing = MissingExtraError("not-installed", "mecab is not available for Python 3.13", "--analyser kiwi")
         raise missing from None
     tagger = MeCab()
-    return lambda text: [(m.span.start, m.span.end) for m in tagger.parse(text)]
+    return Analyser(name, lambda text: [(morpheme.span.start, morpheme.span.end) for morpheme in tagger.parse(text)])
 
 
 @cache

@@ -42,7 +42,10 @@ def concatenate_groups(parts: list[RaggedIds]) -> RaggedIds:
     """Put groups of texts end to end."""
     if len(parts) == 1:
         return parts[0]
-    shifts = np.cumsum([0, *(len(part.ids) for part in parts)])
-    offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
-    ids = np.concatenate([part.ids for part in parts]) if parts else np.zeros(0, dtype=np.int32)
-    return RaggedIds(ids, np.concatenate([np.zeros(1, dtype=np.int64), *offsets]))
+    shift = 0
+    offsets = [np.zeros(1, dtype=np.int64)]
+    for part in parts:
+        offsets.append(part.offsets[1:] + shift)
+        shift += len(part.ids)
+    ids = np.concatenate([np.zeros(0, dtype=np.int32), *(part.ids for part in parts)])
+    return RaggedIds(ids, np.concatenate(offsets))

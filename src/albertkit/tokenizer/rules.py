@@ -91,7 +91,8 @@ def without_marks(text: AlignedText) -> AlignedText:
     # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
     changes = []
     for match in BEYOND_ASCII.finditer(text.text):
-        bases = [c for c in unicodedata.normalize("NFKD", match.group()) if not unicodedata.combining(c)]
+        decomposed = unicodedata.normalize("NFKD", match.group())
+        bases = [character for character in decomposed if not unicodedata.combining(character)]
         changes.append((*match.span(), "".join(bases)))
     return respelled(text, changes)
 

@@ -83,7 +83,8 @@ def read_facts(model: bytes) -> ModelFacts:
 
 
 def _read_piece(message: bytes) -> Piece:
-    """Return text, score and type. The three fields in SentencePiece's own order are read three times as fast."""
+    """Return text, score and type."""
+    # The three fields in SentencePiece's own order are read three times as fast so.
     end = 2 + message[1] if len(message) > 1 else 0
     if message[:1] == b"\n" and end < 0x82 and message[end : end + 1] == b"\x15" and len(message) in (end + 5, end + 7):
         (score,) = struct.unpack_from("<f", message, end + 1)
@@ -91,8 +92,8 @@ def _read_piece(message: bytes) -> Piece:
             return message[2:end].decode(), score, NORMAL
         if message[end + 5] == 0x18 and message[end + 6] < 0x80:
             return message[2:end].decode(), score, message[end + 6]
-    piece: dict[int, Any] = {1: b"", 2: 0.0, 3: NORMAL, **_read_fields(message, {1: bytes, 2: float, 3: int})}
-    return piece[1].decode(), piece[2], piece[3]
+    piece = _read_fields(message, {1: bytes, 2: float, 3: int})
+    return piece.get(1, b"").decode(), piece.get(2, 0.0), piece.get(3, NORMAL)
 
 
 def _read_fields(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
@@ -175,7 +176,9 @@ def load_processor(model: bytes, source: Path) -> Any:
 
 def role_of(piece: str) -> int | None:
     """Return the id that ALBERT has for a special piece of this name; None if the name says nothing."""
-    return _ROLES.get(piece.strip("<>[]").lower()) if piece[:1] + piece[-1:] in ("<>", "[]") else None
+    if piece[:1] + piece[-1:] in ("<>", "[]"):
+        return _ROLES.get(piece.strip("<>[]").lower())
+    return None
 
 
 # Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).

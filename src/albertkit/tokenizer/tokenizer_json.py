@@ -99,9 +99,9 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     scheme = "always" if facts.dummy_prefix else "never"
     spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
-    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False, lstrip=n == names[4]) for n in names])
-    cls = names[2]
-    sep = names[3]
+    _, _, cls, sep, mask = names
+    tokens = [AddedToken(name, special=True, normalized=False, lstrip=name == mask) for name in names]
+    tokenizer.add_special_tokens(tokens)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
         pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
@@ -274,21 +274,23 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
             # Of its 224,711 replacements 207,355 differ without NFC, 1,861 with the first one alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
-    symbols = facts.of_type(USER_DEFINED)
-    changed = [symbol for symbol in symbols if normalizers.Sequence(steps).normalize_str(symbol) != symbol]
+    normalize = normalizers.Sequence(steps).normalize_str
+    changed = [symbol for symbol in facts.of_type(USER_DEFINED) if normalize(symbol) != symbol]
     if facts.charsmap:
         # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it reads these two
         # otherwise (U+061C as a letter, U+200D as a space), and those that are younger than the model.
         for character in "\u061c\u200d":
-            replacement = normalizers.Sequence(steps).normalize_str(character)
+            replacement = normalize(character)
             if replacement == character:
                 changed.append(character)
             else:
                 steps.insert(0, normalizers.Replace(character, replacement))
     # A symbol stands as a private character while the others are normalised.
-    private = {symbol: chr(_PRIVATE + n) for n, symbol in enumerate(sorted(changed, key=len, reverse=True))}
-    steps = [normalizers.Replace(symbol, mark) for symbol, mark in private.items()] + steps
-    steps += [normalizers.Replace(mark, symbol) for symbol, mark in private.items()]
+    changed.sort(key=len, reverse=True)
+    private = {symbol: chr(_PRIVATE + number) for number, symbol in enumerate(changed)}
+    before = [normalizers.Replace(symbol, mark) for symbol, mark in private.items()]
+    after = [normalizers.Replace(mark, symbol) for symbol, mark in private.items()]
+    steps = [*before, *steps, *after]
     if facts.one_space:
         # `Strip` would take U+0085, too, where SentencePiece goes by the space alone, and at the end by its mark.
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
@@ -336,7 +338,7 @@ def regex_class(characters: Iterable[str]) -> str:
     return "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in runs) + "]"
 
 
-_USUAL_NAMES = {
+_USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "pad": ("<pad>", "[PAD]"),
     "unk": ("<unk>", "[UNK]"),
     "cls": ("[CLS]", "<cls>"),
@@ -380,8 +382,17 @@ class JsonTokenizer(AlbertTokenizer):
         self.vocab_size = max(vocabulary.values()) + 1
         if self.vocab_size > _MAX_TOKENS:
             raise self._broken_file_error(f"its largest id is {self.vocab_size - 1:,}")
-        self._names = self._find_special_names(vocabulary, names or {})
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (vocabulary[n] for n in self._names.values())
+        self._names: dict[str, str] = {}
+        for role in SPECIAL_ROLES:
+            candidates = _USUAL_NAMES[role]
+            if names and role in names:
+                candidates = (names[role],)
+            present = [name for name in candidates if name in vocabulary]
+            if not present:
+                fact = f"`{self._source}` has no {role} token ({' or '.join(candidates)})"
+                raise CheckpointError("wrong-tokenizer", fact, f'name it in {CONFIG_NAME}: "{role}_token": …')
+            self._names[role] = present[0]
+            setattr(self, f"{role}_id", vocabulary[present[0]])
         # The names of special tokens are plain text to it.
         special_names = set(self._names.values())
         model = dict(parts["model"])
@@ -420,8 +431,19 @@ class JsonTokenizer(AlbertTokenizer):
         check_no_rules(folder, text_rules)
         read_json(file, "tokenizer")  # names the line of what is no JSON
         tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
-        tokenizer._check_template()
-        return tokenizer
+        # transformers gives the model what the file says of special tokens around texts, and ALBERT's heads read the first token.
+        encode = tokenizer._full_tokenizer.encode
+        single = [tokenizer.cls_id, *encode("a", add_special_tokens=False).ids, tokenizer.sep_id]
+        pair = [*single, *encode("b", add_special_tokens=False).ids, tokenizer.sep_id]
+        pair_ids = encode("a", "b").ids
+        if encode("a").ids == single and pair_ids == pair:
+            return tokenizer
+        names = [tokenizer._piece(token_id) for token_id in pair_ids]
+        raise CheckpointError(
+            "unsupported",
+            f"`{file}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]",
+            "set its post_processor as ALBERT's tokenizers have it, if the model wants it",
+        )
 
     @classmethod
     def with_added(
@@ -533,34 +555,6 @@ class JsonTokenizer(AlbertTokenizer):
         return CheckpointError(
             "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
         )
-
-    def _check_template(self) -> None:
-        """Refuse a file that puts other special tokens around a text or a pair than `[CLS] A [SEP] B [SEP]`.
-
-        transformers would give the model what the file says, and ALBERT's heads read the first token.
-        """
-        encode = self._full_tokenizer.encode
-        single = [self.cls_id, *encode("a", add_special_tokens=False).ids, self.sep_id]
-        pair = [*single, *encode("b", add_special_tokens=False).ids, self.sep_id]
-        pair_ids = encode("a", "b").ids
-        if encode("a").ids == single and pair_ids == pair:
-            return
-        names = [self._piece(token_id) for token_id in pair_ids]
-        fact = f"`{self._source}` reads the pair `a`, `b` as {' '.join(names)}, not as [CLS] a [SEP] b [SEP]"
-        raise CheckpointError(
-            "unsupported", fact, "set its post_processor as ALBERT's tokenizers have it, if the model wants it"
-        )
-
-    def _find_special_names(self, vocabulary: Mapping[str, int], configured_names: Mapping[str, str]) -> dict[str, str]:
-        names = {}
-        for role in SPECIAL_ROLES:
-            candidates = (configured_names[role],) if role in configured_names else _USUAL_NAMES[role]
-            present = [name for name in candidates if name in vocabulary]
-            if not present:
-                fact = f"`{self._source}` has no {role} token ({' or '.join(candidates)})"
-                raise CheckpointError("wrong-tokenizer", fact, f'name it in {CONFIG_NAME}: "{role}_token": …')
-            names[role] = present[0]
-        return names
 
 
 @contextmanager

@@ -206,9 +206,10 @@ def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | No
     space = trie[0]
     for byte in SPACE.encode():  # it is a piece, so its bytes lead somewhere
         space = trie[(space >> 31) + byte]
-    if rule is None:
+    if rule is None:  # every piece becomes itself
         size = len(facts.pieces)
-        rule = DigitCommaRule(np.ones(size, np.int64), np.arange(size), np.arange(size, dtype=np.int32), np.zeros(0))
+        ones = np.ones(size, np.int64)
+        rule = DigitCommaRule(ones, np.arange(size), np.arange(size, dtype=np.int32), np.zeros(0))
     ids = np.array([unknown_id, (space >> 9 & 0x3FFFFF) - 1, space], dtype=np.int64)
     scores[unknown_id] = worst - _UNKNOWN_PENALTY
     return UnigramTables(trie, scores, rule.counts, rule.starts, rule.ids, ids)
@@ -368,7 +369,8 @@ class WordEngine:
         # A word of n bytes becomes at most n + 1 pieces, or as many times more ids as the digit-comma rule makes of two
         # bytes.
         size = _MAX_WORD_BYTES + 2
-        ids = np.empty((len(text) + len(texts)) * max(1, self._max_rewrite - 1) + size, dtype=np.int32)
+        max_ids = (len(text) + len(texts)) * max(1, self._max_rewrite - 1) + size
+        ids = np.empty(max_ids, dtype=np.int32)
         offsets = np.zeros(len(texts) + 1, dtype=np.int64)
         refused = np.zeros(len(texts), dtype=np.bool_)
         best, second = np.zeros((2, size))
@@ -383,7 +385,8 @@ class WordEngine:
             first = -(numbers.ctypes.data // 8) % line  # where a line of the cache begins
             keys = numbers[first : first + slots * line].reshape(slots, line)
             memo = WordMemo(keys, keys.view(np.int32))
-        block = WordBlock(np.zeros((_BLOCK, 2), np.int64), np.zeros((_BLOCK, 4), np.uint64))
+        word_ends = np.zeros((_BLOCK, 2), np.int64)
+        block = WordBlock(word_ends, np.zeros((_BLOCK, 4), np.uint64))
         _encode_texts(text, ends, self._character_tables, self._tables, memo, lattice, block, ids, offsets, refused)
         self._memos.append(memo)
         if strange:

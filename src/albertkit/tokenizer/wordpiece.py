@@ -157,8 +157,10 @@ class WordPieceTokenizer(JsonTokenizer):
                     vocabulary.append(name)
             return cls(vocabulary, bert_rules(settings), names, source=listed[0])
         file = folder / JSON_NAME
+        if not file.exists():
+            return None
         names = {**_USUAL_NAMES, **special_names(settings)}
-        bert = bert_vocabulary(read_json(file, "tokenizer"), set(names.values())) if file.exists() else None
+        bert = bert_vocabulary(read_json(file, "tokenizer"), set(names.values()))
         if bert is None:
             return None
         check_no_rules(folder, text_rules)
@@ -231,8 +233,9 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     ids = {piece: number for number, piece in enumerate(vocabulary)}
-    pad, unk, cls, sep, mask = (names[role] for role in SPECIAL_ROLES)
-    missing = [name for name in (pad, unk, cls, sep, mask) if name not in ids]
+    specials = [names[role] for role in SPECIAL_ROLES]
+    _, unk, cls, sep, _ = specials
+    missing = [name for name in specials if name not in ids]
     if missing:
         fact = f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}"
         raise CheckpointError(
@@ -243,7 +246,7 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
     tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, lowercase=rules.lower, **flags)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens([AddedToken(n, special=True, normalized=False) for n in (pad, unk, cls, sep, mask)])
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
     single = f"{cls}:0 $A:0 {sep}:0"
     special = [(cls, ids[cls]), (sep, ids[sep])]
     pair = f"{single} $B:1 {sep}:1"

@@ -133,8 +133,10 @@ def _build_trie(pieces: Mapping[str, int]) -> Trie:
             node = child
         if characters:
             ids[node] = number
-    slots = 1 << (2 * len(nodes)).bit_length()
-    trie = Trie(np.zeros(slots, np.int64), np.zeros(slots, np.int32), np.array(ids, np.int32))
+    slots = 1 << (2 * len(nodes)).bit_length()  # half of them or more are free
+    keys = np.zeros(slots, np.int64)
+    children = np.zeros(slots, np.int32)
+    trie = Trie(keys, children, np.array(ids, np.int32))
     steps = np.array([node << 21 | ord(c) for node, c in nodes], np.int64)
     _fill_trie(trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
     return trie

@@ -124,7 +124,7 @@ class RowMaker:
         if how == "zero":
             return torch.zeros(shape)
         noise = torch.randn(shape, generator=self._generator)
-        if how == "normal":
+        if how == "normal":  # no number beyond two standard deviations, as in Google's truncated normal
             return noise.clamp_(-2, 2) * std
         ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
         rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
@@ -298,6 +298,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
                 grown.write(folder, out.name, extended, change)
             origin = model / PROVENANCE
             before = read_json(origin) if origin.exists() else {}
+            # From where on `pretrain --train-only new-rows` trains.
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
         extended.write_listing(folder)
         comparison = compare_json(folder, extended, lines or sample[:1000])

@@ -49,6 +49,18 @@ class TextChange:
     unknown_before: int = 0
     unknown_after: int = 0
 
+    def add(self, tokenizer: AlbertTokenizer, trimmed: AlbertTokenizer, old_ids: np.ndarray, lines: list[str]) -> None:
+        """Encode lines with both, and compare the tokens of each; `old_ids` are those of the new ones."""
+        before = tokenizer.encode_batch(lines)
+        after = trimmed.encode_batch(lines)
+        for ids, new_ids in zip(before.texts(), after.texts(), strict=True):
+            self.changed_lines += not np.array_equal(ids, old_ids[new_ids])
+        self.lines += len(lines)
+        self.tokens += len(before.ids)
+        self.changed_tokens += int(np.count_nonzero(~np.isin(before.ids, old_ids)))
+        self.unknown_before += int(np.count_nonzero(before.ids == tokenizer.unk_id))
+        self.unknown_after += int(np.count_nonzero(after.ids == trimmed.unk_id))
+
 
 @dataclass(frozen=True)
 class TrimReport(Result):
@@ -104,7 +116,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     out = Path(options.out)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     with new_folder(out) as target:
-        # How often each token decides how the text is cut.
+        # How often each token decides how the text is cut: Google's rule takes tokens apart after they were chosen.
         counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
         for lines in _read_batches(options):
             counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
@@ -114,7 +126,9 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         trimmed = tokenizer.with_tokens(old_ids.tolist())
         for name in ("model_max_length", "truncation_side", "padding_side"):
             setattr(trimmed, name, getattr(tokenizer, name))
-        change = _compare(tokenizer, trimmed, old_ids, options)
+        change = TextChange()
+        for lines in _read_batches(options):
+            change.add(tokenizer, trimmed, old_ids, lines)
         notes = []
         model_class = None
         facts = FolderFacts.from_folder(folder)
@@ -164,29 +178,6 @@ def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOpt
     ranks[required_ids] = counts.max() + 1
     ids = np.argsort(-ranks, kind="stable")[:size]
     return np.sort(ids[ranks[ids] >= options.min_count])
-
-
-def _compare(
-    tokenizer: AlbertTokenizer,
-    trimmed: AlbertTokenizer,
-    old_ids: np.ndarray,
-    options: TrimOptions,
-) -> TextChange:
-    """Encode the text with both, and compare the tokens of each line."""
-    change = TextChange()
-    in_new = np.zeros(tokenizer.vocab_size, dtype=bool)
-    in_new[old_ids] = True
-    for lines in _read_batches(options):
-        before = tokenizer.encode_batch(lines)
-        after = trimmed.encode_batch(lines)
-        for ids, new_ids in zip(before.texts(), after.texts(), strict=True):
-            change.changed_lines += not np.array_equal(ids, old_ids[new_ids])
-        change.lines += len(lines)
-        change.tokens += len(before.ids)
-        change.changed_tokens += int(np.count_nonzero(~in_new[before.ids]))
-        change.unknown_before += int(np.count_nonzero(before.ids == tokenizer.unk_id))
-        change.unknown_after += int(np.count_nonzero(after.ids == trimmed.unk_id))
-    return change
 
 
 def _read_batches(options: TrimOptions) -> Iterator[list[str]]:

@@ -319,7 +319,11 @@ class _Build:
             if not job.resumed:
                 if (out / MANIFEST).exists() and not self.options.overwrite:
                     manifest = read_json(out / MANIFEST)
-                    check_made_from(out, _short(manifest.get("made_from")), _short(self._made_from()))
+                    check_made_from(
+                        out,
+                        _short(manifest.get("made_from")),
+                        _short(self._made_from()),
+                    )
                     report.already_built = True
                     built_ns = (out / MANIFEST).stat().st_mtime_ns
                     changed_since = [file.path for file in self.inputs.files if file.modified > built_ns]
@@ -364,7 +368,9 @@ class _Build:
         return BuildReport(out, input_files=len(self.inputs.files), engine=self.options.engine)
 
     def _made_from(self) -> dict[str, Any]:
-        """Return the origin for the manifest, by names and sizes, so that copies of the inputs give the same manifest."""
+        """Return the origin for the manifest."""
+        # Names and sizes alone, without time, path or number of workers: copies of the inputs give the same manifest, and
+        # whole folders of stores compare equal.
         files = self.inputs.files
         settings = asdict(self.inputs.settings)
         if self.inputs.settings.format != "pairs":
@@ -386,7 +392,12 @@ class _Build:
         inputs.tokenizer.save_pretrained(job.folder / "tokenizer")
         counts = BuildCounts(**facts.get("counts", {}))
         position = CorpusPosition(**facts.get("place", {}))
-        writer = StoreWriter(job, inputs.tokenizer.vocab_size, inputs.settings.shard_tokens, facts.get("shards", []))
+        writer = StoreWriter(
+            job,
+            inputs.tokenizer.vocab_size,
+            inputs.settings.shard_tokens,
+            facts.get("shards", []),
+        )
         text_before = counts.text_bytes
         start = time.monotonic()
         peaks: dict[tuple[Any, int], float] = {}
@@ -408,9 +419,21 @@ class _Build:
             if options.engine == "ray":
                 from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
-                results = encode_on_cluster(inputs, position, seen_documents.is_new, options.address, options.workers)
+                results = encode_on_cluster(
+                    inputs,
+                    position,
+                    seen_documents.is_new,
+                    options.address,
+                    options.workers,
+                )
             else:
-                results = encode_here(inputs, position, seen_documents.is_new, job.folder / "tokenizer", workers)
+                results = encode_here(
+                    inputs,
+                    position,
+                    seen_documents.is_new,
+                    job.folder / "tokenizer",
+                    workers,
+                )
             try:
                 for batch, encoded in results:
                     counts.add(batch, encoded)

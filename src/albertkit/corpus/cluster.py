@@ -45,7 +45,11 @@ _PART_FILES = 1000
 _WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
 
 
-def plan_parts(files: list[InputFile], position: CorpusPosition, settings: BuildSettings) -> Iterator[InputPart]:
+def plan_parts(
+    files: list[InputFile],
+    position: CorpusPosition,
+    settings: BuildSettings,
+) -> Iterator[InputPart]:
     """Cut all inputs, from a position on, into parts of about `PART_BYTES`, by names and sizes alone."""
     # Workers read, too: one reader parses 50 to 60 MB of text a second, the work of five that encode.
     number = position.file
@@ -118,7 +122,12 @@ def _encode_part(part: InputPart, reference: list[Any]) -> Iterator[tuple[Docume
     try:
         inputs = _fetch_inputs(reference[0])
         for batch in read_batches(part, inputs, lambda _: True):
-            encoded = encode_documents(batch.texts, batch.rules, inputs.tokenizer, inputs.settings.language)
+            encoded = encode_documents(
+                batch.texts,
+                batch.rules,
+                inputs.tokenizer,
+                inputs.settings.language,
+            )
             encoded.process = node, *encoded.process[1:]
             yield replace(batch, texts=[], rules=[]), encoded
     except OSError as error:
@@ -149,7 +158,11 @@ def encode_on_cluster(
         reference = [ray.put((replace(inputs, files=[]), package_versions()))]
         # Plain tasks: Ray Data brings pandas and readers of its own, and would not keep our positions and counts. Streamed
         # without backpressure: with it, workers of later files stand still until their turn, as results are written in order.
-        task = ray.remote(_encode_part).options(num_cpus=1, max_retries=_TRIES - 1, num_returns="streaming")
+        task = ray.remote(_encode_part).options(
+            num_cpus=1,
+            max_retries=_TRIES - 1,
+            num_returns="streaming",
+        )
         sent: deque[tuple[InputPart, Any]] = deque()
         try:
             while True:
@@ -215,7 +228,11 @@ def _cluster(address: str | None) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise MissingExtraError.for_package("ray", "cluster", "building a store on many machines") from None
+        raise MissingExtraError.for_package(
+            "ray",
+            "cluster",
+            "building a store on many machines",
+        ) from None
     if ray.is_initialized():
         yield ray
         return

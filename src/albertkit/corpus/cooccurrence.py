@@ -54,7 +54,12 @@ def select_documents(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> li
     return documents
 
 
-def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], size: int, seed: int) -> Tensor:
+def cooccurrence_vectors(
+    documents: list[Documents],
+    counts: NDArray[np.int64],
+    size: int,
+    seed: int,
+) -> Tensor:
     """Compute a vector for every token that occurs.
 
     Args:
@@ -91,7 +96,11 @@ def cooccurrence_vectors(documents: list[Documents], counts: NDArray[np.int64], 
     return vectors
 
 
-def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[np.int64]) -> NDArray[np.uint32]:
+def count_pairs(
+    documents: list[Documents],
+    vocab_size: int,
+    contexts: NDArray[np.int64],
+) -> NDArray[np.uint32]:
     """Count the tokens within `WINDOW` of each token in twelfths of 1 / distance: uint32 [V, contexts], the same in any order."""
     pairs = np.zeros((vocab_size, len(contexts)), np.uint32)
     columns = np.full(vocab_size, -1, np.int64)
@@ -99,7 +108,15 @@ def count_pairs(documents: list[Documents], vocab_size: int, contexts: NDArray[n
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
         for group in documents:
-            add = partial(_add_pairs, group.tokens, group.starts, group.ends, columns, pairs, parts=threads)
+            add = partial(
+                _add_pairs,
+                group.tokens,
+                group.starts,
+                group.ends,
+                columns,
+                pairs,
+                parts=threads,
+            )
             tasks = [pool.submit(add, part=part) for part in range(threads)]
             for task in tasks:
                 task.result()
@@ -116,7 +133,8 @@ def _add_pairs(
     part: int,
     parts: int,
 ) -> None:
-    """Add the neighbours of every `parts`-th token of the vocabulary, so that threads write to rows of their own."""
+    """Add the neighbours of every `parts`-th token of the vocabulary."""
+    # So threads write to rows of their own.
     for document in range(len(starts)):
         start = starts[document]
         end = ends[document]

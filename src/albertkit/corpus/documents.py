@@ -23,7 +23,12 @@ _LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
 WHOLE_FORMATS = ("parquet", "csv", "tsv")  # that cannot be read from the middle
 
 
-def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -> tuple[int, int | None]:
+def document_bounds(
+    file: IO[bytes],
+    format: str,
+    start: int,
+    end: int | None,
+) -> tuple[int, int | None]:
     """Return the bytes where the first document of a range begins and its last one ends; 0 and 0 if it holds none.
 
     The file is seekable and not compressed; None is its end.
@@ -34,7 +39,12 @@ def document_bounds(file: IO[bytes], format: str, start: int, end: int | None) -
     return first, None if end is None else _boundary(file, format, end, None)
 
 
-def _boundary(file: IO[bytes], format: str, start: int, limit: int | None) -> int | None:
+def _boundary(
+    file: IO[bytes],
+    format: str,
+    start: int,
+    limit: int | None,
+) -> int | None:
     """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
     file.seek(start - 1)
     position = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
@@ -136,7 +146,11 @@ class DocumentFile:
         first_line: int = 1,
     ) -> None:
         if errors not in get_args(Errors):
-            raise ConfigError("unknown-name", f"errors cannot be `{errors}`", suggest_name(errors, get_args(Errors)))
+            raise ConfigError(
+                "unknown-name",
+                f"errors cannot be `{errors}`",
+                suggest_name(errors, get_args(Errors)),
+            )
         settings = settings or BuildSettings()
         self.file = file
         self.field = settings.field
@@ -311,7 +325,11 @@ class DocumentFile:
         """Read a column of a table whose first line has the names."""
 
         def bad(line: int, reason: str, hint: str) -> None:
-            raise DataError("bad-row", f"`{self.file.path}`, line {line:,}: {reason}", hint or "correct the row")
+            raise DataError(
+                "bad-row",
+                f"`{self.file.path}`, line {line:,}: {reason}",
+                hint or "correct the row",
+            )
 
         sample = self.stream.peek(SAMPLE_BYTES)
         extension = self.format if self.format == "csv" else ""
@@ -337,7 +355,11 @@ class DocumentFile:
             for value in values:
                 if not isinstance(value, dict) or name not in value:
                     fields = value if isinstance(value, dict) else {}
-                    raise DataError("missing-column", f"{location}: no field `{self.field}`", _field_hint(name, fields))
+                    raise DataError(
+                        "missing-column",
+                        f"{location}: no field `{self.field}`",
+                        _field_hint(name, fields),
+                    )
             values = [value[name] for value in values]
             if step.endswith("[]"):
                 lists = [value for value in values if isinstance(value, list)]
@@ -372,7 +394,8 @@ class DocumentFile:
         return value.strip()
 
     def _wiki(self) -> Iterator[tuple[str, bool]]:
-        """Read documents; the title, which WikiExtractor repeats as the first line, is not a sentence and is left out."""
+        """Read documents."""
+        # WikiExtractor repeats the title as the first line; it is not a sentence.
         lines: list[str] | None = None
         title = ""
         start = size = 0
@@ -417,7 +440,11 @@ class DocumentFile:
             value = record[self.field]
             if not isinstance(value, bytes | None):
                 fact = f"column `{self.field}` is a {type(value).__name__}, not text"
-                raise DataError("missing-column", f"`{self.file.path}`: {fact}", "name another with --field")
+                raise DataError(
+                    "missing-column",
+                    f"`{self.file.path}`: {fact}",
+                    "name another with --field",
+                )
             text, bad = self._decode(value or b"", 1, 0)
             if bad:
                 raise self._encoding_error(f"row {row:,}")

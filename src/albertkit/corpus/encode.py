@@ -31,7 +31,11 @@ from albertkit.tables.files import InputFile
 
 DIGEST_BYTES = 16
 _AT_ONCE = 1 << 20  # hashes that are sorted and inserted at a time: in order, inserting takes a tenth of the time
-_CODES = {"SQLITE_FULL": errno.ENOSPC, "SQLITE_READONLY": errno.EROFS, "SQLITE_CANTOPEN": errno.EACCES}
+_CODES = {
+    "SQLITE_FULL": errno.ENOSPC,
+    "SQLITE_READONLY": errno.EROFS,
+    "SQLITE_CANTOPEN": errno.EACCES,
+}
 
 
 class SeenDocuments:
@@ -78,7 +82,11 @@ class SeenDocuments:
             name = getattr(error, "sqlite_errorname", "")
             code = errno.EIO if name.startswith("SQLITE_IOERR") else _CODES.get(name)
             if code is None:
-                raise CheckpointError("corrupt", f"`{self._path}`: {error}", "run the same command again") from None
+                raise CheckpointError(
+                    "corrupt",
+                    f"`{self._path}`: {error}",
+                    "run the same command again",
+                ) from None
             raise OSError(code, os.strerror(code), str(self._path)) from None
 
     def __enter__(self) -> "SeenDocuments":
@@ -224,13 +232,24 @@ class DocumentBatch:
         return len(document.text)
 
 
-def read_batches(part: InputPart, inputs: BuildInputs, is_new: Callable[[bytes], bool]) -> Iterator[DocumentBatch]:
+def read_batches(
+    part: InputPart,
+    inputs: BuildInputs,
+    is_new: Callable[[bytes], bool],
+) -> Iterator[DocumentBatch]:
     """Yield batches of the documents of a part whose hashes are new; the last may be empty and carry only counts."""
     batch = DocumentBatch()
     size = stored_bytes = lines = 0
     for number, file in enumerate(part.files, part.first):
         skip = part.skip if number == part.first else 0
-        source = DocumentFile(file, inputs.settings, inputs.errors, part.start, part.end, part.first_line)
+        source = DocumentFile(
+            file,
+            inputs.settings,
+            inputs.errors,
+            part.start,
+            part.end,
+            part.first_line,
+        )
         if not source.stream.peek(1):
             source.stream.close()
             batch.counts.empty_files += 1
@@ -305,7 +324,12 @@ class EncodedBatch:
         )
 
 
-def encode_documents(texts: list[str], rules: list[str], tokenizer: Any, language: str) -> EncodedBatch:
+def encode_documents(
+    texts: list[str],
+    rules: list[str],
+    tokenizer: Any,
+    language: str,
+) -> EncodedBatch:
     """Split documents into sentences and these into ids; `rules` are the line rules of the documents."""
     sentences: list[str] = []
     counts = []
@@ -359,7 +383,12 @@ def peak_memory_mb() -> float:
 _tokenizer: Any = None
 
 
-def _initialize_worker(tokenizer_class: type, folder: Path, fingerprint: str, needs_engine: bool) -> None:
+def _initialize_worker(
+    tokenizer_class: type,
+    folder: Path,
+    fingerprint: str,
+    needs_engine: bool,
+) -> None:
     global _tokenizer
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     parent = multiprocessing.parent_process()
@@ -402,7 +431,12 @@ def encode_here(
     if workers:
         arguments = (type(tokenizer), folder, tokenizer.fingerprint, needs_engine)
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_initialize_worker, initargs=arguments)
+        pool = ProcessPoolExecutor(
+            workers,
+            mp_context=context,
+            initializer=_initialize_worker,
+            initargs=arguments,
+        )
         encode = partial(_encode_in_worker, language=language)
     else:
         pool = ThreadPoolExecutor(_THREADS)
@@ -411,7 +445,11 @@ def encode_here(
         encode = partial(encode_documents, tokenizer=tokenizer, language=language)
     ahead: deque[tuple[DocumentBatch, Future[EncodedBatch]]] = deque()
     try:
-        part = InputPart(tuple(inputs.files[position.file :]), position.file, skip=position.document)
+        part = InputPart(
+            tuple(inputs.files[position.file :]),
+            position.file,
+            skip=position.document,
+        )
         for batch in read_batches(part, inputs, is_new):
             batch.stored_bytes += read_bytes
             ahead.append((batch, pool.submit(encode, batch.texts, batch.rules)))

@@ -42,7 +42,11 @@ class BuildSettings:
     def __post_init__(self) -> None:
         check_values(self)
         if not self.separator.strip(" "):
-            raise ConfigError("bad-value", "the separator is empty", "use a sign that no sentence holds, like ;$;")
+            raise ConfigError(
+                "bad-value",
+                "the separator is empty",
+                "use a sign that no sentence holds, like ;$;",
+            )
 
 
 @dataclass(frozen=True)
@@ -87,4 +91,8 @@ class BuildOptions:
         check_values(self)
         min_workers = 0 if self.engine == "local" else 1
         if self.workers is not None and self.workers < min_workers:
-            raise ConfigError("bad-value", f"workers is {self.workers}", f"use {min_workers} or more")
+            raise ConfigError(
+                "bad-value",
+                f"workers is {self.workers}",
+                f"use {min_workers} or more",
+            )

@@ -62,7 +62,8 @@ _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\
 
 
 def working_folder(url: str) -> Path:
-    """Return the folder of a store before it is uploaded to an address; always the same, so that a build goes on."""
+    """Return the folder of a store before it is uploaded to an address."""
+    # Always the same for an address, so that a build that was interrupted goes on.
     return cache_folder() / "builds" / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
 
 
@@ -167,12 +168,24 @@ def fetch_store(url: str) -> Path:
                 remove_leftovers(folder)
                 remove_leftovers(folder / "tokenizer")
                 for name, entry in files.items():
-                    _fetch_file(system, f"{root}/{name}", folder / name, entry, f"{url.rstrip('/')}/{name}")
+                    _fetch_file(
+                        system,
+                        f"{root}/{name}",
+                        folder / name,
+                        entry,
+                        f"{url.rstrip('/')}/{name}",
+                    )
                 write_file(folder / MANIFEST, data)
     return folder
 
 
-def _fetch_file(system: Any, remote: str, target: Path, entry: dict[str, Any], url: str) -> None:
+def _fetch_file(
+    system: Any,
+    remote: str,
+    target: Path,
+    entry: dict[str, Any],
+    url: str,
+) -> None:
     if target.is_file() and target.stat().st_size == entry["bytes"]:
         return  # it took its name after its check
     partial = target.parent / f"{_PARTIAL}{target.name}"
@@ -196,13 +209,24 @@ class StoreWriter:
     A shard takes no document that would carry it beyond `shard_tokens`; a longer document has its own shard.
     """
 
-    def __init__(self, job: Job, vocab_size: int, shard_tokens: int, shards: list[dict[str, int]]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        vocab_size: int,
+        shard_tokens: int,
+        shards: list[dict[str, int]],
+    ) -> None:
         self._job = job
         self.dtype = np.dtype(token_dtype(vocab_size)).newbyteorder("<")
         self.shard_tokens = shard_tokens
         self.shards = [dict(shard) for shard in shards]
 
-    def append(self, tokens: NDArray[Any], sentence_lengths: NDArray[Any], document_sentences: NDArray[Any]) -> None:
+    def append(
+        self,
+        tokens: NDArray[Any],
+        sentence_lengths: NDArray[Any],
+        document_sentences: NDArray[Any],
+    ) -> None:
         """Add D documents of S sentences of T tokens; no sentence and no document is empty."""
         sentence_ends = np.concatenate([[0], np.cumsum(sentence_lengths, dtype=np.int64)])
         document_ends = np.concatenate([[0], np.cumsum(document_sentences, dtype=np.int64)])
@@ -222,21 +246,31 @@ class StoreWriter:
                     self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
                 continue
             last = max(last, first + 1)
-            shard = self.shards[-1]
-            ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
-            in_tokens = shard["tokens"] + ends[1:] - ends[0]
-            in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
-            shard_tokens = tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False)
-            self._append_bytes("tokens", shard_tokens.tobytes())
-            self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
-            self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
-            shard["tokens"] = int(in_tokens[-1])
-            shard["sentences"] = int(in_sentences[-1])
-            shard["documents"] += last - first
+            self._write(tokens, sentence_ends, document_ends, first, last)
             first = last
 
     def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
+
+    def _write(
+        self,
+        tokens: NDArray[Any],
+        sentence_ends: NDArray[Any],
+        document_ends: NDArray[Any],
+        first: int,
+        last: int,
+    ) -> None:
+        shard = self.shards[-1]
+        ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
+        in_tokens = shard["tokens"] + ends[1:] - ends[0]
+        in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+        shard_tokens = tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False)
+        self._append_bytes("tokens", shard_tokens.tobytes())
+        self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
+        self._append_bytes("documents", in_sentences.astype("<u4").tobytes())
+        shard["tokens"] = int(in_tokens[-1])
+        shard["sentences"] = int(in_sentences[-1])
+        shard["documents"] += last - first
 
     def totals(self) -> dict[str, int]:
         """Return the numbers of documents, sentences and tokens in all shards."""
@@ -347,7 +381,11 @@ class TokenStore:
             if kind:
                 hint = f"make a store first: `albertkit corpus build INPUTS --tokenizer {path} --out STORE`"
                 raise DataError("wrong-kind", f"`{path}` is {kind}, not a token store", hint)
-            raise DataError("wrong-kind", f"`{path}` holds no {MANIFEST}", f"make a store with `{build}`")
+            raise DataError(
+                "wrong-kind",
+                f"`{path}` holds no {MANIFEST}",
+                f"make a store with `{build}`",
+            )
         manifest = read_json(path / MANIFEST, "store manifest")
         version = manifest.get("albertkit_store") if isinstance(manifest, dict) else None
         if version != FORMAT_VERSION:
@@ -376,7 +414,11 @@ class TokenStore:
         except DataError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError("corrupt", f"`{path / MANIFEST}` is not what a build writes: {error}", hint) from None
+            raise DataError(
+                "corrupt",
+                f"`{path / MANIFEST}` is not what a build writes: {error}",
+                hint,
+            ) from None
 
     def _map(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
         file = self.folder / shard_file(kind, shard)

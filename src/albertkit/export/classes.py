@@ -95,17 +95,31 @@ def read_rows(g: OnnxGraph, *further_axes: str) -> Rows:
     shape = g.add("Shape", ids)
     width = g.add("Shape", ids, start=1)
     count = g.add("Squeeze", g.add("Shape", ids, end=1))
-    starts = g.add("Mul", g.add("Range", g.scalar(0, np.int64), count, g.scalar(1, np.int64)), width)
+    starts = g.add(
+        "Mul",
+        g.add("Range", g.scalar(0, np.int64), count, g.scalar(1, np.int64)),
+        width,
+    )
     position = g.add("ArgMax", g.add("Cast", mask, to=TensorProto.INT32), axis=1, keepdims=0)
     return Rows(ids, types, mask, shape, width, starts, g.add("Add", starts, position))
 
 
-def encode(g: OnnxGraph, albert: AlbertModel, rows: Rows, first_only: bool = False) -> str:
+def encode(
+    g: OnnxGraph,
+    albert: AlbertModel,
+    rows: Rows,
+    first_only: bool = False,
+) -> str:
     """Return states [T, H]; or [B, H] of the first tokens, when the others of the last layer are not needed."""
     g.part = "embeddings"
     config = albert.config
     tables = albert.embeddings
-    positions = g.add("Slice", g.parameter(tables.position_embeddings.weight), g.ints(0), rows.width)
+    positions = g.add(
+        "Slice",
+        g.parameter(tables.position_embeddings.weight),
+        g.ints(0),
+        rows.width,
+    )
     segments = g.add("Gather", g.parameter(tables.token_type_embeddings.weight), rows.types)
     embedded = g.embedding(rows.ids, tables.word_embeddings)
     embedded = g.add("Add", g.add("Add", embedded, positions), segments)
@@ -135,7 +149,12 @@ def _add_layer(
 
     def heads(layer: nn.Linear, *order: int) -> str:
         """Return [B, A, S, D], its axes in `order`."""
-        laid_out = rows.lay_out(g, g.linear(hidden, layer), config.num_attention_heads, config.head_size)
+        laid_out = rows.lay_out(
+            g,
+            g.linear(hidden, layer),
+            config.num_attention_heads,
+            config.head_size,
+        )
         return g.add("Transpose", laid_out, perm=order)
 
     scores = g.add("MatMul", heads(attention.query, 0, 2, 1, 3), heads(attention.key, 0, 2, 3, 1))
@@ -226,7 +245,13 @@ def _masked_lm(g: OnnxGraph, model: AlbertForMaskedLM) -> dict[str, Output]:
     return {"logits": _token_logits(g, model.config, model.predictions, hidden, rows)}
 
 
-def _token_logits(g: OnnxGraph, config: AlbertConfig, head: MaskedLMHead, hidden: str, rows: Rows) -> Output:
+def _token_logits(
+    g: OnnxGraph,
+    config: AlbertConfig,
+    head: MaskedLMHead,
+    hidden: str,
+    rows: Rows,
+) -> Output:
     g.part = "predictions"
     inner = g.activation(g.linear(hidden, head.dense), config.hidden_act)
     inner = g.layer_norm(inner, head.LayerNorm)
@@ -314,7 +339,12 @@ def _log_probs(g: OnnxGraph, logits: str, allowed: str) -> str:
     return g.add("LogSoftmax", g.add("Where", allowed, logits, g.scalar(_FORBIDDEN_LOGIT)), axis=-1)
 
 
-def _top_values(g: OnnxGraph, log_probs: str, rows: Rows, count: int) -> list[str]:
+def _top_values(
+    g: OnnxGraph,
+    log_probs: str,
+    rows: Rows,
+    count: int,
+) -> list[str]:
     """Return the likeliest and their places, at most as many as there are; of equals the first."""
     return g.add_several("TopK", 2, log_probs, g.add("Min", rows.width, g.ints(count)), axis=-1)
 

@@ -56,7 +56,13 @@ class OnnxGraph:
         """Add a node with one output, and return its name."""
         return self.add_several(kind, 1, *inputs, **attributes)[0]
 
-    def add_several(self, kind: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
+    def add_several(
+        self,
+        kind: str,
+        count: int,
+        *inputs: str,
+        **attributes: Any,
+    ) -> list[str]:
         """Add a node with several outputs, and return their names."""
         name = f"{self.part}/{kind}_{len(self._nodes)}"
         outputs = [name] if count == 1 else [f"{name}.{number}" for number in range(count)]
@@ -153,7 +159,13 @@ class OnnxGraph:
         for output_name, output in outputs.items():
             self._nodes.append(helper.make_node("Identity", [output.value], [output_name], f"output/{output_name}"))
             infos.append(helper.make_tensor_value_info(output_name, output.kind, output.axes))
-        graph = helper.make_graph(self._nodes, name, self._inputs, infos, list(self._stored.values()))
+        graph = helper.make_graph(
+            self._nodes,
+            name,
+            self._inputs,
+            infos,
+            list(self._stored.values()),
+        )
         producer = dict(producer_name="albertkit", producer_version=__version__)
         opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, **producer)

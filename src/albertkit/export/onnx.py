@@ -37,7 +37,12 @@ if TYPE_CHECKING:
     import onnx
 
 _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that is above 1
-_COPIED_FILES = (*TOKENIZER_FILES, TASK, "sentence_bert_config.json", "config_sentence_transformers.json")
+_COPIED_FILES = (
+    *TOKENIZER_FILES,
+    TASK,
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
 _PRODUCTS = ("MatMulInteger", "Gemm", "MatMul")
 # A protobuf file holds no more than 2 GB; the numbers of a larger model go into a second file.
 _MAX_FILE_BYTES = 2_000_000_000

@@ -122,7 +122,12 @@ def export_site(options: ExportWebOptions) -> SiteReport:
     with tempfile.TemporaryDirectory() as temporary_folder, atomic_folder(out) as site:
         scratch = Path(temporary_folder)
         if options.texts is not None:
-            facts["library"], notes = _write_library(folder, options.texts, scratch / "vectors.npy", site / "search")
+            facts["library"], notes = _write_library(
+                folder,
+                options.texts,
+                scratch / "vectors.npy",
+                site / "search",
+            )
             examples["search"] |= {"texts": [], "library": facts["library"]}
         report = export_onnx(
             ExportOnnxOptions(
@@ -154,7 +159,14 @@ def export_site(options: ExportWebOptions) -> SiteReport:
         write_json(site / "site.json", {"model": model, "weights": weights, "bytes": size, **facts})
         _write_offline(site)
         megabytes = sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) / 1e6
-        return SiteReport(str(out), pipeline.kind, round(megabytes, 1), report, facts.get("library", 0), notes)
+        return SiteReport(
+            str(out),
+            pipeline.kind,
+            round(megabytes, 1),
+            report,
+            facts.get("library", 0),
+            notes,
+        )
 
 
 def site_name(model: str | Path) -> str:
@@ -172,7 +184,11 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     tokenizer = pipeline.tokenizer
     task = getattr(pipeline, "task", None)
     if pipeline.kind not in _KINDS or getattr(task, "head_kind", "spans") == "beam":
-        raise _unsupported_error(folder, f"answers in a way that the page has not got ({pipeline.kind})", _SERVE)
+        raise _unsupported_error(
+            folder,
+            f"answers in a way that the page has not got ({pipeline.kind})",
+            _SERVE,
+        )
     if json.loads(tokenizer.tokenizer_json())["model"].get("byte_fallback"):
         raise _unsupported_error(
             folder,
@@ -225,7 +241,11 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     facts |= {"labels": list(task.labels), "several": task.kind == "multilabel"}
     is_iob = all(label == "O" or label[:2] in ("B-", "I-") for label in task.labels)
     if pipeline.kind == "tag" and (task.layout == "characters" or not is_iob):
-        raise _unsupported_error(folder, "tags characters, or has labels other than O, B-… and I-…", _SERVE)
+        raise _unsupported_error(
+            folder,
+            "tags characters, or has labels other than O, B-… and I-…",
+            _SERVE,
+        )
     return facts
 
 
@@ -233,11 +253,14 @@ def _unsupported_error(folder: Path, reason: str, hint: str) -> AlbertKitError:
     return CheckpointError("unsupported", f"no page can be made of `{folder}`: it {reason}", hint)
 
 
-def _write_library(folder: Path, source: str | Path, vectors: Path, out: Path) -> tuple[int, tuple[str, ...]]:
-    """Write the texts of a file and their vectors in int8; return how many there are, and what happened to them.
-
-    The vectors have no scales: each has its own, and a cosine none.
-    """
+def _write_library(
+    folder: Path,
+    source: str | Path,
+    vectors: Path,
+    out: Path,
+) -> tuple[int, tuple[str, ...]]:
+    """Write the texts of a file and their vectors in int8; return how many there are, and what happened to them."""
+    # Without scales: each vector would have its own, and a cosine does not see it.
     from albertkit.export.graph import to_int8  # with an extra
 
     report = encode_file(EncodeOptions(folder, source, vectors, precision="fp32"))
@@ -249,7 +272,12 @@ def _write_library(folder: Path, source: str | Path, vectors: Path, out: Path) -
     return len(rows), report.notes
 
 
-def _write_model(onnx_folder: Path, tokenizer: AlbertTokenizer, out: Path, weights: Path) -> None:
+def _write_model(
+    onnx_folder: Path,
+    tokenizer: AlbertTokenizer,
+    out: Path,
+    weights: Path,
+) -> None:
     """Lay a model out as transformers.js looks for it."""
     if (onnx_folder / f"{ONNX_FILE}.data").exists():
         raise CheckpointError(
@@ -283,7 +311,11 @@ def _fetch_packages(folder: Path) -> Path:
         ) from None
     except subprocess.CalledProcessError as error:
         fact = f"npm cannot fetch {' and '.join(PACKAGES)}: {error.stderr.strip().rpartition(chr(10))[2]}"
-        raise MachineError("unreachable", fact, "name a folder `node_modules` that has them: --packages") from None
+        raise MachineError(
+            "unreachable",
+            fact,
+            "name a folder `node_modules` that has them: --packages",
+        ) from None
     packages = folder / "node_modules"
     for package in PACKAGES:
         name, version = package.rsplit("@", 1)
@@ -305,7 +337,11 @@ def _copy_runtime(packages: Path, out: Path) -> None:
         missing = [file for file in ("package.json", *names) if not (folder / file).is_file()]
         if missing:
             fact = f"`{folder}` has no {missing[0]}"
-            raise DataError("missing-file", fact, f"npm install --ignore-scripts {' '.join(PACKAGES)}")
+            raise DataError(
+                "missing-file",
+                fact,
+                f"npm install --ignore-scripts {' '.join(PACKAGES)}",
+            )
         description = json.loads((folder / "package.json").read_text(encoding="utf-8"))
         if description["version"] != version:
             fact = f"`{folder}` is version {description['version']}, the page was made with {version}"

@@ -117,10 +117,18 @@ class Examination(Result):
 def doctor(options: DoctorOptions) -> Result:
     """Examine this machine and this installation, or verify the files in a folder."""
     if options.markdown and options.json:
-        raise ConfigError("conflicting-options", "--markdown and --json cannot be combined", "choose one of them")
+        raise ConfigError(
+            "conflicting-options",
+            "--markdown and --json cannot be combined",
+            "choose one of them",
+        )
     if options.warm:
         if options.folder is not None:
-            raise ConfigError("conflicting-options", "--warm and a folder cannot be combined", "leave the folder out")
+            raise ConfigError(
+                "conflicting-options",
+                "--warm and a folder cannot be combined",
+                "leave the folder out",
+            )
         from albertkit.report.warm import compile_loops  # imports torch
 
         return compile_loops()
@@ -140,7 +148,8 @@ def show_doctor(result: Result) -> None:
 
 
 def as_markdown(result: Result) -> str:
-    """Return the result as Markdown for a public issue: the home folder, which names the user, becomes `~`."""
+    """Return the result as Markdown for a public issue."""
+    # The home folder names the user: it becomes `~`.
     return to_markdown(result.sections(), level=3).replace(str(Path.home()), "~")
 
 
@@ -183,7 +192,11 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
     try:
         from packaging.requirements import Requirement
     except ImportError:
-        raise MissingExtraError("not-installed", "the package `packaging` is not installed", CORE_INSTALL) from None
+        raise MissingExtraError(
+            "not-installed",
+            "the package `packaging` is not installed",
+            CORE_INSTALL,
+        ) from None
     core: list[dict[str, Any]] = []
     by_extra: dict[str, list[dict[str, Any]]] = {}
     for requirement in map(Requirement, requirements):
@@ -206,7 +219,12 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
 def _check(requirement: Any) -> dict[str, Any]:
     from packaging.version import InvalidVersion, Version
 
-    row = {"name": requirement.name, "installed": None, "required": str(requirement.specifier), "status": "missing"}
+    row = {
+        "name": requirement.name,
+        "installed": None,
+        "required": str(requirement.specifier),
+        "status": "missing",
+    }
     try:
         row["installed"] = importlib.metadata.version(requirement.name)
         version = Version(row["installed"])
@@ -322,7 +340,11 @@ def compiler() -> dict[str, Any]:
     """Find the C++ compiler that torch.compile would call ($CXX, else g++, on macOS clang++) and Python's headers."""
     command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    return {"command": command, "path": shutil.which(command.split()[0]), "python_headers": header.is_file()}
+    return {
+        "command": command,
+        "path": shutil.which(command.split()[0]),
+        "python_headers": header.is_file(),
+    }
 
 
 def folder(name: str, path: Path) -> dict[str, Any]:
@@ -333,7 +355,12 @@ def folder(name: str, path: Path) -> dict[str, Any]:
             writable = True
     except OSError:
         writable = False
-    return {"name": name, "path": str(path), "writable": writable, "free_bytes": shutil.disk_usage(existing).free}
+    return {
+        "name": name,
+        "path": str(path),
+        "writable": writable,
+        "free_bytes": shutil.disk_usage(existing).free,
+    }
 
 
 # --- verdict ----------------------------------------------------------------------------------------------------------
@@ -350,7 +377,11 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
         if package["status"] != "ok":
             state = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
             needed = package["required"] or "any version"
-            add(f"{package['name']} is {package['status']}: {state}, {needed} is needed", CORE_INSTALL, fatal=True)
+            add(
+                f"{package['name']} is {package['status']}: {state}, {needed} is needed",
+                CORE_INSTALL,
+                fatal=True,
+            )
     torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
     if facts["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"

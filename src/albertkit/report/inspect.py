@@ -145,7 +145,15 @@ class Sizes(Result):
     def sections(self) -> list[Section]:
         """Return parameters and operations, and the parameters by what layers share."""
         columns = ["", "layers", "hidden", "embed", "parameters", "with heads", "paper", "GFLOP"]
-        names = ("name", "layers", "hidden_size", "embedding_size", "parameters", "with_heads", "paper")
+        names = (
+            "name",
+            "layers",
+            "hidden_size",
+            "embedding_size",
+            "parameters",
+            "with_heads",
+            "paper",
+        )
         rows = [[*(row[name] for name in names), f"{row['forward_flops_per_token'] / 1e9:.2f}"] for row in self.sizes]
         note = (
             "parameters: encoder and pooler; with heads: masked LM and sentence order too; paper: its table 1. GFLOP: forward, "
@@ -269,7 +277,11 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
     if weights is None:
         fact = f"none of {', '.join(WEIGHTS_FILES)} in `{folder}`"
         hint = unread_weights_hint(sorted(path.name for path in folder.glob("*")))
-        raise CheckpointError("missing-file", fact, hint or "name the folder that holds the weights")
+        raise CheckpointError(
+            "missing-file",
+            fact,
+            hint or "name the folder that holds the weights",
+        )
     header = _read_pickled_header(folder) if OLD_WEIGHTS in weights.name else read_header(weights)
     parts, stored = count_parts(header, config)
     total = sum(parts.values())
@@ -312,10 +324,17 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
 
 
 def _read_pickled_header(folder: Path) -> dict[str, tuple[list[int], str]]:
-    """Read shape and type of the tensors of pickles, which are read whole; the types are named as in safetensors."""
+    """Read shape and type of the tensors of pickles."""
+    # Pickles are read whole: they have no header of their own.
     from albertkit.model.files import read_tensors
 
-    types = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64", "int64": "I64"}
+    types = {
+        "float32": "F32",
+        "float16": "F16",
+        "bfloat16": "BF16",
+        "float64": "F64",
+        "int64": "I64",
+    }
     header = {}
     for name, tensor in read_tensors(folder).items():
         dtype = str(tensor.dtype).removeprefix("torch.")
@@ -327,7 +346,7 @@ def _choose_length(length: int | None, provenance: dict[str, Any], config: Alber
     """Return the length asked for, or that of the training; 512 or the model's if none is recorded."""
     if length is None:
         length = provenance.get("length")
-        if type(length) is not int or length == 0:
+        if type(length) is not int or length == 0:  # a bool is an int, too
             length = min(LENGTH, config.max_position_embeddings)
     if length < 1:
         fact = f"length is {length}, it must be at least 1"
@@ -382,5 +401,9 @@ def _inspect_tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, An
 def _read_optional_json(file: Path) -> dict[str, Any] | None:
     value = read_json(file) if file.exists() else {}
     if not isinstance(value, dict):
-        raise DataError("bad-file", f"`{file}` does not hold names and values", "restore it or remove it")
+        raise DataError(
+            "bad-file",
+            f"`{file}` does not hold names and values",
+            "restore it or remove it",
+        )
     return value or None

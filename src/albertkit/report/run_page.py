@@ -139,7 +139,11 @@ class RunFolder:
             return RunMetrics()
         for name in ("steps", "evaluations"):
             records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
-            setattr(metrics, name, [{**numbers(record), "step": int(record["step"])} for record in records])
+            setattr(
+                metrics,
+                name,
+                [{**numbers(record), "step": int(record["step"])} for record in records],
+            )
         return metrics
 
     def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
@@ -160,7 +164,11 @@ def read_run(folder: str | Path) -> RunFolder:
     if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
         runs = runs_inside(path)
         hint = f"name a run inside it: {runs[0]}" if runs else "name the folder that --out made"
-        raise DataError("missing-file", f"`{path}` is not a run: it has neither run.toml nor {METRICS_FILE}", hint)
+        raise DataError(
+            "missing-file",
+            f"`{path}` is not a run: it has neither run.toml nor {METRICS_FILE}",
+            hint,
+        )
     run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:
@@ -403,7 +411,11 @@ def write_run_report(options: ReportOptions) -> RunReport:
     parameters, model = _model_sections(run)
     results, failures, footer = _result_sections(run)
     metric = run.results.get("metric")
-    curve = curve_sections(run.metrics, _last_evaluation(run), metric if isinstance(metric, str) else None)
+    curve = curve_sections(
+        run.metrics,
+        _last_evaluation(run),
+        metric if isinstance(metric, str) else None,
+    )
     match = _VERSIONS.search(run.card)
     origin = {"versions": match[1].rstrip(".")} if match else {}
     threads = number_or_nan(run.state.get("threads"))
@@ -422,7 +434,11 @@ def write_run_report(options: ReportOptions) -> RunReport:
         Commands(_next_commands(run), "What to try next"),
         Paragraph(run.card, "The model card", form="source"),
     ]
-    subtitle = [run.kind, f"{parameters:,} parameters" if parameters else "", run.metrics.extent if curve else ""]
+    subtitle = [
+        run.kind,
+        f"{parameters:,} parameters" if parameters else "",
+        run.metrics.extent if curve else "",
+    ]
     warnings = [*run.notes, *failures]
     if not run.finished:
         planned = number_or_nan(run.settings.get("steps"))
@@ -440,7 +456,11 @@ def write_run_report(options: ReportOptions) -> RunReport:
     return RunReport(out, run.kind, run.finished, run.metrics.last_step, tuple(run.notes))
 
 
-def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: str | None = None) -> list[Section]:
+def curve_sections(
+    metrics: RunMetrics,
+    baselines: Mapping[str, Any],
+    metric: str | None = None,
+) -> list[Section]:
     """Return the curve of a run, with that of `metric` unless it is a pretraining; nothing without records.
 
     Without matplotlib they say how to get it.
@@ -461,6 +481,7 @@ def curve_sections(metrics: RunMetrics, baselines: Mapping[str, Any], metric: st
 def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, Any]) -> Highlights:
     """Return the numbers of a pretraining, compared with a model without any learning."""
     highlights = []
+    # The exponential of the distance between two mean losses: how many times as probable, in the geometric mean.
     times = times_more_probable(results.get("masked_lm_loss"), baselines.get("unigram_loss"))
     distance = ""
     if times is not None:
@@ -537,7 +558,7 @@ def _last_evaluation(run: RunFolder) -> dict[str, Any]:
     """Return the numbers of the last evaluation that are possible."""
     last = numbers(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
     possible = {name: value for name, value in last.items() if math.isfinite(value)}
-    for name in _SHARES:
+    for name in _SHARES:  # a damaged file may say anything
         if not 0 <= possible.get(name, 0.0) <= 1:
             del possible[name]
     return {name: int(value) if name.endswith("_count") else value for name, value in possible.items()}
@@ -565,7 +586,8 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
 
 
 def _best_evaluation(run: RunFolder) -> str | None:
-    """Return the step of `best/`: the least loss of a pretraining, the largest metric of any other training."""
+    """Return the step of `best/`."""
+    # The least loss of a pretraining, the largest metric of any other training.
     metric = run.results.get("metric")
     scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
     for name, sign in scores:

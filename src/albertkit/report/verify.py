@@ -50,7 +50,11 @@ def verify_files(folder: StrPath) -> VerifyReport:
         listing = "; ".join(corrupt[:10])
         if len(corrupt) > 10:
             listing += f" … ({len(corrupt):,} in all)"
-        raise DataError("corrupt", f"corrupted: {listing}", "copy them again from an intact copy, or make them again")
+        raise DataError(
+            "corrupt",
+            f"corrupted: {listing}",
+            "copy them again from an intact copy, or make them again",
+        )
     return VerifyReport(str(root), counts[CHECKSUMS], counts[MANIFEST], counts[PREPARED])
 
 

@@ -32,7 +32,7 @@ RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pret
 STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
 TEXT_MODEL = "trans_encoder."
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
-_UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions, which no loss and no output looks at
+_UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions (2.2 M numbers), which no loss and no output looks at
 BACKBONE = "swin."
 _PREDICTIONS = "cls.predictions."
 _DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"
@@ -83,7 +83,11 @@ def find_state_file(source: Path) -> Path:
     if source.is_file():
         return source
     if not source.is_dir():
-        raise DataError("not-found", f"no SwinBERT checkpoint at `{source}`", "name its folder, or its model.bin")
+        raise DataError(
+            "not-found",
+            f"no SwinBERT checkpoint at `{source}`",
+            "name its folder, or its model.bin",
+        )
     for name in NAMES:
         if (source / name).is_file():
             return source / name
@@ -128,6 +132,7 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
     _check_projection(sorted_state, file)
     if sorted_state.body == "bert":
         sorted_state.tensors |= identity_projection(len(sorted_state.tensors[f"{_PROJECTION}weight"]))
+    # SwinBERT does not tie the output matrix to the word embeddings unless it is asked to.
     sorted_state.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
     decoder = sorted_state.tensors.get(_DECODER)
     words = sorted_state.tensors.get(_WORDS)
@@ -151,7 +156,11 @@ def _check_projection(state: SwinBertState, file: Path) -> None:
     second = state.tensors.get(f"{_PROJECTION}weight")
     last = state.tensors.get(f"{_PROJECTION}bias")
     if second is None or last is None or (first is None) != (offset is None):
-        raise CheckpointError("weights-mismatch", f"`{file}` has only a part of fc and img_embedding", "copy it again")
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{file}` has only a part of fc and img_embedding",
+            "copy it again",
+        )
     if first is None or offset is None:
         return
     if first.dim() != 2 or second.dim() != 2 or second.shape[1] != len(first) or first.shape[:1] != offset.shape:
@@ -211,7 +220,13 @@ class SwinBertReport(Result):
     def sections(self) -> list[Section]:
         """Return the facts, and the notes below them."""
         left_out = ", ".join(f"{count} {name}" for name, count in self.left_out.items()) or None
-        facts = {**vars(self), "left_out": left_out, "training": None, "notes": None, **self.training}
+        facts = {
+            **vars(self),
+            "left_out": left_out,
+            "training": None,
+            "notes": None,
+            **self.training,
+        }
         return [FactList(facts), Paragraph(join_lines(f"- {note}" for note in self.notes), form="code")]
 
 
@@ -239,7 +254,11 @@ def load_swinbert_captioner(
     captioner_tokenizer = _load_tokenizer(report.source, tokenizer, model.config, arguments)
     backbone = None
     if state.backbone:
-        backbone = read_video_swin(state.backbone, report.source, f"{KIND}{report.source.resolve()}")
+        backbone = read_video_swin(
+            state.backbone,
+            report.source,
+            f"{KIND}{report.source.resolve()}",
+        )
         backbone.saves_weights = True
         if backbone.out_dim != model.caption.visual_width:
             raise CheckpointError(
@@ -260,6 +279,7 @@ def load_swinbert_captioner(
         size = arguments.get("img_res", backbone.frame_size)
         frames = arguments.get("max_num_frames")
         if frames is None:
+            # The gate has a row for each visual token: half the frames times the patches of 32 pixels in one.
             per_frame = backbone.grid(1, backbone.frame_size).num_tokens
             frames = report.gate_tokens // per_frame * backbone.patch[0] or 32
             notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
@@ -269,7 +289,14 @@ def load_swinbert_captioner(
     search = {name: arguments[name] for name in search_names if name in arguments}
     search["max_length"] = arguments.get("max_gen_length", 20)
     search["num_keep_best"] = min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1))
-    captioner = VideoCaptioner(model, captioner_tokenizer, backbone, sampling, grid, search_settings(search))
+    captioner = VideoCaptioner(
+        model,
+        captioner_tokenizer,
+        backbone,
+        sampling,
+        grid,
+        search_settings(search),
+    )
     return captioner, replace(report, notes=tuple(notes))
 
 
@@ -289,7 +316,11 @@ def _load_text_model(
     config: str | Path | None,
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
     if (Path(source) / CAPTIONER_FILE).is_file():
-        raise CheckpointError("weights-mismatch", f"`{source}` is a captioner already", "use it as it is")
+        raise CheckpointError(
+            "weights-mismatch",
+            f"`{source}` is a captioner already",
+            "use it as it is",
+        )
     file = find_state_file(Path(source))
     state = sort_state(read_tensor_file(file), file)
     arguments = read_arguments(file)
@@ -379,6 +410,7 @@ def _make_configuration(
         backbone_dim=state.backbone_dim,
         visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
         grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
+        # The learned gate V is added to scores as (1 - V) x -10,000: below 0.999 a visual token sees nothing but itself.
         video_attention="legacy" if state.gate_tokens else "full",
         num_visual_tokens=state.gate_tokens,
         hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),

@@ -108,13 +108,22 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
         """Load the weights of a folder; what was loaded and what was not is printed on stderr."""
         folder = pretrained_model_name_or_path if folder is None else folder
         if from_tf:
-            raise ConfigError("bad-value", f"`{folder}`: from_tf=True", f"albertkit convert {folder} ALBERT")
+            raise ConfigError(
+                "bad-value",
+                f"`{folder}`: from_tf=True",
+                f"albertkit convert {folder} ALBERT",
+            )
         check_changes({name: value for name, value in changes.items() if name in REFUSED})
         path = local_folder(folder, revision, use_safetensors=use_safetensors)  # type: ignore[arg-type]  # says what None is
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():
             setattr(built, name, value)
-        model, fresh, left_out = load_weights(built, read_tensors(path, use_safetensors), str(path), allow_missing)
+        model, fresh, left_out = load_weights(
+            built,
+            read_tensors(path, use_safetensors),
+            str(path),
+            allow_missing,
+        )
         for line in describe_loading(model, str(path), path, fresh, left_out):
             print_note(line)
         return model
@@ -137,6 +146,7 @@ def load_weights(
     unfit = ["albert.video_gate", f"{_PROJECTION}fc."]
     if caption.tie_weights:
         unfit.append(_DECODER)
+    # Another width of visual tokens costs the projection alone: the fork of 2024 then began with random weights throughout.
     if projection is not None and projection.shape[1] != caption.img_feature_dim:
         unfit.append(_PROJECTION)
     dropped = [name for name in stored if name.startswith(tuple(unfit))]
@@ -187,7 +197,14 @@ _SEARCH = {
     "top_p": 1.0,
 }
 _FIXED_ARGUMENTS = {"use_cbs": False, "decoding_constraint_flag": False, "num_return_sequences": 1}
-_WITHOUT_EFFECT = {"masked_pos", "use_hypo", "fsm", "num_constraints", "min_constraints_to_satisfy", "head_mask"}
+_WITHOUT_EFFECT = {
+    "masked_pos",
+    "use_hypo",
+    "fsm",
+    "num_constraints",
+    "min_constraints_to_satisfy",
+    "head_mask",
+}
 
 
 def search_settings(arguments: Mapping[str, Any]) -> GenerationSettings:
@@ -340,7 +357,8 @@ class SwinBertTokenizer:
         return [self.vocab.get(token, unknown) for token in tokens]
 
     def get_random_token(self) -> str:
-        """Draw any token with Python's generator, which SwinBERT seeds; BERT's sometimes drew one past the last."""
+        """Draw any token with Python's generator, which SwinBERT seeds."""
+        # BERT's sometimes draws one past the last.
         return self.tokens[random.randrange(self.vocab_size)]
 
     def decode(

@@ -23,9 +23,16 @@ from albertkit.output.sections import FactList, Result
 from albertkit.printable import escape_control_characters, print_note
 from albertkit.swinbert.options import DEFAULT_FOLDER, MigrateOptions
 
+# Of the scripts only these two, at three places: the ALBERT fork of 2024 replaced names in all of src by regular expressions, those
+# of BERT's own classes, too.
 TASK_SCRIPTS = ("src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py")
 _VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"
-PORTABLE = (_VIDEO, "src/utils/load_save.py", "src/evalcap/utils_caption_evaluate.py", "src/configs/config.py")
+PORTABLE = (
+    _VIDEO,
+    "src/utils/load_save.py",
+    "src/evalcap/utils_caption_evaluate.py",
+    "src/configs/config.py",
+)
 
 # What is replaced in a task script: its name, a pattern that must be found once, and the text in its place.
 _ALBERT = (
@@ -100,7 +107,11 @@ def check_python(content: bytes, path: str) -> None:
             warnings.simplefilter("ignore")  # old sources write "\\d" and the like
             compile(content, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise DataError("unsupported", f"`{path}` cannot be read as Python: {error}", "restore it") from None
+        raise DataError(
+            "unsupported",
+            f"`{path}` cannot be read as Python: {error}",
+            "restore it",
+        ) from None
 
 
 def _lazy_import(match: re.Match[bytes]) -> bytes:
@@ -211,9 +222,17 @@ def _albert_config(content: bytes, path: str, portable: bool) -> str:
     try:
         values = json.loads(content.decode("utf-8-sig"))
     except ValueError as error:
-        raise DataError("bad-file", f"`{path}` is not valid JSON: {error}", "correct it, or move it away") from None
+        raise DataError(
+            "bad-file",
+            f"`{path}` is not valid JSON: {error}",
+            "correct it, or move it away",
+        ) from None
     if not isinstance(values, dict):
-        raise DataError("bad-file", f"`{path}` does not hold a JSON object", "correct it, or move it away")
+        raise DataError(
+            "bad-file",
+            f"`{path}` does not hold a JSON object",
+            "correct it, or move it away",
+        )
     values["model_name_or_path"] = DEFAULT_FOLDER
     if values.get("output_dir"):
         values["output_dir"] = f"{str(values['output_dir']).rstrip('/')}_albert"
@@ -286,16 +305,33 @@ def migrate(options: MigrateOptions) -> MigrationReport:
     """
     actions: list[Action] = [action for action in get_args(Action) if getattr(options, action)]
     if len(actions) > 1:
-        raise ConfigError("bad-value", f"--{' and --'.join(actions)} cannot be combined", "choose one of them")
+        raise ConfigError(
+            "bad-value",
+            f"--{' and --'.join(actions)} cannot be combined",
+            "choose one of them",
+        )
     action: Action = actions[0] if actions else "diff"
     checkout = Path(options.checkout)
     if not (checkout / "src" / "tasks").is_dir():
-        raise DataError("not-found", f"no `src/tasks` in `{checkout}`", "name the folder of a checkout of SwinBERT")
+        raise DataError(
+            "not-found",
+            f"no `src/tasks` in `{checkout}`",
+            "name the folder of a checkout of SwinBERT",
+        )
     patch = StoredPatch(checkout)
     portable = options.portable or patch.is_portable
     notes: list[str] = []
     originals = _read_originals(checkout, patch, action, options.force, notes)
-    targets = {} if action == "revert" else _migrate_files(originals, portable, options.force, notes)
+    targets = (
+        {}
+        if action == "revert"
+        else _migrate_files(
+            originals,
+            portable,
+            options.force,
+            notes,
+        )
+    )
     files = []
     for path in (*targets, *(path for path in originals if path not in targets)):
         current = _read_bytes(checkout / path)
@@ -359,7 +395,11 @@ def _read_originals(
     for path in paths:
         content = _read_bytes(checkout / path)
         if content is None and path in TASK_SCRIPTS:
-            raise DataError("not-found", f"no `{checkout / path}`", "name the folder of a checkout of SwinBERT")
+            raise DataError(
+                "not-found",
+                f"no `{checkout / path}`",
+                "name the folder of a checkout of SwinBERT",
+            )
         try:
             originals[path] = patch.original(path, content)
         except CheckpointError:
@@ -369,8 +409,14 @@ def _read_originals(
     return originals
 
 
-def _migrate_files(before: Contents, portable: bool, force: bool, notes: list[str]) -> dict[str, bytes | None]:
-    """Return the files as they shall be, those first that others import. Nothing is written before all is known to work."""
+def _migrate_files(
+    before: Contents,
+    portable: bool,
+    force: bool,
+    notes: list[str],
+) -> dict[str, bytes | None]:
+    """Return the files as they shall be, those first that others import."""
+    # Nothing is written before all is known to work.
     configs = {path.rpartition("/")[2]: content for path, content in before.items() if path.startswith(CONFIGS)}
     added = added_files({name: content for name, content in configs.items() if content is not None}, portable)
     skipped_paths = {note.removeprefix("left as it was edited: ") for note in notes}
@@ -456,7 +502,16 @@ def unified_diff(before: Contents, after: Contents) -> bytes:
             (Path(folder) / side).mkdir()
             for path, content in contents.items():
                 _write_new(Path(folder) / side / path, content)
-        return _run_git(folder, "diff", "--no-index", "--no-prefix", "--no-color", "--text", "a", "b").stdout
+        return _run_git(
+            folder,
+            "diff",
+            "--no-index",
+            "--no-prefix",
+            "--no-color",
+            "--text",
+            "a",
+            "b",
+        ).stdout
 
 
 class StoredPatch:
@@ -519,10 +574,24 @@ def _write_new(file: Path, content: bytes | None) -> None:
 def _run_git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     """Run git in a folder, without the settings of the user and of a repository around it."""
     folder = Path(folder).absolute()
-    settings = {"GIT_CEILING_DIRECTORIES": str(folder.parent), "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder)}
+    settings = {
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "HOME": str(folder),
+    }
     settings |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | settings
     try:
-        return subprocess.run(["git", *arguments], cwd=folder, env=environment, capture_output=True, check=False)
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            check=False,
+        )
     except FileNotFoundError:
-        raise MissingExtraError("not-installed", "git is not installed", "install it: the migration uses it") from None
+        raise MissingExtraError(
+            "not-installed",
+            "git is not installed",
+            "install it: the migration uses it",
+        ) from None

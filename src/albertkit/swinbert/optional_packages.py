@@ -113,7 +113,13 @@ class _PlainFloat32:
     """`apex.amp` at level O0, "FP32 training": everything stays as it is."""
 
     @staticmethod
-    def initialize(model: Any, optimizer: Any, enabled: bool = True, opt_level: str = "O1", **options: Any) -> tuple:
+    def initialize(
+        model: Any,
+        optimizer: Any,
+        enabled: bool = True,
+        opt_level: str = "O1",
+        **options: Any,
+    ) -> tuple:
         if enabled and opt_level != "O0":
             raise ConfigError(
                 "bad-value",

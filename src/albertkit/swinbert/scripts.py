@@ -66,7 +66,11 @@ class ModelArguments:
         if not values.get("model_name_or_path"):
             errors.append("model_name_or_path is not given")
         if errors:
-            raise ConfigError("bad-value", "; ".join(errors), "correct these arguments, or the file given as --config")
+            raise ConfigError(
+                "bad-value",
+                "; ".join(errors),
+                "correct these arguments, or the file given as --config",
+            )
         return cls(**values)
 
 
@@ -101,6 +105,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     run = EvaluatedRun.of(args)
     if run is not None:
         tokenizer = run.tokenizer(tokenizer, arguments.do_lower_case)
+    # The guide of 2024 copies BERT's vocabulary of 30,522 tokens, which the weights of no ALBERT have (30,000).
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",
@@ -128,7 +133,11 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     return model, config, tokenizer
 
 
-def _adapt_config(stored: AlbertConfig, arguments: ModelArguments, weights: Path | None) -> AlbertConfig:
+def _adapt_config(
+    stored: AlbertConfig,
+    arguments: ModelArguments,
+    weights: Path | None,
+) -> AlbertConfig:
     """Return the configuration of the folder with what the arguments ask for."""
     structure = {name: getattr(arguments, name) for name in STRUCTURE}
     changes = {name: value for name, value in structure.items() if value > 0 and value != getattr(stored, name)}
@@ -143,8 +152,19 @@ def _adapt_config(stored: AlbertConfig, arguments: ModelArguments, weights: Path
             'leave them at -1; or begin without these weights: "init": "scratch" in the file given as --config',
         )
     # VideoTransformer has its own `fc`, and gives a mask with the learned one in it.
-    caption = {"video_attention": "full", "num_visual_tokens": 0, "backbone_dim": 0, "hard_gate": False}
-    same_names = ("tie_weights", "freeze_embedding", "label_smoothing", "drop_worst_ratio", "drop_worst_after")
+    caption = {
+        "video_attention": "full",
+        "num_visual_tokens": 0,
+        "backbone_dim": 0,
+        "hard_gate": False,
+    }
+    same_names = (
+        "tie_weights",
+        "freeze_embedding",
+        "label_smoothing",
+        "drop_worst_ratio",
+        "drop_worst_after",
+    )
     caption |= {name: getattr(arguments, name) for name in same_names}
     if arguments.img_feature_dim > 0:
         caption["img_feature_dim"] = arguments.img_feature_dim
@@ -210,7 +230,8 @@ class EvaluatedRun:
         return run_tokenizer
 
     def check(self, model: AlbertForImageCaptioning) -> None:
-        """Compare the checkpoint's names with the model's: SwinBERT would leave what is missing as it was initialised."""
+        """Compare the checkpoint's names with the model's."""
+        # SwinBERT would leave what is missing as it was initialised, without a word.
         if not self.checkpoint.is_file():
             raise DataError(
                 "not-found",

@@ -59,9 +59,20 @@ class BadRows:
 
     def __post_init__(self) -> None:
         if self.on_error not in get_args(OnError):
-            raise ConfigError("bad-value", f"`on_error` is {self.on_error!r}", 'use "stop" or "skip"')
+            raise ConfigError(
+                "bad-value",
+                f"`on_error` is {self.on_error!r}",
+                'use "stop" or "skip"',
+            )
 
-    def add(self, file: DataFile | str, line: int, reason: str, hint: str = "", where: str = "") -> None:
+    def add(
+        self,
+        file: DataFile | str,
+        line: int,
+        reason: str,
+        hint: str = "",
+        where: str = "",
+    ) -> None:
         """Note a row that cannot be used, or raise an error for it; arguments as in `BadRow`."""
         where = where or row_name(file, line)
         if reason == NOT_UTF8:

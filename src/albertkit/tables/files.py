@@ -140,7 +140,11 @@ def _local(name: str) -> list[InputFile]:
         check_utf8_name(match)
         _check_link_target(match)
         if not os.access(match, os.R_OK):
-            raise DataError("no-permission", f"no permission to read `{match}`", f"chmod +r '{match}'")
+            raise DataError(
+                "no-permission",
+                f"no permission to read `{match}`",
+                f"chmod +r '{match}'",
+            )
         status = os.stat(match)
         files.append(InputFile(match, status.st_size, status.st_mtime_ns))
     return files
@@ -172,7 +176,8 @@ def _check_link_target(path: str) -> None:
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder with a broken link: a split would be missing without a word."""
+    """Refuse a folder with a broken link."""
+    # A split would be missing without a word.
     for path in sorted(folder.iterdir()):
         if not path.name.startswith("."):
             _check_link_target(str(path))
@@ -344,7 +349,11 @@ def _refuse_other_packings(head: bytes, file: InputFile) -> None:
     name = file.name.lower()
     if _POINTER.match(head):
         hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
-        raise DataError("wrong-kind", f"`{path}` is a pointer of Git to a file that is stored elsewhere", hint)
+        raise DataError(
+            "wrong-kind",
+            f"`{path}` is a pointer of Git to a file that is stored elsewhere",
+            hint,
+        )
     if head.startswith((b"PK\x03\x04", _OLD_EXCEL)) and name.endswith(_SHEETS):
         code = f"pandas.read_excel('{path}').to_csv('{path.rpartition('.')[0]}.csv', index=False)"
         hint = f"save the sheet as CSV UTF-8, or in Python: {code}"
@@ -361,7 +370,9 @@ def _refuse_other_packings(head: bytes, file: InputFile) -> None:
 
 
 class _ZstandardStream(io.RawIOBase):
-    """Reads frames one after the other; `zstandard.stream_reader` takes a truncated file for a whole one, this does not."""
+    """Reads frames one after the other."""
+
+    # `zstandard.stream_reader` takes a truncated file for a whole one, this does not.
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw

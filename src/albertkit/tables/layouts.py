@@ -97,21 +97,33 @@ def split_files(
         fact = f"`{data}` is not a plain file, and it must be read more than once"
         raise DataError("wrong-kind", fact, "put the rows into a file")
     if not data.is_dir():
-        raise DataError("not-found", f"no such file or folder: `{data}`", suggest_path(data, "check the path"))
+        raise DataError(
+            "not-found",
+            f"no such file or folder: `{data}`",
+            suggest_path(data, "check the path"),
+        )
     check_links(data)
     files = find(data)
     if files:
         return files
     names = sorted(os.listdir(data))
     check_not_saved_dataset(data, names)
-    raise DataError("missing-file", f"`{data}` has {missing}; it holds {format_list(names, 10) or 'nothing'}", hint)
+    raise DataError(
+        "missing-file",
+        f"`{data}` has {missing}; it holds {format_list(names, 10) or 'nothing'}",
+        hint,
+    )
 
 
 # GLUE's download leaves the original's files of MRPC beside its own.
 _BESIDE_GLUES = ("msr_paraphrase_train", "msr_paraphrase_test")
 
 
-def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], folder: str = "") -> Mapping[str, DataFile]:
+def find_split_files(
+    data: DataFiles,
+    files: Mapping[str, tuple[str, ...]],
+    folder: str = "",
+) -> Mapping[str, DataFile]:
     """Return the files of a folder by split: the one with a name of the split's that is no other split's.
 
     `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
@@ -142,10 +154,15 @@ def find_split_files(data: DataFiles, files: Mapping[str, tuple[str, ...]], fold
 
 
 def check_one_file(data: Path, split: str, candidates: Sequence[Path]) -> Path:
-    """Return the file of a split, of which there must be one: a second one may hold other examples."""
+    """Return the file of a split, of which there must be one."""
+    # A second one may hold other examples.
     if len(candidates) > 1:
         names = " and ".join(f"`{path.name}`" for path in candidates)
-        raise DataError("ambiguous", f"`{data}` has {names} for {split}", "keep one, or name the file itself")
+        raise DataError(
+            "ambiguous",
+            f"`{data}` has {names} for {split}",
+            "keep one, or name the file itself",
+        )
     return candidates[0]
 
 
@@ -211,10 +228,19 @@ def choose_form(
             alike.append(task)
     if alike:
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
-    raise DataError("missing-column", f"{table.name}: no column `{missing[0]}` for {name}, only {names}", hint)
+    raise DataError(
+        "missing-column",
+        f"{table.name}: no column `{missing[0]}` for {name}, only {names}",
+        hint,
+    )
 
 
-def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelled: bool) -> str:
+def _columns_hint(
+    table: Table,
+    form: TableForm,
+    missing: Sequence[str],
+    labelled: bool,
+) -> str:
     """Return a hint for a table that lacks columns of its nearest form."""
     only_label = missing == [form.label]
     close = closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE)
@@ -225,13 +251,18 @@ def _columns_hint(table: Table, form: TableForm, missing: Sequence[str], labelle
             "is it a file without labels? It can be predicted, not trained on or scored; "
             "else name their column with --label-column"
         )
-    columns = {"--text-column": form.text, "--pair-column": form.pair, "--label-column": labelled and form.label}
+    columns = {
+        "--text-column": form.text,
+        "--pair-column": form.pair,
+        "--label-column": labelled and form.label,
+    }
     options = [f"{option} COLUMN" for option, needed in columns.items() if needed]
     return f"name its columns: {' '.join(options)}"
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a finite number; `1_0`, which is 10 in Python only, is none."""
+    """Return whether a text is a finite number."""
+    # `1_0`, which Python reads as 10, is none.
     try:
         return "_" not in text and math.isfinite(float(text))
     except ValueError:

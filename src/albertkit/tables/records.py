@@ -82,14 +82,22 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):
         if not rows.columns.is_unique:
             twice = rows.columns[rows.columns.duplicated()][0]
-            raise DataError("ambiguous", f"{subject} have the column `{twice}` twice", "rename one of the two")
+            raise DataError(
+                "ambiguous",
+                f"{subject} have the column `{twice}` twice",
+                "rename one of the two",
+            )
         records: list[Any] = rows.to_dict("records")
     elif hasattr(rows, "iter_rows"):
         records = list(rows.iter_rows(named=True))
     elif isinstance(rows, Iterable) and not isinstance(rows, bytes | bytearray | str) and not hasattr(rows, "iloc"):
         records = list(rows)
     else:
-        raise ConfigError("bad-value", f"{subject} are a {type(rows).__name__}, and hold no rows", hint)
+        raise ConfigError(
+            "bad-value",
+            f"{subject} are a {type(rows).__name__}, and hold no rows",
+            hint,
+        )
     for number, row in enumerate(records):
         if not isinstance(row, Mapping):
             fact = f"row {number:,} of {subject} is a {type(row).__name__}, not a dictionary of columns"
@@ -227,7 +235,12 @@ def _records(rows: Any, name: str) -> Records:
             raise
         except (TypeError, ValueError, RecursionError) as error:
             fact = f"row {number:,} of {name} cannot be written as JSON: {error}"
-            raise ConfigError("bad-value", fact, "leave out the columns that are not read") from None
+            raise ConfigError(
+                "bad-value",
+                fact,
+                "leave out the columns that are not read",
+            ) from None
+        # Half characters are left as they are: the reader names the row that has them.
         content += line.encode("utf-8", "surrogatepass") + b"\n"
     return Records(name, bytes(content))
 

@@ -74,7 +74,11 @@ class ParquetFile:
             yield
         except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
-            raise DataError("corrupt", f"`{self._path}`: {reason}", "copy or download it again") from None
+            raise DataError(
+                "corrupt",
+                f"`{self._path}`: {reason}",
+                "copy or download it again",
+            ) from None
 
     def records(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows, each with these columns by name; texts are bytes, see also `class_names`."""
@@ -110,7 +114,8 @@ _SPACE = re.compile(r"\s*")
 
 
 def canonical_column_name(name: str) -> str:
-    """Return a name in NFC, as columns are compared: macOS writes Hangul and accented letters decomposed."""
+    """Return a name in NFC, as columns are compared."""
+    # macOS writes Hangul and accented letters decomposed.
     return name if name.isascii() else normalize("NFC", name)
 
 
@@ -195,7 +200,11 @@ class Table:
         self._stream = ByteStream(first)
         self.file = first.source
         self.source: DataFile = file if isinstance(file, Records) else Path(file)
-        self._options: dict[str, Any] = {"quoted": quoted, "lines_unless": lines_unless, "skip_short": skip_short}
+        self._options: dict[str, Any] = {
+            "quoted": quoted,
+            "lines_unless": lines_unless,
+            "skip_short": skip_short,
+        }
         self._bad_rows = bad_rows if bad_rows is not None else BadRows()
         self._number = 0
         self._more_fields = False  # than there are names
@@ -236,7 +245,11 @@ class Table:
         extension = extensions[-1] if extensions else ""
         if extension in ("parquet", "pq"):
             fact = f"{self.name} is called Parquet, but is not: it does not begin with PAR1"
-            raise DataError("corrupt", fact, "copy or download it again, or call it what it is, such as .csv")
+            raise DataError(
+                "corrupt",
+                fact,
+                "copy or download it again, or call it what it is, such as .csv",
+            )
         is_json = start[:1] in (b"[", b"{") and extension not in ("csv", "tsv", "txt")
         if is_json or extension in ("jsonl", "ndjson", "json"):
             self._has_lines = is_json_lines(stream)
@@ -339,7 +352,11 @@ class Table:
                 hint = suggest_name(name, self.columns)
                 if not hint.startswith("did you"):
                     hint = "name one of these; if the first line is a row, name all columns with --columns"
-                raise DataError("missing-column", f"{self.name} has no column `{name}`, only {listed}", hint)
+                raise DataError(
+                    "missing-column",
+                    f"{self.name} has no column `{name}`, only {listed}",
+                    hint,
+                )
             if count > 1:
                 fact = f"{self.name} has {count} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
@@ -378,7 +395,11 @@ class Table:
                 hint = ""
                 if any(field.startswith('"') for field in fields):
                     hint = "if fields are in quotes, say --quoted"
-                self._bad(line, f"{len(fields):,} field{plural}, but the table has {width:,} columns", hint)
+                self._bad(
+                    line,
+                    f"{len(fields):,} field{plural}, but the table has {width:,} columns",
+                    hint,
+                )
 
     def _bad(self, line: int, reason: str, hint: str = "") -> None:
         self._number += 1
@@ -456,7 +477,11 @@ def open_separated(
         next(row for row in rows if row[1])
     first = next((row for row in rows if row[1]), (1, []))
     if any(map(has_half_characters, first[1])):
-        raise DataError("bad-encoding", f"`{path}`, line {first[0]:,}: {NOT_UTF8}", encoding_hint(path, sample))
+        raise DataError(
+            "bad-encoding",
+            f"`{path}`, line {first[0]:,}: {NOT_UTF8}",
+            encoding_hint(path, sample),
+        )
     return _TableSource(
         tuple(canonical_column_name(name.strip()) for name in first[1]),
         lambda _: rows,
@@ -528,10 +553,8 @@ def _read_quoted(
     blanks_before_quotes: bool,
     report: _Report,
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled.
-
-    A CR alone ends a line, too, as for csv and pandas.
-    """
+    """Yield rows as RFC 4180 has them: fields in quotes where they hold a separator, a line end or a quote, which is doubled."""
+    # A CR alone ends a line, too, as for csv and pandas.
 
     def ended_lines() -> Iterator[str]:
         for _, line in numbered_lines:
@@ -542,7 +565,12 @@ def _read_quoted(
 
     # Of the whole process; its own limit, 131,072 characters, is a text of 25,000 words.
     csv.field_size_limit(MAX_RECORD_CHARACTERS)
-    reader = csv.reader(ended_lines(), delimiter=separator, strict=True, skipinitialspace=blanks_before_quotes)
+    reader = csv.reader(
+        ended_lines(),
+        delimiter=separator,
+        strict=True,
+        skipinitialspace=blanks_before_quotes,
+    )
     while True:
         first = reader.line_num + 1
         try:
@@ -565,11 +593,9 @@ def _read_quoted(
 
 
 def _swallowed_rows(fields: list[str], separator: str) -> int:
-    """Return how many whole rows a field seems to hold; 0 for a text of several lines.
-
-    Its inner lines are then rows of this table, its first line ends as a row does from its column on, its last line begins as
-    one does up to there; and no separator is followed by a blank, as the commas of an address or a poem are.
-    """
+    """Return how many whole rows a field seems to hold; 0 for a text of several lines."""
+    # Its inner lines are then rows of this table, its first line ends as a row does from its column on, its last line begins
+    # as one does up to there; and no separator is followed by a blank, as the commas of an address or a poem are.
     enough = 1 if separator == "\t" else 3  # a text may well have a comma in a line, or in two
     for column, field in enumerate(fields) if len(fields) > 1 else ():
         first, *inner, last = field.split("\n") if "\n" in field else ("", "")
@@ -609,7 +635,11 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
     first = next(rows, None)
     if first is None:
         why = f" that can be read; the last is {reasons[0]}" if reasons else ""
-        raise DataError("empty", f"{quoted_name(stream.file.source)} has no record{why}", "name a file with rows")
+        raise DataError(
+            "empty",
+            f"{quoted_name(stream.file.source)} has no record{why}",
+            "name a file with rows",
+        )
     return _TableSource(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
 
 
@@ -653,10 +683,8 @@ def json_lines(numbered_lines: Iterator[tuple[int, str]], report: _Report) -> It
 
 
 def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
-    """Yield the items of one array, or documents one after the other, numbered from 1 and decoded one at a time.
-
-    What stands after an item that is no JSON cannot be read.
-    """
+    """Yield the items of one array, or documents one after the other, numbered from 1 and decoded one at a time."""
+    # What stands after an item that is no JSON cannot be read: nothing says where the next one begins.
     text = ""
     position = 0
     number = 0

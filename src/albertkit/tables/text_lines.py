@@ -72,7 +72,12 @@ class Structure(NamedTuple):
     column: str = ""
 
 
-def check_running_text(head: bytes, path: str, hints: dict[str, str], name: str = "") -> None:
+def check_running_text(
+    head: bytes,
+    path: str,
+    hints: dict[str, str],
+    name: str = "",
+) -> None:
     """Refuse a file that is structured.
 
     Args:
@@ -84,7 +89,11 @@ def check_running_text(head: bytes, path: str, hints: dict[str, str], name: str 
     structure = detect_structure(head, name)
     if structure is not None:
         hint = hints[structure.kind].format(column=shlex.quote(structure.column) if structure.column else "COLUMN")
-        raise DataError("doubtful", f"`{path}` is no running text, but {structure.description}", hint)
+        raise DataError(
+            "doubtful",
+            f"`{path}` is no running text, but {structure.description}",
+            hint,
+        )
 
 
 def detect_structure(head: bytes, name: str = "") -> Structure | None:
@@ -130,7 +139,8 @@ def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
-    """Return whether rows of the same width are a table: a poem, too, may have a comma in every line."""
+    """Return whether rows of the same width are a table."""
+    # A poem, too, may have a comma in every line.
     if separator == "\t":
         return len(rows) > 1
     if len(rows) < _MIN_COMMA_ROWS:
@@ -154,7 +164,11 @@ def _table_structure(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"])
         return Structure(kind, f"a table ({kind.upper()}), by its name")
     sizes = [sum(map(len, column)) for column in zip(*rows, strict=True)]
     fields = format_list([f"`{name}`" for name in names])
-    return Structure(kind, f"a table of {len(names)} columns ({fields})", names[sizes.index(max(sizes))])
+    return Structure(
+        kind,
+        f"a table of {len(names)} columns ({fields})",
+        names[sizes.index(max(sizes))],
+    )
 
 
 MAX_RECORD_CHARACTERS = 64 << 20  # characters of a line or a record
@@ -163,10 +177,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's.
-
-    A file whose lines end in CR alone, as those of the first Macintoshes and of Excel's "CSV (Macintosh)", has LF in its place.
-    """
+    """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's."""
+    # CR alone ends the lines of the first Macintoshes and of Excel's "CSV (Macintosh)".
     incomplete = b""
     cr_alone = None
     while chunk := stream.read():
@@ -219,7 +231,8 @@ def text_problem(text: str) -> str | None:
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Return what is wrong with one line of JSON. Its line number is left out: there it is always 1."""
+    """Return what is wrong with one line of JSON."""
+    # The line number of the error is left out: there it is always 1.
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg}, column {error.colno}"
     return NOT_UTF8 if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"

@@ -50,7 +50,11 @@ def fix_tokenizer(source: Any) -> Any:
     try:
         from transformers import AutoTokenizer
     except ImportError:
-        raise MissingExtraError.for_package("transformers", "embed", "a tokenizer of transformers") from None
+        raise MissingExtraError.for_package(
+            "transformers",
+            "embed",
+            "a tokenizer of transformers",
+        ) from None
     folder = _model_folder(source)
     # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
     settings = read_settings(folder)
@@ -73,7 +77,11 @@ def fix_tokenizer(source: Any) -> Any:
     if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
         names = ", ".join(map(str, missing_tokens.values()))[:80]
         fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
-        raise CheckpointError("wrong-model", fact, "give the folder, then add them again: fix_tokenizer('FOLDER')")
+        raise CheckpointError(
+            "wrong-model",
+            fact,
+            "give the folder, then add them again: fix_tokenizer('FOLDER')",
+        )
     for name in _COPIED_SETTINGS:
         setattr(fixed, name, getattr(source, name, getattr(fixed, name)))
     return fixed
@@ -216,7 +224,11 @@ def check_tokenizer(folder: StrPath, sentences: Sequence[str] | None = None) -> 
     )
 
 
-def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> ReaderComparison:
+def compare_json(
+    folder: Path,
+    tokenizer: AlbertTokenizer,
+    texts: Sequence[str],
+) -> ReaderComparison:
     """Compare a folder's `tokenizer.json`, as the library under transformers reads it, with its tokenizer."""
     is_own = "text_rules" in read_settings(folder)
     name = JSON_NAME if is_own else f"{JSON_NAME}, not written by albertkit"
@@ -241,10 +253,21 @@ def compare_json(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str])
             text = tokenizer.prepared(text)
         return reader.encode(text, add_special_tokens=False).ids
 
-    return compare_reader(name, tokenizer, texts, _encode_with_names(tokenizer), encode_as_json, is_own)
+    return compare_reader(
+        name,
+        tokenizer,
+        texts,
+        _encode_with_names(tokenizer),
+        encode_as_json,
+        is_own,
+    )
 
 
-def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Sequence[str]) -> list[ReaderComparison]:
+def _compare_auto_tokenizer(
+    folder: Path,
+    tokenizer: AlbertTokenizer,
+    texts: Sequence[str],
+) -> list[ReaderComparison]:
     """Compare ids of texts and segment ids of a pair with transformers' AutoTokenizer."""
     try:
         from transformers import AutoTokenizer
@@ -275,7 +298,11 @@ def _compare_auto_tokenizer(folder: Path, tokenizer: AlbertTokenizer, texts: Seq
 
 def _unreadable_comparison(name: str, is_own: bool, error: Exception) -> ReaderComparison:
     lines = str(error).strip().splitlines()
-    difference = FirstDifference("reading the folder", [], [lines[0] if lines else type(error).__name__])
+    difference = FirstDifference(
+        "reading the folder",
+        [],
+        [lines[0] if lines else type(error).__name__],
+    )
     return ReaderComparison(name, is_own, 1, 1, difference)
 
 

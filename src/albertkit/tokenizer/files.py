@@ -37,7 +37,11 @@ def settings_with_flags(
 ) -> dict[str, Any]:
     """Return the settings of a folder that its rules depend on, with other flags."""
     if text_rules is not None:
-        raise ConfigError("bad-value", f"text_rules and {' and '.join(flags)} were both given", "give one of them")
+        raise ConfigError(
+            "bad-value",
+            f"text_rules and {' and '.join(flags)} were both given",
+            "give one of them",
+        )
     if find_model(folder) is not None:
         return {"text_rules": rules.rules_with_flags(rules.read_rules_name(settings), **flags)}
     if find_vocabularies(folder) and "keep_accents" not in flags:
@@ -62,7 +66,11 @@ def special_names(settings: dict[str, Any]) -> dict[str, str]:
     return names
 
 
-def tokenizer_config(names: Mapping[str, str], text_rules: str, model_max_length: int) -> dict[str, Any]:
+def tokenizer_config(
+    names: Mapping[str, str],
+    text_rules: str,
+    model_max_length: int,
+) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`, by the names of the special tokens."""
     return {
         # `AlbertTokenizer` would build its own normaliser in place of ours.
@@ -167,7 +175,11 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
             lambda text: _encode_by_json(content, text),
         )
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
-        logger.warning("`%s` cannot be compared with the folder's other tokenizer file: %s", file, error)
+        logger.warning(
+            "`%s` cannot be compared with the folder's other tokenizer file: %s",
+            file,
+            error,
+        )
         return
     if comparison.first is None:
         return

@@ -161,7 +161,12 @@ class _Sequence(NamedTuple):
         self.sequences.append(None)
 
 
-def model_inputs(tokenizer: InputEncoder, text: Any, text_pair: Any, settings: InputSettings) -> TokenizedTexts:
+def model_inputs(
+    tokenizer: InputEncoder,
+    text: Any,
+    text_pair: Any,
+    settings: InputSettings,
+) -> TokenizedTexts:
     """See `AlbertTokenizer.__call__`."""
     split = settings.is_split_into_words
     is_single = isinstance(text, str)
@@ -232,7 +237,12 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
         columns[name] = [value.tolist() if hasattr(value, "tolist") else value for value in values]
     lengths = [len(row["input_ids"]) for row in rows]
     width = _width(tokenizer, lengths, settings)
-    fillers = {"input_ids": tokenizer.pad_id, "token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
+    fillers = {
+        "input_ids": tokenizer.pad_id,
+        "token_type_ids": 0,
+        "attention_mask": 0,
+        "special_tokens_mask": 1,
+    }
     columns.setdefault("attention_mask", [[1] * length for length in lengths])
     padded = {
         name: _padded(values, width, fillers[name], tokenizer.padding_side)
@@ -257,14 +267,23 @@ def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> 
     lengths = {len(row) for row in columns["input_ids"]}
     if len(lengths) > 1:
         fact = f"sequences of {min(lengths)} to {max(lengths)} ids make no tensor without padding"
-        raise ConfigError("bad-value", fact, 'leave `padding` out, or use truncation=True with padding="max_length"')
+        raise ConfigError(
+            "bad-value",
+            fact,
+            'leave `padding` out, or use truncation=True with padding="max_length"',
+        )
     width = max(lengths, default=0)
     shape = (len(columns["input_ids"]), width)
     shapes = {"offset_mapping": (*shape, 2)}
     return {name: _as_kind(rows, kind, shapes.get(name, shape)) for name, rows in columns.items()}
 
 
-def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dtype: Any = np.int64) -> Any:
+def _as_kind(
+    numbers: Any,
+    kind: str | None,
+    shape: tuple[int, ...] = (-1,),
+    dtype: Any = np.int64,
+) -> Any:
     """Return numbers as they are, as an array, or as a tensor."""
     if kind is None:
         return numbers
@@ -279,7 +298,12 @@ def _as_kind(numbers: Any, kind: str | None, shape: tuple[int, ...] = (-1,), dty
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def _tokenize(tokenizer: InputEncoder, texts: Sequence[Any], split: bool, with_spans: bool) -> list[_TokenizedText]:
+def _tokenize(
+    tokenizer: InputEncoder,
+    texts: Sequence[Any],
+    split: bool,
+    with_spans: bool,
+) -> list[_TokenizedText]:
     """Return the tokens of texts, or of lists of words, without special tokens but the mask."""
     tokenized: list[_TokenizedText] = []
     if not with_spans:
@@ -356,7 +380,13 @@ def _rows(
             fact = "this tokenizer cuts texts on the left, and windows are made from the left"
             raise ConfigError("bad-value", fact, 'set tokenizer.truncation_side = "right"')
         if settings.strategy and settings.return_overflowing_tokens:
-            pairs = _windows(first, second, limit - num_specials, settings.strategy, settings.stride)
+            pairs = _windows(
+                first,
+                second,
+                limit - num_specials,
+                settings.strategy,
+                settings.stride,
+            )
         elif settings.strategy:
             pairs = [_truncate(first, second, limit - num_specials, settings.strategy, tokenizer)]
         for pair in pairs:
@@ -425,7 +455,12 @@ def _truncate(
     return first.without(from_first, side), None if second is None else second.without(from_second, side)
 
 
-def _padded(rows: list[Any], width: int, filler: Any, side: str) -> list[list[Any]]:
+def _padded(
+    rows: list[Any],
+    width: int,
+    filler: Any,
+    side: str,
+) -> list[list[Any]]:
     fillers = [[filler] * (width - len(row)) for row in rows]
     if side == "left":
         return [filling + row for row, filling in zip(rows, fillers, strict=True)]

@@ -52,24 +52,41 @@ class Analyser:
 def find_analyser(name: str) -> Analyser:
     """Return one of `ANALYSERS`, loaded once."""
     if name not in ANALYSERS:
-        raise ConfigError("bad-value", f"there is no analyser `{name}`", suggest_name(name, ANALYSERS))
-    if name == "kiwi":
-        kiwi = load_kiwi("cutting morphemes with kiwi")
-        return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
+        raise ConfigError(
+            "bad-value",
+            f"there is no analyser `{name}`",
+            suggest_name(name, ANALYSERS),
+        )
+    if name == "mecab":
+        return Analyser(name, _load_mecab())
+    kiwi = load_kiwi("cutting morphemes with kiwi")
+    return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
+
+
+def _load_mecab() -> Spans:
     try:
         from mecab import MeCab
     except ImportError:
-        missing = MissingExtraError.for_package("python-mecab-ko", "korean", "cutting morphemes with mecab")
+        missing = MissingExtraError.for_package(
+            "python-mecab-ko",
+            "korean",
+            "cutting morphemes with mecab",
+        )
         if sys.version_info >= (3, 13):  # the extra leaves it out there: it has no wheels
-            missing = MissingExtraError("not-installed", "mecab is not available for Python 3.13", "--analyser kiwi")
+            missing = MissingExtraError(
+                "not-installed",
+                "mecab is not available for Python 3.13",
+                "--analyser kiwi",
+            )
         raise missing from None
     tagger = MeCab()
-    return Analyser(name, lambda text: [(morpheme.span.start, morpheme.span.end) for morpheme in tagger.parse(text)])
+    return lambda text: [(morpheme.span.start, morpheme.span.end) for morpheme in tagger.parse(text)]
 
 
 @cache
 def load_kiwi(purpose: str) -> Any:
-    """Load kiwi, once a process for each purpose: it takes a second and 300 MB, and may be used by several threads."""
+    """Load kiwi, once a process for each purpose."""
+    # It takes a second and 300 MB, and may be used by several threads.
     try:
         from kiwipiepy import Kiwi
     except ImportError:

@@ -13,7 +13,8 @@ from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 
 def lower(text: str) -> str:
-    """Return a text in lower case, character by character, as tokenizers' `Lowercase`: no final sigma."""
+    """Return a text in lower case, character by character, as tokenizers' `Lowercase`."""
+    # So without Python's rule for a final sigma, which looks at the neighbours.
     return "".join(map(str.lower, text))
 
 
@@ -28,7 +29,12 @@ class NamedSpecials:
         names_are_tokens: False reads the names as text, too.
     """
 
-    def __init__(self, tokenizer: AlbertTokenizer, lower_case: bool = False, names_are_tokens: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: AlbertTokenizer,
+        lower_case: bool = False,
+        names_are_tokens: bool = True,
+    ) -> None:
         self.tokenizer = tokenizer
         self.lower_case = lower_case
         self._names = tokenizer.all_special_tokens if names_are_tokens else []

@@ -169,7 +169,11 @@ def compare_reader(
             continue
         comparison.differing += 1
         if comparison.first is None:
-            comparison.first = FirstDifference(text, _tokens(vocabulary, our_ids), _tokens(vocabulary, their_ids))
+            comparison.first = FirstDifference(
+                text,
+                _tokens(vocabulary, our_ids),
+                _tokens(vocabulary, their_ids),
+            )
     return comparison
 
 

@@ -73,7 +73,8 @@ def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> Alig
 
 
 def collapsed(text: AlignedText) -> AlignedText:
-    """Align `" ".join(text.split())`: `\\s` in a str pattern is `str.isspace`, which is what `split` uses."""
+    """Align `" ".join(text.split())`."""
+    # `\s` in a str pattern is `str.isspace`, which is what `split` uses.
     first = len(text.text) - len(text.text.lstrip())
     last = len(text.text.rstrip())
     inner = AlignedText(text.text[first:last], text.starts[first:last], text.ends[first:last])
@@ -81,7 +82,8 @@ def collapsed(text: AlignedText) -> AlignedText:
 
 
 def lowered(text: AlignedText) -> AlignedText:
-    """Lower-case the text as a whole, since a final sigma depends on its neighbours. U+0130 alone becomes two."""
+    """Lower-case the text as a whole."""
+    # A final sigma depends on its neighbours. U+0130 alone becomes two characters.
     longer = ((*match.span(), match.group().lower()) for match in re.finditer("\u0130", text.text))
     return respelled(text, longer)._replace(text=text.text.lower())
 
@@ -209,7 +211,11 @@ def encodable(text: str) -> str:
 def check_rules_name(rules: str) -> str:
     """Return the name itself, if there are rules of that name."""
     if not isinstance(rules, str) or rules not in _STEPS:  # a file may say anything
-        raise ConfigError("unknown-name", f"there are no text rules `{rules}`", suggest_name(str(rules), _STEPS))
+        raise ConfigError(
+            "unknown-name",
+            f"there are no text rules `{rules}`",
+            suggest_name(str(rules), _STEPS),
+        )
     return rules
 
 
@@ -246,7 +252,11 @@ def _google_rules(lower: bool, keep_accents: bool) -> str:
     return f"{name}-accents" if keep_accents else name
 
 
-def rules_with_flags(rules: str, do_lower_case: bool | None = None, keep_accents: bool | None = None) -> str:
+def rules_with_flags(
+    rules: str,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
+) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
     lower = lowers(rules)
     keep = STRIP_MARKS not in _STEPS[rules]

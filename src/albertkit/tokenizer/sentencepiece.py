@@ -55,7 +55,13 @@ _CHUNKS_WITHOUT_ENGINE = 30
 class BatchEncoder:
     """Encodes many texts, by the word-by-word engine (`unigram_engine`) where it is faster, else by SentencePiece."""
 
-    def __init__(self, processor: Any, model: bytes, text_rules: str, digit_comma: DigitCommaRule | None) -> None:
+    def __init__(
+        self,
+        processor: Any,
+        model: bytes,
+        text_rules: str,
+        digit_comma: DigitCommaRule | None,
+    ) -> None:
         self._processor = processor
         self._model = model
         self._rules = text_rules
@@ -113,7 +119,8 @@ class BatchEncoder:
         return encode_refused(encoded, refused, texts, lambda refused_texts: self._by_sentencepiece(refused_texts, 1))
 
     def _by_sentencepiece(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
-        """Use SentencePiece's own batch encoding, which runs without the interpreter's lock, and the digit-comma rule."""
+        """Use SentencePiece's own batch encoding."""
+        # It runs without the interpreter's lock.
         prepared = [rules.apply(self._rules, text) for text in texts]
         if num_threads == 1 and sum(map(len, prepared)) < _FEW_CHARACTERS:
             rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
@@ -125,7 +132,11 @@ class BatchEncoder:
         return RaggedIds(*self._digit_comma.rewrite(*encoded))
 
 
-def in_chunks(encode: Callable[[Sequence[str]], RaggedIds], texts: Sequence[str], threads: int) -> RaggedIds:
+def in_chunks(
+    encode: Callable[[Sequence[str]], RaggedIds],
+    texts: Sequence[str],
+    threads: int,
+) -> RaggedIds:
     """Encode texts in runs of about `_CHARACTERS_A_CHUNK` characters, on so many threads."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     num_characters = int(ends[-1]) if len(ends) else 0
@@ -238,7 +249,12 @@ class SentencePieceTokenizer(AlbertTokenizer):
                 f"`{ANALYSER_KEY}` of {CONFIG_NAME} in `{folder}` is {analyser!r}",
                 f"known: {', '.join(ANALYSERS)}",
             )
-        return cls(check_regular_file(model).read_bytes(), text_rules, source=model, analyser=analyser)
+        return cls(
+            check_regular_file(model).read_bytes(),
+            text_rules,
+            source=model,
+            analyser=analyser,
+        )
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return `spiece.model`, and `tokenizer.json` if it can express the model; warn where it gives other ids."""
@@ -399,10 +415,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         return list(self._special_ids)
 
     def required_ids(self) -> list[int]:
-        """See `AlbertTokenizer.required_ids`.
-
-        The token of the lowest score is one of them: unknown characters score 10 less than it.
-        """
+        """See `AlbertTokenizer.required_ids`."""
+        # The token of the lowest score is one of them: unknown characters score 10 less than it.
         facts = read_facts(self._model)
         if facts.model_type != UNIGRAM:
             raise self._not_divisible_error()

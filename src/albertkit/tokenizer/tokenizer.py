@@ -106,7 +106,13 @@ class AlbertTokenizer(ABC):
             ConfigError: unknown-name, bad-value.
             DataError: bad-file, bad-encoding.
         """
-        names = {"pad": pad_token, "unk": unk_token, "cls": cls_token, "sep": sep_token, "mask": mask_token}
+        names = {
+            "pad": pad_token,
+            "unk": unk_token,
+            "cls": cls_token,
+            "sep": sep_token,
+            "mask": mask_token,
+        }
         flags = {"do_lower_case": do_lower_case, "keep_accents": keep_accents}
         tokenizer = cls._read_folder(
             local_folder(folder, weights=False),
@@ -117,7 +123,11 @@ class AlbertTokenizer(ABC):
         limit = model_max_length if model_max_length is not None else max_len
         if limit is not None:
             if limit < 3:
-                raise ConfigError("bad-value", f"model_max_length is {limit}", "use 3 or more, usually 512")
+                raise ConfigError(
+                    "bad-value",
+                    f"model_max_length is {limit}",
+                    "use 3 or more, usually 512",
+                )
             tokenizer.model_max_length = limit
         return tokenizer
 
@@ -160,7 +170,11 @@ class AlbertTokenizer(ABC):
             added_names = [token.content for token in added]
             if text_rules is not None or flags:
                 fact = f"`{folder}` adds {len(added)} tokens to its rules ({format_list(added_names, 5)})"
-                raise CheckpointError("wrong-tokenizer", fact, "other rules cannot be chosen for it: leave them out")
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    fact,
+                    "other rules cannot be chosen for it: leave them out",
+                )
             # The other three stay: the template has the old [CLS] and [SEP], the model the old unknown token.
             role_names = special_names(settings)
             roles = {role: role_names[role] for role in ("pad", "mask") if role_names.get(role) in added_names}
@@ -602,5 +616,9 @@ class AlbertTokenizer(ABC):
         for number in numbers:
             if not 0 <= number < self.vocab_size:
                 fact = f"id {number} is not a token: the tokenizer has {self.vocab_size:,} tokens"
-                raise CheckpointError("wrong-tokenizer", fact, "use the tokenizer that encoded them")
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    fact,
+                    "use the tokenizer that encoded them",
+                )
         return numbers

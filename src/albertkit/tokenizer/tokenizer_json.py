@@ -133,10 +133,8 @@ def _not_expressible_error(reasons: Sequence[str]) -> CheckpointError:
 
 
 def hard_lines(model: bytes, text_rules: str) -> list[str]:
-    """Return texts on which a `tokenizer.json` may differ from its SentencePiece model: general ones, then the model's own.
-
-    Names of special tokens are left out, which differ on purpose.
-    """
+    """Return texts on which a `tokenizer.json` may differ from its SentencePiece model: general ones, then the model's own."""
+    # Names of special tokens are left out, which differ on purpose.
     facts = read_facts(model)
     lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
     lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.of_type(USER_DEFINED)][:_MAX_LINES]
@@ -151,11 +149,9 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
 
 
 def tied_runs(model: bytes) -> list[str]:
-    """Return runs that tokens of one part cut in several orders: the sums of their scores differ by rounding alone.
-
-    SentencePiece adds in single precision, `tokenizers` in double: of Google's `!!!!` the one makes `!!! !`, the other
-    `! !!!`, at the beginning of a text. No other text of two or three of its tokens is a tie that they decide differently.
-    """
+    """Return runs that tokens of one part cut in several orders: the sums of their scores differ by rounding alone."""
+    # SentencePiece adds in single precision, `tokenizers` in double: of Google's `!!!!` the one makes `!!! !`, the other
+    # `! !!!`, at the beginning of a text. No other text of two or three of its tokens is a tie that they decide differently.
     facts = read_facts(model)
     normal = set(facts.of_type(NORMAL))
     parts = set()
@@ -225,11 +221,9 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
 
 
 def _has_ordered_merges(facts: ModelFacts) -> bool:
-    """Return True if a list of merges gives the same ids as the BPE model.
-
-    SentencePiece also joins characters that are no tokens, goes from left to right where two tokens have one score, and
-    takes unused tokens apart again.
-    """
+    """Return True if a list of merges gives the same ids as the BPE model."""
+    # SentencePiece also joins characters that are no tokens, goes from left to right where two tokens have one score, and
+    # takes unused tokens apart again.
     kinds = {piece: kind for piece, _, kind in facts.pieces}
     scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
     characters = set("".join(facts.of_type(NORMAL)))
@@ -268,7 +262,11 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             ) from None
         # Of a letter and a mark in less than six bytes, `Precompiled` would read the letter and lose the mark. Of 4,000 random
         # strings of marks, jamo, kana and signs 16 to 29 differed under `google` rules without it, and none with it.
-        steps = [normalizers.Replace(Regex(_BEFORE_MARK), _APART), *steps, normalizers.Replace(_APART, "")]
+        steps = [
+            normalizers.Replace(Regex(_BEFORE_MARK), _APART),
+            *steps,
+            normalizers.Replace(_APART, ""),
+        ]
         if _composes_hangul(model):
             # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can,
             # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
@@ -390,7 +388,11 @@ class JsonTokenizer(AlbertTokenizer):
             present = [name for name in candidates if name in vocabulary]
             if not present:
                 fact = f"`{self._source}` has no {role} token ({' or '.join(candidates)})"
-                raise CheckpointError("wrong-tokenizer", fact, f'name it in {CONFIG_NAME}: "{role}_token": …')
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    fact,
+                    f'name it in {CONFIG_NAME}: "{role}_token": …',
+                )
             self._names[role] = present[0]
             setattr(self, f"{role}_id", vocabulary[present[0]])
         # The names of special tokens are plain text to it.
@@ -468,7 +470,11 @@ class JsonTokenizer(AlbertTokenizer):
             number = extended.token_to_id(token.content)
             if token.id not in (None, number):
                 fact = f"`{folder}` gives the added token `{token.content}` the id {token.id}, its vocabulary {number}"
-                raise CheckpointError("wrong-tokenizer", fact, "fetch the tokenizer's files again, all from one place")
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    fact,
+                    "fetch the tokenizer's files again, all from one place",
+                )
         return JsonTokenizer(extended.to_str(), {**tokenizer.role_names(), **roles}, source=file)
 
     def matches_added(self, token: AddedToken) -> bool:
@@ -566,4 +572,8 @@ def _panics_as_errors() -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         fact = f"the regular expressions of {JSON_NAME} fail on this text: {error}"
-        raise CheckpointError("bad-file", fact, "leave the text out, or use another tokenizer") from None
+        raise CheckpointError(
+            "bad-file",
+            fact,
+            "leave the text out, or use another tokenizer",
+        ) from None

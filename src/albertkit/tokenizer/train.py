@@ -180,7 +180,11 @@ def train_on(
     check_folder(out, settings.overwrite)
     _check_settings(settings, vocab_size)
     analyser = find_analyser(settings.analyser) if settings.morphemes != "none" else None
-    sample = draw_sample(_read_texts(texts, settings.text_rules), settings.max_sentences, settings.seed)
+    sample = draw_sample(
+        _read_texts(texts, settings.text_rules),
+        settings.max_sentences,
+        settings.seed,
+    )
     if not sample:
         raise DataError(
             "empty", "there is no text to train a tokenizer on", "name files with at least one line of text"
@@ -194,7 +198,12 @@ def train_on(
         analyser_name = settings.analyser
         sample = [analyser.separated(text, " ") for text in sample]
     model = _train_model(sample, vocab_size, settings, seeds)
-    tokenizer = SentencePieceTokenizer(model, settings.text_rules, source=out, analyser=analyser_name)
+    tokenizer = SentencePieceTokenizer(
+        model,
+        settings.text_rules,
+        source=out,
+        analyser=analyser_name,
+    )
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
         tokenizer.write_listing(folder)
@@ -213,7 +222,11 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
     commas = [symbol for symbol in settings.user_defined_symbols if ends_in_digit_comma(symbol)]
     if commas and rules.is_google(settings.text_rules):
         fact = f"the user-defined symbol {commas[0]!r} ends in a digit and a comma, which Google's rules take apart"
-        raise ConfigError("bad-value", fact, "leave it out, or use other text rules: --text-rules multilingual")
+        raise ConfigError(
+            "bad-value",
+            fact,
+            "leave it out, or use other text rules: --text-rules multilingual",
+        )
     num_fixed = len(SPECIAL_PIECES) + len(settings.user_defined_symbols) + settings.reserve
     if settings.byte_fallback:
         num_fixed += 256
@@ -223,7 +236,8 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
 
 
 def check_folder(out: Path, overwrite: bool) -> None:
-    """Refuse to replace a tokenizer unasked, and a model's ever: ids mean nothing without their tokenizer."""
+    """Refuse to replace a tokenizer unasked, and a model's ever."""
+    # Ids mean nothing without their tokenizer: a model would be lost with it.
     if not out.is_dir():
         check_new_folder(out)
     check_other_files(out, TOKENIZER_FILES, "a tokenizer")
@@ -372,6 +386,10 @@ def _trainer_error(message: str, vocab_size: int, reserve: int) -> AlbertKitErro
     if match:
         min_size = int(match[1]) + reserve
         fact = f"vocab_size is {vocab_size:,}, but the characters alone need {min_size:,} tokens"
-        return ConfigError("bad-value", fact, f"use a vocabulary above {min_size}, or a lower coverage")
+        return ConfigError(
+            "bad-value",
+            fact,
+            f"use a vocabulary above {min_size}, or a lower coverage",
+        )
     fact = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
     return MachineError("internal-error", fact, "try more text or another --vocab-size")

@@ -53,11 +53,9 @@ class CharacterTables(NamedTuple):
 
 
 def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
-    """Return the characters that the kernel accepts, by the model's `precompiled_charsmap` (may be empty) and the separators.
-
-    The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
-    the second or later character of one; then no key of several characters can fit, either.
-    """
+    """Return the characters that the kernel accepts, by the model's `precompiled_charsmap` (may be empty) and the separators."""
+    # The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
+    # the second or later character of one; then no key of several characters can fit, either.
     unchanged = np.ones(0x110000, dtype=np.bool_)
     if charsmap:
         size = int.from_bytes(charsmap[:4], "little")
@@ -72,11 +70,9 @@ def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
 
 @compiled
 def _rule_out(units, replacements, unchanged):
-    """Mark the characters that some rule touches: a walk through all keys, depth first.
-
-    A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value instead, bit 8 whether a
-    key ends there, bits 10-30 the offset of its children, by which 8 bits to the left if bit 9 is set.
-    """
+    """Mark the characters that some rule touches: a walk through all keys, depth first."""
+    # A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value instead, bit 8 whether a
+    # key ends there, bits 10-30 the offset of its children, by which 8 bits to the left if bit 9 is set.
     # The children of an offset as a list: asking for each of 255 bytes takes ten times as long for the rules of nmt_nfkc.
     no_unit = len(units)
     first, following = np.full((2, no_unit + 256), no_unit, np.int32)
@@ -187,7 +183,11 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
     )
 
 
-def unigram_tables(facts: ModelFacts, unknown_id: int, rule: DigitCommaRule | None) -> UnigramTables:
+def unigram_tables(
+    facts: ModelFacts,
+    unknown_id: int,
+    rule: DigitCommaRule | None,
+) -> UnigramTables:
     """Return a model's tables for the kernel; the model must be one that `is_supported_by_engine`."""
     normal = [np.float32(score) for _, score, kind in facts.pieces if kind == NORMAL]
     best = float(max(normal))
@@ -265,7 +265,13 @@ def _build_trie(text, ends, numbers):
             continue
         while trie[free] != 0:
             free += 1
-        base = _free_base(trie, used_bases, labels, count, max(1, free - labels[0], furthest - _WINDOW))
+        base = _free_base(
+            trie,
+            used_bases,
+            labels,
+            count,
+            max(1, free - labels[0], furthest - _WINDOW),
+        )
         used_bases[base] = True
         trie[slots[node]] |= base << 31
         for number in range(count):
@@ -280,7 +286,13 @@ def _build_trie(text, ends, numbers):
 
 
 @compiled
-def _free_base(trie, used_bases, labels, count, base):
+def _free_base(
+    trie,
+    used_bases,
+    labels,
+    count,
+    base,
+):
     """Return the first base from `base` on where all children find room."""
     while True:
         fits_here = not used_bases[base]
@@ -375,7 +387,14 @@ class WordEngine:
         refused = np.zeros(len(texts), dtype=np.bool_)
         best, second = np.zeros((2, size))
         previous, pieces, path = np.zeros((3, size), np.int32)
-        lattice = Lattice(best, second, previous, pieces, path, np.zeros(size * self._max_rewrite, np.int32))
+        lattice = Lattice(
+            best,
+            second,
+            previous,
+            pieces,
+            path,
+            np.zeros(size * self._max_rewrite, np.int32),
+        )
         try:
             memo = self._memos.pop()
         except IndexError:
@@ -387,7 +406,18 @@ class WordEngine:
             memo = WordMemo(keys, keys.view(np.int32))
         word_ends = np.zeros((_BLOCK, 2), np.int64)
         block = WordBlock(word_ends, np.zeros((_BLOCK, 4), np.uint64))
-        _encode_texts(text, ends, self._character_tables, self._tables, memo, lattice, block, ids, offsets, refused)
+        _encode_texts(
+            text,
+            ends,
+            self._character_tables,
+            self._tables,
+            memo,
+            lattice,
+            block,
+            ids,
+            offsets,
+            refused,
+        )
         self._memos.append(memo)
         if strange:
             refused |= [END in text for text in texts]
@@ -405,13 +435,18 @@ def _encode_texts_with_ends(texts: Sequence[str], lower: bool) -> tuple[np.ndarr
 
 
 @compiled
-def _segment(text, begin, end, tables, lattice):
+def _segment(
+    text,
+    begin,
+    end,
+    tables,
+    lattice,
+):
     """Segment a space and the word after it. Offset 0 is before the space, offset i + 1 after i bytes of the word.
-
-    Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5 times as long.
 
     Returns the number of ids, which are left in `lattice.ids`, the gap to the second best segmentation, and the score.
     """
+    # Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5 times as long.
     trie = tables.trie
     scores = tables.scores
     best = lattice.best
@@ -506,7 +541,12 @@ def _trace_back(last, tables, lattice):
 def _read_eight_bytes(context, text, position):
     """Return eight bytes of a text as a number, the first one the lowest."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(
+        context,
+        builder,
+        signature,
+        arguments,
+    ):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         number = ir.IntType(64)
         value = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer()))
@@ -520,7 +560,12 @@ def _read_eight_bytes(context, text, position):
 def _prefetch(context, table, row):
     """Fetch a row of a table, at most a line of the cache, from memory."""
 
-    def generate(context, builder, signature, arguments):
+    def generate(
+        context,
+        builder,
+        signature,
+        arguments,
+    ):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         pointer = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
         prefetch(builder, builder.bitcast(pointer, ir.IntType(8).as_pointer()), second_cache=False)
@@ -540,7 +585,12 @@ def _read_bytes(text, position, count):
 
 
 @compiled
-def _write_key(text, begin, end, key):
+def _write_key(
+    text,
+    begin,
+    end,
+    key,
+):
     """Write a word of up to 24 bytes as three numbers, and its first slot; zeros for longer ones, which have no slot."""
     count = end - begin
     if count > _MAX_KEY_BYTES:
@@ -573,7 +623,16 @@ def _find_slot(keys, key):
 
 
 @compiled
-def _segment_and_store(text, begin, end, tables, memo, lattice, slot, key):
+def _segment_and_store(
+    text,
+    begin,
+    end,
+    tables,
+    memo,
+    lattice,
+    slot,
+    key,
+):
     """Segment a word and remember it in its slot if it is short. Its ids are left in `lattice.ids`."""
     num_ids, gap, score = _segment(text, begin, end, tables, lattice)
     if key[0] != 0 and num_ids <= _MAX_IDS:
@@ -588,7 +647,13 @@ def _segment_and_store(text, begin, end, tables, memo, lattice, slot, key):
 
 
 @compiled
-def _word_end(text, position, end, classes, unchanged):
+def _word_end(
+    text,
+    position,
+    end,
+    classes,
+    unchanged,
+):
     """Return the end of the word at `position`; -1 if it holds a refused character."""
     while position < end:
         byte = np.int64(text[position])
@@ -609,7 +674,14 @@ def _word_end(text, position, end, classes, unchanged):
 
 
 @compiled
-def _cut_words(text, position, end, character_tables, memo, block):
+def _cut_words(
+    text,
+    position,
+    end,
+    character_tables,
+    memo,
+    block,
+):
     """Cut the next words of a text. Returns how many, and where the cutting ended; -1 words if the text is SentencePiece's."""
     count = 0
     while position < end and count < _BLOCK:
@@ -629,7 +701,18 @@ def _cut_words(text, position, end, character_tables, memo, block):
 
 
 @compiled
-def _encode_text(text, begin, end, character_tables, tables, memo, lattice, block, ids, at):
+def _encode_text(
+    text,
+    begin,
+    end,
+    character_tables,
+    tables,
+    memo,
+    lattice,
+    block,
+    ids,
+    at,
+):
     """Write the ids of a text from `at` on. Return the position after them; -1 if the text is for SentencePiece."""
     keys = memo.keys
     values = memo.values
@@ -671,10 +754,32 @@ def _encode_text(text, begin, end, character_tables, tables, memo, lattice, bloc
 
 
 @compiled
-def _encode_texts(text, ends, character_tables, tables, memo, lattice, block, ids, offsets, refused):
+def _encode_texts(
+    text,
+    ends,
+    character_tables,
+    tables,
+    memo,
+    lattice,
+    block,
+    ids,
+    offsets,
+    refused,
+):
     at = begin = 0
     for number in range(len(refused)):
-        after = _encode_text(text, begin, ends[number], character_tables, tables, memo, lattice, block, ids, at)
+        after = _encode_text(
+            text,
+            begin,
+            ends[number],
+            character_tables,
+            tables,
+            memo,
+            lattice,
+            block,
+            ids,
+            at,
+        )
         begin = ends[number] + 1
         refused[number] = after < 0
         if after >= 0:

@@ -127,7 +127,12 @@ class WordPieceTokenizer(JsonTokenizer):
         self._vocabulary = list(vocabulary)
         self._rules = rules
         names = {**_USUAL_NAMES, **(names or {})}
-        super().__init__(_bert_json(self._vocabulary, rules, names, source), names, rules.name, source)
+        super().__init__(
+            _bert_json(self._vocabulary, rules, names, source),
+            names,
+            rules.name,
+            source,
+        )
         self.vocab_size = len(self._vocabulary)
         identity = "\n".join([*self._vocabulary, "", rules.name, *self._names.values()])
         self.fingerprint = sha256_bytes(identity.encode())
@@ -228,7 +233,12 @@ class WordPieceTokenizer(JsonTokenizer):
         return self._vocabulary[piece_id]
 
 
-def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str], source: Any) -> str:
+def _bert_json(
+    vocabulary: list[str],
+    rules: BertRules,
+    names: Mapping[str, str],
+    source: Any,
+) -> str:
     """Return the content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -243,12 +253,20 @@ def _bert_json(vocabulary: list[str], rules: BertRules, names: Mapping[str, str]
         )
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=100))
     flags = {"handle_chinese_chars": rules.split_chinese, "strip_accents": rules.strip_accents}
-    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, lowercase=rules.lower, **flags)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        lowercase=rules.lower,
+        **flags,
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
     tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
     single = f"{cls}:0 $A:0 {sep}:0"
     special = [(cls, ids[cls]), (sep, ids[sep])]
     pair = f"{single} $B:1 {sep}:1"
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=special)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single,
+        pair=pair,
+        special_tokens=special,
+    )
     return tokenizer.to_str(pretty=False)

@@ -101,7 +101,11 @@ class WordPieceEngine:
                 begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
                 added = np.array([c for form in new_forms for c in form or []], np.int32)
                 # Other threads look at the counts first: these are set when all that they promise is there.
-                self._characters = WordPieceCharacters(counts, begins, np.concatenate([forms, added]))
+                self._characters = WordPieceCharacters(
+                    counts,
+                    begins,
+                    np.concatenate([forms, added]),
+                )
                 counts[new] = [_REFUSED if form is None else len(form) for form in new_forms]
         characters = self._characters
         ids = np.empty(int(characters.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
@@ -163,7 +167,14 @@ def _fill_trie(trie, steps, children):
 
 
 @compiled
-def _cut_word(word, length, trie, unknown, ids, at):
+def _cut_word(
+    word,
+    length,
+    trie,
+    unknown,
+    ids,
+    at,
+):
     """Write the pieces of a word from `at` on, and return the position after them."""
     if length > _MAX_WORD_LENGTH:
         ids[at] = unknown
@@ -193,7 +204,16 @@ def _cut_word(word, length, trie, unknown, ids, at):
 
 
 @compiled
-def _encode_texts(codes, starts, characters, trie, unknown, ids, offsets, refused):
+def _encode_texts(
+    codes,
+    starts,
+    characters,
+    trie,
+    unknown,
+    ids,
+    offsets,
+    refused,
+):
     counts = characters.counts
     begins = characters.begins
     forms = characters.forms

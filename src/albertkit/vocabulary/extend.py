@@ -71,7 +71,13 @@ class VocabularyModel:
             tensors[_BIAS] = bias_V.contiguous()
         self.checkpoint.config = self.checkpoint.config.replace(vocab_size=len(words_VE))
 
-    def write(self, folder: Path, name: str, tokenizer: AlbertTokenizer, change: str) -> None:
+    def write(
+        self,
+        folder: Path,
+        name: str,
+        tokenizer: AlbertTokenizer,
+        change: str,
+    ) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
         checkpoint = self.checkpoint
         checkpoint.config = checkpoint.config.replace(**special_ids(tokenizer))
@@ -183,7 +189,12 @@ class RowMaker:
         return num_copied
 
 
-def new_biases(bias_V: Tensor, scores: Sequence[float], ordinary: list[int], frequencies: np.ndarray) -> Tensor:
+def new_biases(
+    bias_V: Tensor,
+    scores: Sequence[float],
+    ordinary: list[int],
+    frequencies: np.ndarray,
+) -> Tensor:
     """Return biases of the masked-LM head for new tokens, float32 [new tokens], within the range of the old ones.
 
     `ordinary` are the ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
@@ -301,6 +312,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             # From where on `pretrain --train-only new-rows` trains.
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
         extended.write_listing(folder)
+        # A text of less than a hundred lines may hold none of them out.
         comparison = compare_json(folder, extended, lines or sample[:1000])
     return ExtensionReport(
         out=str(out),
@@ -347,11 +359,17 @@ def _grow(
     bias_V = model.bias_V
     size = old.vocab_size
     check_vocabulary(size, len(words_VE))
+    # One NaN would be in the mean of all rows, and so in every new one.
     if not words_VE.isfinite().all():
         raise CheckpointError(
             "corrupt", "the model's word embeddings are not finite", "its weights are broken: copy them again"
         )
-    maker = RowMaker(words_VE, old, extension.tokenizer, torch.Generator().manual_seed(options.seed))
+    maker = RowMaker(
+        words_VE,
+        old,
+        extension.tokenizer,
+        torch.Generator().manual_seed(options.seed),
+    )
     new = maker.make(options.rows, model.checkpoint.config.initializer_range, texts)
     num_donor_rows = 0
     if options.rows_from is not None:
@@ -362,11 +380,20 @@ def _grow(
                     f"rows in `{options.rows_from}` are {donor.words_VE.shape[1]} wide, the model's {words_VE.shape[1]}",
                     "take rows from a model of the same embedding_size",
                 )
-            num_donor_rows = maker.copy_donor_rows(new, donor.words_VE, sentencepiece_tokenizer(options.rows_from))
+            num_donor_rows = maker.copy_donor_rows(
+                new,
+                donor.words_VE,
+                sentencepiece_tokenizer(options.rows_from),
+            )
     if bias_V is not None:
         facts = read_facts(old.model)
         ordinary = list(UnigramPieces(facts, old.unk_id).ids.values())
-        added = new_biases(bias_V, [score for _, score, _ in facts.pieces], ordinary, extension.frequencies)
+        added = new_biases(
+            bias_V,
+            [score for _, score, _ in facts.pieces],
+            ordinary,
+            extension.frequencies,
+        )
         bias_V = torch.cat([bias_V[:size], added])
     # Rows that the model has beyond its tokenizer's tokens were never used; new tokens take their places.
     model.replace(torch.cat([words_VE[:size], new]), bias_V)
@@ -374,10 +401,8 @@ def _grow(
 
 
 def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
-    """Return the words of a list, in which a file stands for its lines and a comma separates words.
-
-    A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no words.
-    """
+    """Return the words of a list, in which a file stands for its lines and a comma separates words."""
+    # A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no words.
     word_list: list[str] = []
     if isinstance(words, str | Path):
         words = [words]

@@ -35,7 +35,13 @@ from albertkit.tokenizer.sentencepiece_model import (
 )
 from albertkit.vocabulary.extend import open_vocabulary_model
 
-_USUAL_NAMES = (("[PAD]", "<pad>"), (), ("[CLS]", "<cls>"), ("[SEP]", "<sep>"), ("[MASK]", "<mask>"))
+_USUAL_NAMES = (
+    ("[PAD]", "<pad>"),
+    (),
+    ("[CLS]", "<cls>"),
+    ("[SEP]", "<sep>"),
+    ("[MASK]", "<mask>"),
+)
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,10 @@ class Renumbering:
 def renumber_specials(folder: Path) -> Renumbering:
     """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
 
-    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]. Other tokens with such names
-    match no text afterwards. The names of the special tokens are read from `tokenizer_config.json`; where it says nothing, they
-    have their usual names.
+    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]. The names of the
+    special tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
     """
+    # Other tokens with such names match no text afterwards.
     from sentencepiece import SentencePieceProcessor
 
     file = find_model(folder)
@@ -77,7 +83,11 @@ def renumber_specials(folder: Path) -> Renumbering:
     try:
         SentencePieceProcessor(model_proto=model)
     except RuntimeError:
-        raise CheckpointError("bad-file", f"`{file}` is not a SentencePiece model", "fetch it again") from None
+        raise CheckpointError(
+            "bad-file",
+            f"`{file}` is not a SentencePiece model",
+            "fetch it again",
+        ) from None
     old_pieces = read_facts(model).pieces
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
@@ -105,7 +115,11 @@ def renumber_specials(folder: Path) -> Renumbering:
     return Renumbering(tokenizer, old_ids, model)
 
 
-def _find_special_ids(pieces: list[Piece], configured_names: dict[str, str], file: Path) -> list[int]:
+def _find_special_ids(
+    pieces: list[Piece],
+    configured_names: dict[str, str],
+    file: Path,
+) -> list[int]:
     """Return the old ids of padding, unknown, start, separation and mask."""
     strings = [piece for piece, _, _ in pieces]
     kinds = [kind for _, _, kind in pieces]
@@ -188,7 +202,11 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             model = stack.enter_context(open_vocabulary_model(folder))
             is_needed = is_needed or model.checkpoint.config.pad_token_id != tokenizer.pad_id
         if not is_needed:
-            raise ConfigError("bad-value", f"the special ids in `{folder}` are ALBERT's already", "use it as it is")
+            raise ConfigError(
+                "bad-value",
+                f"the special ids in `{folder}` are ALBERT's already",
+                "use it as it is",
+            )
         target = stack.enter_context(new_folder(out))
         if model is None:
             tokenizer.save_pretrained(target)
@@ -197,7 +215,12 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             check_vocabulary(len(change.old_ids), num_rows, folder)
             model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
             moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
-            model.write(target, out.name, tokenizer, f"Renumbered to ALBERT's special ids: {moves}.")
+            model.write(
+                target,
+                out.name,
+                tokenizer,
+                f"Renumbered to ALBERT's special ids: {moves}.",
+            )
         # The ids of both tokenizers are compared before the folder gets its name.
         old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
         texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]

@@ -70,7 +70,11 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         texts = read_text_lines(options.files, options.format, options.field, options.errors)
         lines = HoldingOut(_count_lines(texts, progress), options.seed)
         tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
-    comparison = compare_json(Path(options.out), tokenizer, [*(text for _, text in HARD_SENTENCES), *lines.held_out])
+    comparison = compare_json(
+        Path(options.out),
+        tokenizer,
+        [*(text for _, text in HARD_SENTENCES), *lines.held_out],
+    )
     warnings = [_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else []
     if comparison.first is not None:
         warnings.append(
@@ -92,7 +96,12 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     )
 
 
-def read_text_lines(files: Sequence[str | Path], format: Format | None, field: str, errors: str) -> Iterator[str]:
+def read_text_lines(
+    files: Sequence[str | Path],
+    format: Format | None,
+    field: str,
+    errors: str,
+) -> Iterator[str]:
     """Return every line of some files that is not blank; see `corpus.documents.read_documents`."""
     for document in read_documents(files, format, field, errors):
         yield from filter(str.strip, document.text.split("\n"))

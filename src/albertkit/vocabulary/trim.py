@@ -49,7 +49,13 @@ class TextChange:
     unknown_before: int = 0
     unknown_after: int = 0
 
-    def add(self, tokenizer: AlbertTokenizer, trimmed: AlbertTokenizer, old_ids: np.ndarray, lines: list[str]) -> None:
+    def add(
+        self,
+        tokenizer: AlbertTokenizer,
+        trimmed: AlbertTokenizer,
+        old_ids: np.ndarray,
+        lines: list[str],
+    ) -> None:
         """Encode lines with both, and compare the tokens of each; `old_ids` are those of the new ones."""
         before = tokenizer.encode_batch(lines)
         after = trimmed.encode_batch(lines)
@@ -121,7 +127,11 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         for lines in _read_batches(options):
             counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
         if not counts.any():
-            raise DataError("empty", "the text has no token", "give files with text in the languages to keep")
+            raise DataError(
+                "empty",
+                "the text has no token",
+                "give files with text in the languages to keep",
+            )
         old_ids = _choose_tokens(counts, tokenizer.required_ids(), options)
         trimmed = tokenizer.with_tokens(old_ids.tolist())
         for name in ("model_max_length", "truncation_side", "padding_side"):
@@ -145,7 +155,12 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
                 check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
                 model.select_rows(torch.from_numpy(old_ids))
                 sizes = f"from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}"
-                model.write(target, out.name, trimmed, f"Reduced by `albertkit tokenizer trim` {sizes}.")
+                model.write(
+                    target,
+                    out.name,
+                    trimmed,
+                    f"Reduced by `albertkit tokenizer trim` {sizes}.",
+                )
                 model_class = model.model_class.__name__
                 if model.checkpoint.kind == "BERT folder":
                     notes.append("a BERT is written as the ALBERT that computes the same, with a group for every layer")

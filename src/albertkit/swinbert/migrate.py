@@ -23,7 +23,7 @@ from albertkit.output.sections import FactList, Result
 from albertkit.printable import escape_control_characters, print_note
 from albertkit.swinbert.options import DEFAULT_FOLDER, MigrateOptions
 
-# Of the scripts only these two, at three places: the ALBERT fork of 2024 replaced names in all of src by regular expressions, those
+# Only these two scripts, at three places: the ALBERT fork of 2024 replaced names in all of src by regular expressions, those
 # of BERT's own classes, too.
 TASK_SCRIPTS = ("src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py")
 _VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"

@@ -237,7 +237,7 @@ class StoreWriter:
             shard_size = self.shards[-1]["tokens"] if self.shards else self.shard_tokens
             room = self.shard_tokens - shard_size
             last = int(np.searchsorted(token_ends, token_ends[first] + room, "right")) - 1
-            if last == first and shard_size:  # no room, or no shard yet
+            if last <= first and shard_size:  # no room (less than none after a longer document), or no shard yet
                 if self.shards:
                     self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
                 self.shards.append(dict.fromkeys(KINDS, 0))

@@ -141,7 +141,24 @@ class Command:
                 parameter_kind = inspect.Parameter.KEYWORD_ONLY
             elif index <= collector:
                 parameter_kind = inspect.Parameter.POSITIONAL_ONLY
-            parameters.append(_parameter(option_field, kind, parameter_kind))
+            default = option_field.default
+            if option_field.default_factory is not dataclasses.MISSING:
+                default = option_field.default_factory()
+            if default is dataclasses.MISSING:
+                default = inspect.Parameter.empty
+            if dataclasses.is_dataclass(kind):  # settings are flags of their own
+                kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
+            elif kind is Any or get_args(kind) == (str, Path):
+                kind = str | None if default is None else str
+            elif get_args(kind) == (str, Path, NoneType):
+                kind = str | None
+            parameter = inspect.Parameter(
+                option_field.name,
+                parameter_kind,
+                default=default,
+                annotation=kind,
+            )
+            parameters.append(parameter)
         if settings_of(options_class) is not None:
             parameters.append(_flag("config_file", Path | None, None))
         if self.json:
@@ -308,22 +325,6 @@ def _ordered_options(options_class: type) -> list[tuple[dataclasses.Field[Any], 
         names += vars(kind).get("__annotations__", ())
     names_of_options = fields.keys() - {"progress", "json"}  # the frame's own
     return [(fields[name], hints[name]) for name in dict.fromkeys(names) if name in names_of_options]
-
-
-def _parameter(field: dataclasses.Field[Any], kind: Any, parameter_kind: Any) -> inspect.Parameter:
-    """Return the parameter of an option; settings are flags of their own."""
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    if default is dataclasses.MISSING:
-        default = inspect.Parameter.empty
-    if dataclasses.is_dataclass(kind):
-        kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
-    elif kind is Any or get_args(kind) == (str, Path):
-        kind = str | None if default is None else str
-    elif get_args(kind) == (str, Path, NoneType):
-        kind = str | None
-    return inspect.Parameter(field.name, parameter_kind, default=default, annotation=kind)
 
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]

@@ -71,19 +71,18 @@ class MissingExtraError(AlbertKitError, ImportError):
     @classmethod
     def for_package(cls, package: str, extra: str, purpose: str) -> "MissingExtraError":
         """Return the error for `package`, which `pip install 'albertkit[extra]'` would bring."""
+        # The tested versions: of the current folder, else of the clone that this is.
+        file_of_clone = Path(__file__).parents[2] / "constraints.txt"
+        constraints = ""
+        if Path("constraints.txt").exists():
+            constraints = "-c constraints.txt "
+        elif file_of_clone.exists():
+            constraints = f"-c '{file_of_clone}' "
         return cls(
             "not-installed",
             f"{purpose} needs the package `{package}`, which is not installed",
-            f"pip install {_constraints()}'albertkit[{extra}]'",
+            f"pip install {constraints}'albertkit[{extra}]'",
         )
-
-
-def _constraints() -> str:
-    """Return the option of pip that names the tested versions: of the current folder, else of the clone that this is."""
-    if Path("constraints.txt").exists():
-        return "-c constraints.txt "
-    file = Path(__file__).parents[2] / "constraints.txt"
-    return f"-c '{file}' " if file.exists() else ""
 
 
 def suggest_name(word: str, names: Iterable[str]) -> str:

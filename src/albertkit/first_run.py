@@ -332,9 +332,8 @@ def masked_sentences(
     documents = np.flatnonzero(np.concatenate(held_out))
     pairs = []
     for number in rng.permutation(documents):
-        sentences = [
-            s for s in store.document(int(number)) if 8 <= len(s) <= 30 and _is_prose(tokenizer.decode(s.tolist()))
-        ]
+        short_sentences = [sentence for sentence in store.document(int(number)) if 8 <= len(sentence) <= 30]
+        sentences = [sentence for sentence in short_sentences if _is_prose(tokenizer.decode(sentence.tolist()))]
         if not sentences:
             continue
         sentence = sentences[rng.integers(len(sentences))]

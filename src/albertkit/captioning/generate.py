@@ -62,7 +62,16 @@ class CaptionReader:
             present = logits.gather(1, self.captions)
             penalized = torch.where(present < 0, present * penalty, present / penalty)
             logits = logits.scatter(1, self.captions, penalized)
-        return self._mask_forbidden(logits.log_softmax(-1))
+        log_probabilities = logits.log_softmax(-1)
+        if self.settings.swinbert:
+            return log_probabilities
+        log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
+        if self.captions.shape[1] == self.settings.longest - 1:  # there is room for the end alone
+            log_probabilities[:, : self.ids.end] = log_probabilities[:, self.ids.end + 1 :] = -torch.inf
+        else:
+            bad = torch.isin(self.captions[:, -1], self.bad_endings)
+            log_probabilities[bad, self.ids.end] = -torch.inf
+        return log_probabilities
 
     def add(self, words: Tensor, rows: Tensor | None = None) -> None:
         """Append words, int64 [R'], to captions `rows`, int64 [R'], as many of each clip, clips in order; by default to all."""
@@ -73,18 +82,6 @@ class CaptionReader:
                 self.context = self.context.select(clips)
             self.captions, self._state = self.captions[rows], self._state.reorder(rows)
         self.captions = torch.cat([self.captions, words[:, None]], 1)
-
-    def _mask_forbidden(self, log_probabilities: Tensor) -> Tensor:
-        """Forbid special tokens, an end after a bad ending, and all but the end where there is room for one token."""
-        if self.settings.swinbert:
-            return log_probabilities
-        log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
-        if self.captions.shape[1] == self.settings.longest - 1:
-            log_probabilities[:, : self.ids.end] = log_probabilities[:, self.ids.end + 1 :] = -torch.inf
-        else:
-            bad = torch.isin(self.captions[:, -1], self.bad_endings)
-            log_probabilities[bad, self.ids.end] = -torch.inf
-        return log_probabilities
 
 
 class FinishedCaptions:

@@ -260,7 +260,9 @@ def _shift_mask(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
     region_THW = torch.zeros(1, *sides, 1)
     for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
         position = torch.arange(side)
-        region = (position >= side - part).int() + (position >= side - step).int() if step else torch.zeros(side)
+        region = torch.zeros(side)
+        if step:
+            region = (position >= side - part).int() + (position >= side - step).int()
         region_THW = 3 * region_THW + region.view(*(-1 if dim == axis else 1 for dim in range(3)), 1)
     region_GN = _split_windows(region_THW, window)[0, :, :, 0]
     return (region_GN[:, :, None] != region_GN[:, None]) * _APART

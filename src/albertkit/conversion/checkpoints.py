@@ -110,11 +110,8 @@ def fetch_model(address: str) -> tuple[Path, str]:
     plain = address.partition("#")[0]
     if plain.startswith(("http://", "https://")) or "#" in address or _DOWNLOADED_ARCHIVE.search(plain):
         return fetch_archive(address)
-    return _fetch_folder(plain.rstrip("/"))
-
-
-def _fetch_folder(address: str) -> tuple[Path, str]:
-    """Fetch the files of a model in a folder; of a checkpoint that is named by its prefix, only its own and the others."""
+    # A folder; of a checkpoint in one, named by its prefix, its own files and those of no checkpoint.
+    address = plain.rstrip("/")
     system, path = file_system(address)
     with reaching(address):
         is_folder = system.isdir(path)

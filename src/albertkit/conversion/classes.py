@@ -190,11 +190,15 @@ def fit(
     missing = [name for name in absent if not _is_allowed(name, allow_missing)]
     unknown = [name for name in source.unknown if not _is_allowed(name, allow_missing)]
     if unknown or missing:
+        both_names = []  # also the one in TensorFlow 1
+        for name in missing:
+            variable = names.tf1_variable(name)
+            both_names.append(f"{name} ({variable[0]})" if variable else name)
         raise CheckpointError(
             "weights-mismatch",
             f"`{path}` does not fit {model_class.__name__}"
             + _format_names("names that ALBERT does not have", unknown)
-            + _format_names("missing", [_both_names(name) for name in missing]),
+            + _format_names("missing", both_names),
             "if that is right, name what may be left out or initialised afresh with --allow-missing NAME; "
             "if it is another model, say which with --head",
         )
@@ -220,11 +224,6 @@ def _is_allowed(name: str, allow_missing: Collection[str]) -> bool:
     return any(
         part == start or part.startswith((f"{start}.", f"{start}/")) for part in parts for start in allow_missing
     )
-
-
-def _both_names(name: str) -> str:
-    variable = names.tf1_variable(name)
-    return f"{name} ({variable[0]})" if variable else name
 
 
 def _format_names(title: str, names: list[str]) -> str:

@@ -372,7 +372,13 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     figures["bag_of_tokens"] = None
     if model.token_ids is not None:
         bags = bag_of_tokens(model.token_ids(texts))
-        figures["bag_of_tokens"] = _baseline(file, bags[rows], bags[pair_rows], options.seed)
+        if file.scores is None:
+            retrieval = retrieval_figures(bags[rows], bags[pair_rows], file.texts, file.pairs)
+            figures["bag_of_tokens"] = {"retrieval": retrieval}
+        else:
+            cosines = pair_cosines(bags[rows], bags[pair_rows])
+            scores = {f"{kind}_cosine": value for kind, value in correlations(file.scores, cosines).items()}
+            figures["bag_of_tokens"] = _correlated(file, cosines, scores, options.seed)
     figures["mean_random_cosine"] = mean_random_cosine(vectors)
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
@@ -401,15 +407,6 @@ def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figure
         group_scores = similarity_scores(a[is_in_group], b[is_in_group], file.scores[is_in_group])
         figures["groups"][group] = {"pairs": int(is_in_group.sum()), "scores": group_scores}
     return figures
-
-
-def _baseline(file: PairFile, a: Any, b: Any, seed: int) -> Figures:
-    """Return the scores, or the retrieval, of bags of tokens of the pairs."""
-    if file.scores is None:
-        return {"retrieval": retrieval_figures(a, b, file.texts, file.pairs)}
-    cosines = pair_cosines(a, b)
-    scores = {f"{kind}_cosine": value for kind, value in correlations(file.scores, cosines).items()}
-    return _correlated(file, cosines, scores, seed)
 
 
 def _correlated(

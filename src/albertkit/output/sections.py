@@ -211,21 +211,22 @@ class TableSection:
 
     def cells(self) -> list[list[Cell]]:
         """Return every cell with its value as text."""
-        return [[self._cell(value, name) for value, name in zip(row, self.columns, strict=True)] for row in self.rows]
+        rows = []
+        for row in self.rows:
+            cells = []
+            for value, name in zip(row, self.columns, strict=True):
+                cell = value if isinstance(value, Cell) else Cell(value)
+                text = "" if cell.value is None else format_value(cell.value, name)
+                cells.append(Cell(text, cell.tone, cell.share))
+            rows.append(cells)
+        return rows
 
     def are_numeric(self) -> list[bool]:
         """Return for each column whether it holds numbers, or texts that begin with one."""
-        columns: Iterable[Sequence[Cell]] = zip(*self.cells(), strict=True) if self.rows else [()] * len(self.columns)
+        columns: Iterable[Sequence[Cell]] = [()] * len(self.columns)
+        if self.rows:
+            columns = zip(*self.cells(), strict=True)
         return [index > 0 and is_numeric([cell.value for cell in column]) for index, column in enumerate(columns)]
-
-    @staticmethod
-    def _cell(value: Any, name: str) -> Cell:
-        cell = value if isinstance(value, Cell) else Cell(value)
-        return Cell(
-            "" if cell.value is None else format_value(cell.value, name),
-            cell.tone,
-            cell.share,
-        )
 
 
 def is_numeric(texts: Sequence[str]) -> bool:

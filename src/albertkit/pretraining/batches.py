@@ -350,7 +350,10 @@ class EpochStream(ABC):
             self._planned = None  # never two plans in memory, but where one is made ahead
             ahead = self._ahead
             self._ahead = None
-            plan, lengths = ahead[1].result() if ahead and ahead[0] == (epoch, block) else self.draw(epoch, block)
+            if ahead and ahead[0] == (epoch, block):
+                plan, lengths = ahead[1].result()
+            else:
+                plan, lengths = self.draw(epoch, block)
             if len(lengths) < self.world_size:
                 raise DataError(
                     "too-little-data",

@@ -186,9 +186,24 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     if about_parameters:
         paragraphs.append(Paragraph(" ".join(about_parameters), heading))
         heading = ""
-    sections: list[Section] = [
-        Paragraph(f"An ALBERT model, pretrained with albertkit{learned}."),
-        *(_results(facts, rows) if rows else []),
+    sections: list[Section] = [Paragraph(f"An ALBERT model, pretrained with albertkit{learned}.")]
+    if rows:
+        counts = [(facts.results.get(f"{task}_count"), subject) for task, subject in TASKS.items()]
+        listing = ", ".join(f"{int(count):,} {subject}" for count, subject in counts if count)
+        on = f"On held-out documents ({listing})." if listing else "On held-out documents."
+        note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
+        sections += [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
+        times = times_more_probable(
+            facts.results.get("masked_lm_loss"),
+            facts.results.get("unigram_loss"),
+        )
+        if times is not None:
+            factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
+            probability = (
+                f"A hidden token is on average {factor} times as probable to the model as by its bare frequency."
+            )
+            sections.append(Paragraph(probability))
+    sections += [
         *(loading if has_heads else []),
         *paragraphs,
         FactList(architecture, heading, exact=True),
@@ -205,23 +220,3 @@ def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:
         baseline = f"{row.baseline_text} ({row.baseline_name})" if row.baseline_text else None
         cells.append([row.name, row.value_text, row.interval_text, baseline])
     return TableSection(["", "this model", "95% interval", "without learning"], cells, title)
-
-
-def _results(facts: PretrainingFacts, rows: Sequence[Measure]) -> list[Section]:
-    counts = [
-        f"{int(count):,} {subject}" for task, subject in TASKS.items() if (count := facts.results.get(f"{task}_count"))
-    ]
-    listed = ", ".join(counts)
-    on = f"On held-out documents ({listed})." if counts else "On held-out documents."
-    note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
-    sections: list[Section] = [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
-    times = times_more_probable(
-        facts.results.get("masked_lm_loss"),
-        facts.results.get("unigram_loss"),
-    )
-    if times is not None:
-        factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
-        sections.append(
-            Paragraph(f"A hidden token is on average {factor} times as probable to the model as by its bare frequency.")
-        )
-    return sections

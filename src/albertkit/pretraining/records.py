@@ -239,8 +239,10 @@ def find_records(path: str | Path) -> list[Path]:
         )
     if location.is_dir():
         files = _records_in(location)
+    elif location.is_file():
+        files = [location]
     else:
-        files = [location] if location.is_file() else [Path(name) for name in glob(str(path)) if Path(name).is_file()]
+        files = [Path(name) for name in glob(str(path)) if Path(name).is_file()]
     if not files:
         raise DataError(
             "not-found",

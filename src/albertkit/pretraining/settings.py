@@ -139,9 +139,10 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if not (run / "run.toml").exists():
             return self
         before = self.read(run / "run.toml")
-        saved: dict[str, Any] = {n: before.get(n) for n in ("processes", "warmup_steps") if getattr(self, n) is None}
+        open_names = [name for name in ("processes", "warmup_steps") if getattr(self, name) is None]
         if self.steps is None and self.minutes is None:
-            saved |= {name: before.get(name) for name in ("steps", "minutes")}
+            open_names += ["steps", "minutes"]
+        saved: dict[str, Any] = {name: before.get(name) for name in open_names}
         return dataclasses.replace(self, **saved)
 
     def check_same(self, path: Path) -> None:

@@ -174,7 +174,9 @@ class TransformersTeacher(TeacherEncoder):
         embeddings = getattr(self.network, "embeddings", None)
         words = self.network.get_input_embeddings().weight  # type: ignore[operator]
         norms = [module for module in embeddings.children() if "Norm" in type(module).__name__] if embeddings else []
-        scale = norms[0].weight if norms and len(norms[0].weight) == words.shape[1] else torch.ones_like(words[0])
+        scale = torch.ones_like(words[0])
+        if norms and len(norms[0].weight) == words.shape[1]:
+            scale = norms[0].weight
         return EmbeddingTables(
             words[self.ids],
             _table(embeddings, "position", words),

@@ -259,7 +259,20 @@ def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0")
 def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
     """Return the largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
     words = normalize_answer(prediction).split()
-    return max(_word_f1(words, gold.split(), version) for gold in _normalized(golds, version))
+    scores = []
+    for gold in _normalized(golds, version):
+        gold_words = gold.split()
+        num_common = sum((Counter(words) & Counter(gold_words)).values())
+        score = 0.0
+        # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although they match exactly.
+        if version == "2.0" and not (words and gold_words):
+            score = float(words == gold_words)
+        elif num_common:
+            precision = num_common / len(words)
+            recall = num_common / len(gold_words)
+            score = 2 * precision * recall / (precision + recall)
+        scores.append(score)
+    return max(scores)
 
 
 def question_scores(
@@ -355,18 +368,6 @@ def _by_answerable(
 def _normalized(golds: Sequence[str], version: Version) -> list[str]:
     normal = [normalize_answer(gold) for gold in golds]
     return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
-
-
-def _word_f1(predicted: list[str], gold: list[str], version: Version) -> float:
-    # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although they match exactly.
-    if version == "2.0" and not (predicted and gold):
-        return float(predicted == gold)
-    num_common = sum((Counter(predicted) & Counter(gold)).values())
-    if not num_common:
-        return 0.0
-    precision = num_common / len(predicted)
-    recall = num_common / len(gold)
-    return 2 * precision * recall / (precision + recall)
 
 
 def _percent(scores: Scores, names: Iterable[str]) -> float:

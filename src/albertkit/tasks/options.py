@@ -149,7 +149,7 @@ class ScoreOptions(BadRowOptions):
         id: Id column of a table. Default: `id`, `index`, `idx` or `guid`, if there is one.
         null_odds: SQuAD 2.0: `null_odds.json`, for the best thresholds and average precision.
         null_threshold: Null odds above which a question counts as unanswered. The default is the official script's.
-        positive_class: Of two classes of a table the one whose f1, precision and recall are reported. Default: the rarer one.
+        positive_class: Class of a table to score, of two, as for `finetune`. Default: the rarer one.
         f1_of: `words`: score Korean answers by words, like SQuAD's script. Default: refuse them, because KorQuAD counts
             characters.
         out: Folder for `results.json` and, with the extra `report`, a plot.

@@ -167,7 +167,10 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for name, feature in features.items():
         lists = feature.ListFields()  # one of the three; none for a feature without values
-        arrays[name] = np.array(lists[0][1].value, _DTYPES[lists[0][0].name]) if lists else np.empty(0, np.int64)
+        arrays[name] = np.empty(0, np.int64)
+        if lists:
+            kind, numbers = lists[0]
+            arrays[name] = np.array(numbers.value, _DTYPES[kind.name])
     return arrays
 
 

@@ -607,11 +607,11 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
         for q in range(top, bottom):
             copy(chunk.halves[scratch.holders[q], 0, q], out[q - top])
         quantize_rows(out, scratch.rows[: bottom - top], scratch.scale[: bottom - top])
+        start, end = 0, layer.middle
         if half:
+            start, end = layer.middle, len(layer.inner.bias)
             clear(out)
-            feed_forward(layer, scratch, layer.middle, len(layer.inner.bias), out, winners, task)
-        else:
-            feed_forward(layer, scratch, 0, layer.middle, out, winners, task)
+        feed_forward(layer, scratch, start, end, out, winners, task)
         end_task(call, progress, number, HALVES, task, began, scratch)
         task = next_task(call, progress, number, HALVES, tasks, scratch)
 
@@ -638,10 +638,11 @@ def whole_feed_forward(layer, scratch, hidden, winners, task):
     """Apply both halves of the feed-forward block to hidden [t, H'], in place, prepared before and after."""
     count, end = len(hidden), len(layer.inner.bias)
     second, divided = scratch.second[:count], layer.middle < end
-    feed_forward(layer, scratch, 0, layer.middle, hidden, winners, task)
     if divided:
         clear(second)
-        feed_forward(layer, scratch, layer.middle, end, second, winners, task)
+    for half in range(1 + divided):
+        start, stop, out = (layer.middle, end, second) if half else (0, layer.middle, hidden)
+        feed_forward(layer, scratch, start, stop, out, winners, task)
     for t in range(count):
         if divided:
             add(second[t], hidden[t])
@@ -689,8 +690,10 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
     entered = cycles()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
-    for number in range(call.repeats):
+    for number in range(call.repeats + 1):
         do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
+        if number == call.repeats:
+            break
         note_holders(progress.winners[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
         queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
         if call.last and number == call.repeats - 1:
@@ -699,6 +702,5 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
         if chunk.half_block:
             do_attended(call, layer, number, queries, block, chunk, progress, scratch)
             do_halves(call, layer, number, len(queries), chunk, progress, scratch)
-    do_rows(call, ids, tables, layer, call.repeats, chunk, progress, scratch)
     progress.spent[call.member, 2] = cycles() - entered
     matrix_tiles.release()

@@ -157,10 +157,14 @@ def _add_layer(
         )
         return g.add("Transpose", laid_out, perm=order)
 
-    scores = g.add("MatMul", heads(attention.query, 0, 2, 1, 3), heads(attention.key, 0, 2, 3, 1))
+    queries = heads(attention.query, 0, 2, 1, 3)
+    keys = heads(attention.key, 0, 2, 3, 1)
+    scores = g.add("MatMul", queries, keys)
     scores = g.add("Mul", scores, g.scalar(1 / math.sqrt(config.head_size)))
-    shares = g.add("Softmax", g.add("Add", scores, padding_scores), axis=-1)
-    context = g.add("MatMul", shares, heads(attention.value, 0, 2, 1, 3))
+    scores = g.add("Add", scores, padding_scores)
+    shares = g.add("Softmax", scores, axis=-1)
+    values = heads(attention.value, 0, 2, 1, 3)
+    context = g.add("MatMul", shares, values)
     context = g.add("Transpose", context, perm=(0, 2, 1, 3))
     context = g.reshape(context, -1, config.hidden_size)
     if output_rows is not None:
@@ -187,7 +191,8 @@ def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
     rows = read_rows(g)
     size = model.config.hidden_size
     hidden = encode(g, model, rows)
-    outputs = {"last_hidden_state": Output(rows.lay_out(g, hidden, size), ("batch", "sequence", size))}
+    states = rows.lay_out(g, hidden, size)
+    outputs = {"last_hidden_state": Output(states, ("batch", "sequence", size))}
     if model.pooler is not None:
         pooled = add_pooler(g, model, g.add("Gather", hidden, rows.first))
         outputs["pooler_output"] = Output(pooled, ("batch", size))
@@ -308,7 +313,8 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     head = model.end_logits
     # The layer over a state and the state at a start is two products: K times less to do.
     of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
-    chosen = g.add("Gather", hidden, g.add("Add", g.unsqueeze(rows.starts, 1), start_index))  # [B, K, H]
+    start_places = g.add("Add", g.unsqueeze(rows.starts, 1), start_index)
+    chosen = g.add("Gather", hidden, start_places)  # [B, K, H]
     of_starts = g.linear(g.reshape(chosen, -1, size), head.dense_0, slice(size, None))
     of_starts = g.add("Reshape", of_starts, g.add("Shape", chosen))
     of_starts = g.unsqueeze(of_starts, 1)  # [B, 1, K, H]
@@ -323,8 +329,11 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     end_index = g.reshape(end_index, 0, -1)
     answer = model.answer_class
     expected = g.add("MatMul", g.unsqueeze(g.add("Exp", starts), 1), states)
-    pair = g.add("Concat", g.squeeze(expected, 1), g.add("Gather", hidden, rows.first), axis=1)
-    cls_logits = g.exact_linear(g.add("Tanh", g.linear(pair, answer.dense_0)), answer.dense_1)
+    expected = g.squeeze(expected, 1)
+    first = g.add("Gather", hidden, rows.first)
+    pair = g.add("Concat", expected, first, axis=1)
+    inner = g.add("Tanh", g.linear(pair, answer.dense_0))
+    cls_logits = g.exact_linear(inner, answer.dense_1)
     return {
         "start_top_log_probs": Output(start_top, ("batch", "starts")),
         "start_top_index": Output(start_index, ("batch", "starts"), TensorProto.INT64),
@@ -336,7 +345,8 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
 
 def _log_probs(g: OnnxGraph, logits: str, allowed: str) -> str:
     """Return log-probabilities over the last axis, where allowed."""
-    return g.add("LogSoftmax", g.add("Where", allowed, logits, g.scalar(_FORBIDDEN_LOGIT)), axis=-1)
+    logits = g.add("Where", allowed, logits, g.scalar(_FORBIDDEN_LOGIT))
+    return g.add("LogSoftmax", logits, axis=-1)
 
 
 def _top_values(
@@ -346,7 +356,8 @@ def _top_values(
     count: int,
 ) -> list[str]:
     """Return the likeliest and their places, at most as many as there are; of equals the first."""
-    return g.add_several("TopK", 2, log_probs, g.add("Min", rows.width, g.ints(count)), axis=-1)
+    count_or_width = g.add("Min", rows.width, g.ints(count))
+    return g.add_several("TopK", 2, log_probs, count_or_width, axis=-1)
 
 
 _CLASSES: dict[type, Callable[[OnnxGraph, Any], dict[str, Output]]] = {

@@ -155,7 +155,8 @@ def export_site(options: ExportWebOptions) -> SiteReport:
             "notes": ["Computed in this browser: what you write is not sent anywhere."],
             "examples": examples,
         }
-        size = sum(file.stat().st_size for file in (site / weights, *site.glob("search/vectors.int8")))
+        fetched = (site / weights, *site.glob("search/vectors.int8"))
+        size = sum(file.stat().st_size for file in fetched)
         write_json(site / "site.json", {"model": model, "weights": weights, "bytes": size, **facts})
         _write_offline(site)
         megabytes = sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) / 1e6
@@ -356,7 +357,8 @@ def _copy_runtime(packages: Path, out: Path) -> None:
 def _write_offline(site: Path) -> None:
     """Tell the script that keeps the site which files there are, and a name for this version of them."""
     files = sorted(file for file in site.rglob("*") if file.is_file() and file.name != "offline.js")
-    digest = sha256_bytes(b"".join(sha256_bytes(file.read_bytes()).encode() for file in files))[:16]
+    digests = [sha256_bytes(file.read_bytes()).encode() for file in files]
+    digest = sha256_bytes(b"".join(digests))[:16]
     names = ["./", *(file.relative_to(site).as_posix() for file in files)]
     script = (site / "offline.js").read_text(encoding="utf-8")
     script = script.replace("FILES = []", f"FILES = {json.dumps(names)}").replace("VERSION", digest)

@@ -91,13 +91,20 @@ class Examination(Result):
             facts[folder["name"]] = f"{folder['path']}, {access}, {_gib(folder['free_bytes'])} free"
         packages = []
         for package in self.packages:
-            status = Cell("✓", "good") if package["status"] == "ok" else Cell(package["status"], "bad")
-            packages.append([package["name"], package["installed"] or "–", package["required"] or "any", status])
+            status = Cell(package["status"], "bad")
+            if package["status"] == "ok":
+                status = Cell("✓", "good")
+            installed = package["installed"] or "–"
+            required = package["required"] or "any"
+            packages.append([package["name"], installed, required, status])
         extras = []
         installs = []
         for extra, state in self.extras.items():
             lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
-            extras.append([extra, Cell(", ".join(lacking), "warning") if lacking else Cell("✓", "good")])
+            cell = Cell("✓", "good")
+            if lacking:
+                cell = Cell(", ".join(lacking), "warning")
+            extras.append([extra, cell])
             if state["install"]:
                 installs.append(state["install"])
         problems: list[Section] = []
@@ -165,7 +172,8 @@ def examine_machine(markdown: bool = False) -> Examination:
             "pip install -c constraints.txt -e .",
         ) from None
     packages, extras = check_requirements(requirements or [])
-    cache = Path(os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    named_cache = os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    cache = Path(named_cache or Path.home() / ".cache")
     facts: dict[str, Any] = {
         "albertkit": version,
         "python": {
@@ -234,8 +242,10 @@ def _check(requirement: Any) -> dict[str, Any]:
         return row | {"status": "unreadable"}
     if requirement.specifier.contains(version, prereleases=True):
         return row | {"status": "ok"}
-    floors = [Version(part.version) for part in requirement.specifier if part.operator in (">=", ">", "~=")]
-    return row | {"status": "too old" if any(version < floor for floor in floors) else "too new"}
+    for part in requirement.specifier:
+        if part.operator in (">=", ">", "~=") and version < Version(part.version):
+            return row | {"status": "too old"}
+    return row | {"status": "too new"}
 
 
 # --- machine ----------------------------------------------------------------------------------------------------------
@@ -254,7 +264,8 @@ def machine() -> dict[str, Any]:
     usable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _first_line("/sys/fs/cgroup/cpu.max").split()
     if usable_cores and len(quota) == 2 and quota[0].isdigit():
-        usable_cores = max(min(usable_cores, math.ceil(int(quota[0]) / int(quota[1]))), 1)
+        cores_of_quota = math.ceil(int(quota[0]) / int(quota[1]))
+        usable_cores = max(min(usable_cores, cores_of_quota), 1)
     return {
         "cpu": cpu.get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),

@@ -62,7 +62,9 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
         rows.append(row | {"with_heads": None, "sharing": None})
     for size in SIZES:
         config = AlbertConfig.from_size(size)
-        sharing = {name: AlbertConfig.from_size(size, **changes).num_parameters() for name, changes in SHARINGS.items()}
+        sharing = {}
+        for name, changes in SHARINGS.items():
+            sharing[name] = AlbertConfig.from_size(size, **changes).num_parameters()
         with_heads = config.num_parameters(heads=True)
         rows.append(_row(size, config, length) | {"with_heads": with_heads, "sharing": sharing})
     return rows
@@ -121,7 +123,9 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
     matrices = attention * 4 * h * h + feed_forward * 2 * h * i
     rows = attention * 4 * h + feed_forward * (i + h)
     # At its fullest a token has queries, keys, values, the scores of all heads twice; or both sides of the activation.
-    widest = max(6 * h + 2 * config.num_attention_heads * length, 3 * h + 2 * i) + config.embedding_size
+    in_attention = 6 * h + 2 * config.num_attention_heads * length
+    in_feed_forward = 3 * h + 2 * i
+    widest = max(in_attention, in_feed_forward) + config.embedding_size
     concatenated = blocks * 3 * (h * h + h)  # queries, keys and values of each block side by side, for one forward pass
     return {
         "load_fp32": 4 * parameters,
@@ -154,7 +158,10 @@ class Sizes(Result):
             "with_heads",
             "paper",
         )
-        rows = [[*(row[name] for name in names), f"{row['forward_flops_per_token'] / 1e9:.2f}"] for row in self.sizes]
+        rows = []
+        for row in self.sizes:
+            flops = f"{row['forward_flops_per_token'] / 1e9:.2f}"
+            rows.append([*(row[name] for name in names), flops])
         note = (
             "parameters: encoder and pooler; with heads: masked LM and sentence order too; paper: its table 1. GFLOP: forward, "
             f"a token in a sequence of {LENGTH}. BERT with 30,522 tokens, ALBERT with 30,000."
@@ -263,7 +270,9 @@ class FolderInspection(Result):
 @takes(InspectOptions)
 def inspect(options: InspectOptions) -> Result:
     """Inspect a model folder, or list the sizes of the published models."""
-    return Sizes(sizes()) if options.model is None else inspect_folder(options.model, options.length)
+    if options.model is None:
+        return Sizes(sizes())
+    return inspect_folder(options.model, options.length)
 
 
 def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspection:

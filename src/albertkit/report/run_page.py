@@ -267,7 +267,9 @@ def _readable_token(token: str, has_marks: bool) -> str:
 
 def dev_examples(run: RunFolder) -> list[Section]:
     """Return panels of a run's predictions on dev: mistakes first, then examples that were not chosen."""
-    folder = run.attempt / "dev" if (run.attempt / "dev").exists() else run.folder / "dev"
+    folder = run.attempt / "dev"
+    if not folder.exists():
+        folder = run.folder / "dev"
     records = _read_records(run, folder / "examples.jsonl")
     mistakes: list[Panel] = []
     if records:
@@ -522,7 +524,7 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     except msgspec.ValidationError as error:
         run.notes.append(f"results.json is not as a run writes it: {error}")
         return [Highlights([])], [], ""
-    failures = [f"Nothing learned: {line}" for line in (*filter(None, [details.collapsed]), *details.constant)]
+    failures = [f"Nothing learned: {line}" for line in (details.collapsed, *details.constant) if line]
     failures += [f"Begun again: {line}" for line in details.retries]
     values = numbers(run.results)
     for name, value in values.items():
@@ -541,7 +543,9 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
             notes.append("of the best seed")
         title = f"{score_name(name, details.positive_class)}, dev"
         cards.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
-    seeds = {name: "unfinished" if value is None else number(value) for name, value in run.seeds.items()}
+    seeds = {}
+    for name, score in run.seeds.items():
+        seeds[name] = "unfinished" if score is None else number(score)
     sections: list[Section] = [
         Highlights(cards),
         score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class),
@@ -589,10 +593,14 @@ def _best_evaluation(run: RunFolder) -> str | None:
     """Return the step of `best/`."""
     # The least loss of a pretraining, the largest metric of any other training.
     metric = run.results.get("metric")
-    scores = [(metric, -1)] if isinstance(metric, str) else [(name, 1) for name in _LOSSES]
-    for name, sign in scores:
+    names = (metric,) if isinstance(metric, str) else _LOSSES
+    sign = -1 if isinstance(metric, str) else 1
+    for name in names:
         steps, values = run.metrics.series("eval", name)
-        finite = [(sign * value, step) for step, value in zip(steps, values, strict=True) if math.isfinite(value)]
+        finite = []
+        for step, value in zip(steps, values, strict=True):
+            if math.isfinite(value):
+                finite.append((sign * value, step))
         if finite:
             value, step = min(finite)
             return f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
@@ -612,7 +620,8 @@ def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
     sections: list[Section] = []
     for section in inspection.sections():
         if isinstance(section, FactList) and section.title not in _LEFT_OUT:
-            sections.append(replace(section, title=section.title[:1].upper() + section.title[1:]))
+            title = section.title[:1].upper() + section.title[1:]
+            sections.append(replace(section, title=title))
     return inspection.parameters["total"], sections
 
 
@@ -633,7 +642,8 @@ def _file_sizes(run: RunFolder) -> dict[str, str]:
 def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
     if run.model is None:
         return []
-    folder, model = (shlex.quote(str(path)) for path in (run.folder, run.model))
+    folder = shlex.quote(str(run.folder))
+    model = shlex.quote(str(run.model))
     use = {
         "pretraining": (f"albertkit evaluate {model} STORE", "measure it on held-out documents of a store"),
         "fine-tuning": (f"albertkit predict {folder} INPUT --out predictions.jsonl", "predict a file of any size"),

@@ -71,4 +71,6 @@ def _corrupt_files(kind: str, folder: Path) -> Iterator[str]:
         yield error.message
         return
     items = {clip.item for part in clips.splits.values() for clip in part}
-    yield from (str(item_file(folder, name)) for name in sorted(items) if not is_sound(folder, name, clips.dtype))
+    for name in sorted(items):
+        if not is_sound(folder, name, clips.dtype):
+            yield str(item_file(folder, name))

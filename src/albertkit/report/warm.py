@@ -61,10 +61,16 @@ def compile_loops() -> CompileReport:
         seconds[part] = round(time.perf_counter() - started, 3)
 
     draws = random.Random(0)
-    words = ["".join(draws.choices("etaoinshrdlu", k=draws.randint(2, 6))) for _ in range(60)]
-    lines = [" ".join(draws.choices(words, k=8)).capitalize() + "." for _ in range(300)]
-    documents = ["\n".join(lines[start : start + 10]) for start in range(0, len(lines), 10)]
-    text = "\n\n".join(documents) + "\n"
+    words = []
+    for _ in range(60):
+        letters = draws.choices("etaoinshrdlu", k=draws.randint(2, 6))
+        words.append("".join(letters))
+    text = ""
+    for _ in range(30):  # documents of ten sentences
+        for _ in range(10):
+            sentence = " ".join(draws.choices(words, k=8))
+            text += f"{sentence.capitalize()}.\n"
+        text += "\n"
     with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
         folder = Path(name)
         text_file = folder / "text.txt"

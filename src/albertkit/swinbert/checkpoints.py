@@ -120,7 +120,13 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
         elif short in _AROUND:
             sorted_state.tensors[_AROUND[short]] = state[name].float()
         elif short.startswith(text):
-            sorted_state.tensors[_albert_name(short) if sorted_state.body == "bert" else short] = state[name].float()
+            albert_name = short
+            if short.startswith("bert.img_embedding."):
+                albert_name = short.replace("bert.img_embedding.", _PROJECTION)
+            elif sorted_state.body == "bert":
+                prefix = "" if short.startswith(_PREDICTIONS) else "albert."
+                albert_name = prefix + bert.albert_name(short.removeprefix("bert."))
+            sorted_state.tensors[albert_name] = state[name].float()
         else:
             unknown.append(name)
     if unknown:
@@ -140,13 +146,6 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
     if sorted_state.tied:
         sorted_state.tensors.pop(_DECODER, None)
     return sorted_state
-
-
-def _albert_name(short: str) -> str:
-    """Return our name of a tensor of SwinBERT's BERT."""
-    if short.startswith("bert.img_embedding."):
-        return short.replace("bert.img_embedding.", _PROJECTION)
-    return ("" if short.startswith(_PREDICTIONS) else "albert.") + bert.albert_name(short.removeprefix("bert."))
 
 
 def _check_projection(state: SwinBertState, file: Path) -> None:

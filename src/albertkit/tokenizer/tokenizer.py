@@ -352,7 +352,14 @@ class AlbertTokenizer(ABC):
         """
         if add_special_tokens is not None:
             return self(text, pair, add_special_tokens=add_special_tokens).input_ids
-        encode = self._encode_masked if mask_literal else self._encode_plain
+
+        def encode(text: str) -> list[int]:
+            start, *parts = text.split(self.mask_token) if mask_literal else [text]
+            ids = list(self._encode_plain(start))
+            for part in parts:
+                ids += [self.mask_id, *self._encode_plain(part)]
+            return ids
+
         first = encode(text)
         if pair is None:
             return [self.cls_id, *first, self.sep_id] if special_tokens else first
@@ -603,13 +610,6 @@ class AlbertTokenizer(ABC):
 
     @abstractmethod
     def _piece(self, piece_id: int) -> str: ...
-
-    def _encode_masked(self, text: str) -> list[int]:
-        first, *parts = text.split(self._piece(self.mask_id))
-        ids = list(self._encode_plain(first))
-        for part in parts:
-            ids += [self.mask_id, *self._encode_plain(part)]
-        return ids
 
     def _check_ids(self, ids: Sequence[int]) -> list[int]:
         numbers = [int(i) for i in ids]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError
+from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError
 from albertkit.files import atomic_folder, check_new_folder, check_other_files, check_writable
 from albertkit.output.sections import Paragraph, Section, TableSection
 from albertkit.tokenizer import rules
@@ -377,19 +377,15 @@ def _run_trainer(
         try:
             sentencepiece.SentencePieceTrainer.train(**options)
         except (RuntimeError, ValueError) as error:
-            raise _trainer_error(str(error), size + settings.reserve, settings.reserve) from None
+            too_small = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error))
+            if too_small:
+                min_size = int(too_small[1]) + settings.reserve
+                vocab_size = size + settings.reserve
+                raise ConfigError(
+                    "bad-value",
+                    f"vocab_size is {vocab_size:,}, but the characters alone need {min_size:,} tokens",
+                    f"use a vocabulary above {min_size}, or a lower coverage",
+                ) from None
+            fact = f"SentencePiece could not train a model: {' '.join(str(error).split())[:300]}"
+            raise MachineError("internal-error", fact, "try more text or another --vocab-size") from None
     return model.getvalue()
-
-
-def _trainer_error(message: str, vocab_size: int, reserve: int) -> AlbertKitError:
-    match = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", message)
-    if match:
-        min_size = int(match[1]) + reserve
-        fact = f"vocab_size is {vocab_size:,}, but the characters alone need {min_size:,} tokens"
-        return ConfigError(
-            "bad-value",
-            fact,
-            f"use a vocabulary above {min_size}, or a lower coverage",
-        )
-    fact = f"SentencePiece could not train a model: {' '.join(message.split())[:300]}"
-    return MachineError("internal-error", fact, "try more text or another --vocab-size")

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import chain, count
@@ -25,7 +24,7 @@ from albertkit.files import check_new_file, write_file, write_lines
 from albertkit.output.plots import GRID, INK, MUTED
 from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.printable import join_lines
-from albertkit.tables.bad_rows import BadRow, BadRows
+from albertkit.tables.bad_rows import BadRows
 
 LIST_SUFFIXES = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
@@ -111,14 +110,26 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
         check_new_file(out)
     captioner = open_captioner(options.model, options.backbone, options.device)
     _, sampling = captioner.require_backbone()
-    clips, bad_rows = _read_clips(options.videos)
+    clips: list[Clip] = []
+    bad_rows = BadRows("skip")
+    for path in map(Path, options.videos):
+        if path.is_dir() or path.suffix.lower() in LIST_SUFFIXES:
+            for split, split_clips in read_splits(path, bad_rows=bad_rows).items():
+                repeated = {clip.key for clip in clips} & {clip.key for clip in split_clips}
+                clips += [
+                    replace(clip, key=f"{split}-{clip.key}") if clip.key in repeated else clip for clip in split_clips
+                ]
+        else:
+            clips.append(Clip(key=path.stem, source=path))
+    keys: set[str] = set()
+    clips = [replace(clip, key=unique_name(clip.key, keys)) for clip in clips]
     predicted_clips: list[PredictedClip] = []
     skipped: list[tuple[str, AlbertKitError]] = [
         (
             bad_row.where,
             DataError("bad-row", f"`{bad_row.file}`, {bad_row.where}: {bad_row.reason}"),
         )
-        for bad_row in bad_rows
+        for bad_row in bad_rows.rows
     ]
     captioner.model.eval()
     names: set[str] = set()
@@ -140,23 +151,6 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
     if out is not None:
         write_lines(out, (clip.to_dict() for clip in predicted_clips))
     return CaptionReport(predicted_clips, skipped)
-
-
-def _read_clips(inputs: Sequence[str | Path]) -> tuple[list[Clip], list[BadRow]]:
-    """Return the clips that inputs name, each with a key of its own, and what of lists cannot be used."""
-    clips: list[Clip] = []
-    bad_rows = BadRows("skip")
-    for path in map(Path, inputs):
-        if path.is_dir() or path.suffix.lower() in LIST_SUFFIXES:
-            for split, split_clips in read_splits(path, bad_rows=bad_rows).items():
-                repeated = {clip.key for clip in clips} & {clip.key for clip in split_clips}
-                clips += [
-                    replace(clip, key=f"{split}-{clip.key}") if clip.key in repeated else clip for clip in split_clips
-                ]
-        else:
-            clips.append(Clip(key=path.stem, source=path))
-    keys: set[str] = set()
-    return [replace(clip, key=unique_name(clip.key, keys)) for clip in clips], bad_rows.rows
 
 
 def unique_name(name: str, used_names: set[str]) -> str:

@@ -58,18 +58,28 @@ class VideoSwinBackbone(Backbone):
         name: str = "video-swin",
     ) -> None:
         super().__init__()
-        settings = dict(
-            embed_dim=embed_dim,
-            depths=depths,
-            num_heads=num_heads,
-            window_size=window_size,
-        )
-        settings |= dict(
-            patch_size=patch_size,
-            patch_norm=patch_norm,
-            drop_path_rate=drop_path_rate,
-        )
-        _check_settings(settings)
+        settings = {
+            "embed_dim": embed_dim,
+            "depths": depths,
+            "num_heads": num_heads,
+            "window_size": window_size,
+            "patch_size": patch_size,
+            "patch_norm": patch_norm,
+            "drop_path_rate": drop_path_rate,
+        }
+        errors = list_wrong_values(settings, _KINDS)  # they may come from a file
+        if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
+            errors.append(
+                f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
+            )
+        if not errors and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
+            errors.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
+        if errors:
+            raise ConfigError(
+                "bad-value",
+                "; ".join(errors),
+                "correct the backbone's settings, or copy its folder again",
+            )
         self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
         self.name = name
         self.window = _as_sizes(window_size)
@@ -301,26 +311,6 @@ _KINDS: dict[str, Any] = {
     "patch_size": tuple[_Side, _Side, _Side],
     "drop_path_rate": Share,
 }
-
-
-def _check_settings(settings: dict[str, Any]) -> None:
-    """Refuse impossible settings; they may come from a file."""
-    errors = list_wrong_values(settings, _KINDS)
-    embed_dim = settings["embed_dim"]
-    depths = settings["depths"]
-    num_heads = settings["num_heads"]
-    if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
-        errors.append(
-            f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
-        )
-    if not errors and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
-        errors.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
-    if errors:
-        raise ConfigError(
-            "bad-value",
-            "; ".join(errors),
-            "correct the backbone's settings, or copy its folder again",
-        )
 
 
 PREFIX = "swin.backbone."  # in a checkpoint of SwinBERT

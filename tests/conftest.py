@@ -45,6 +45,28 @@ WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew 
 KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a worker the files of a folder that it has begun: what tests of a folder share, such as a service, is made once."""
+    if config.option.dist != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class FolderScheduling(LoadFileScheduling):
+        def _assign_work_unit(self, node: Any) -> None:
+            begun = {worker: {Path(file).parent for file in files} for worker, files in self.assigned_work.items()}
+            own_folders = begun.pop(node, set())
+
+            def distance(file: str) -> int:
+                folder = Path(file).parent
+                return 0 if folder in own_folders else 1 + any(folder in folders for folders in begun.values())
+
+            self.workqueue.move_to_end(min(self.workqueue, key=distance), last=False)
+            super()._assign_work_unit(node)
+
+    return FolderScheduling(config, log)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def frozen_objects() -> None:
     """Take what earlier modules imported and built out of the collector's walks: accelerate and others collect all, often."""

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,20 @@ GOLDEN = (
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def exported(make_model, tokenizer, tmp_path_factory):
+    """`exported(class)`: a folder with `model` and its export `onnx`; made once, not to be written to."""
+
+    @cache
+    def export(model_class):
+        root = tmp_path_factory.mktemp(model_class.__name__)
+        make_model(model_class).save_pretrained(root / "model", tokenizer)
+        export_onnx(root / "model", root / "onnx")
+        return root
+
+    return export
+
+
 # --- others' numbers --------------------------------------------------------------------------------------------------
 
 
@@ -72,17 +87,16 @@ def test_what_transformers_printed(golden, tmp_path, name):
     assert np.abs(session.run(names, shifted)[0] - printed[names[0]]).max() > 1e-4
 
 
-def test_transformers_tokenizer_and_model_on_text(folder, tmp_path):
+def test_transformers_tokenizer_and_model_on_text(exported):
     transformers = pytest.importorskip("transformers")
-    source = folder(AlbertForMaskedLM)
-    export_onnx(source, tmp_path / "out")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    root = exported(AlbertForMaskedLM)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(root / "onnx")
     texts = ["the quick brown fox", "a lazy dog jumps over calm rivers near seven old wizards"]
     inputs = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=True)
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(source)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(root / "model")
     with torch.no_grad():
         expected = theirs(**inputs).logits.numpy()
-    session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(root / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
     actual = session.run(["logits"], {name: values.numpy() for name, values in inputs.items()})[0]
     real = inputs["attention_mask"].numpy().astype(bool)
     np.testing.assert_allclose(actual[real], expected[real], atol=2e-5)
@@ -132,22 +146,22 @@ def check_padded(ours: PretrainedAlbert, theirs: PretrainedAlbert) -> None:
     assert isinstance(ours(inputs["input_ids"], return_dict=False), tuple)
 
 
-def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_class):
-    source = folder(model_class)
-    report = export_onnx(source, tmp_path / "out")
-    assert report.model_class == model_class.__name__
-    assert report.max_abs_difference < 1e-4
-    assert report.agreement.cosine_min > 0.9999
-    assert report.agreement.problems == []
-    exported, model = load_onnx(tmp_path / "out", num_threads=1), model_class.from_pretrained(source)
-    assert isinstance(exported, model_class)
-    assert isinstance(exported, OnnxModel)
-    assert exported.config.hidden_size == 64
-    assert exported.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
+def test_every_class_runs_as_what_it_was(exported, tokenizer, model_class):
+    root = exported(model_class)
+    report = read_json(root / "onnx" / "export.json")
+    assert report["model_class"] == model_class.__name__
+    assert report["max_abs_difference"] < 1e-4
+    assert report["agreement"]["cosine_min"] > 0.9999
+    assert report["agreement"]["problems"] == []
+    onnx_model, model = load_onnx(root / "onnx", num_threads=1), model_class.from_pretrained(root / "model")
+    assert isinstance(onnx_model, model_class)
+    assert isinstance(onnx_model, OnnxModel)
+    assert onnx_model.config.hidden_size == 64
+    assert onnx_model.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
     batch = batch_of(tokenizer, *TEXTS)
-    for actual, expected in zip(outputs(exported, batch), outputs(model, batch), strict=True):
+    for actual, expected in zip(outputs(onnx_model, batch), outputs(model, batch), strict=True):
         torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
-    check_padded(exported, model)
+    check_padded(onnx_model, model)
 
 
 @pytest.mark.parametrize(
@@ -157,17 +171,17 @@ def test_every_class_runs_as_what_it_was(folder, tmp_path, tokenizer, model_clas
         AlbertForBeamQuestionAnswering, AlbertForMultipleChoice,
     ],
 )  # fmt: skip
-def test_tasks_take_it_for_their_model(folder, tmp_path, tokenizer, fine_tuned):
-    model = fine_tuned.from_pretrained(folder(fine_tuned))
-    export_onnx(tmp_path / fine_tuned.__name__, tmp_path / "out")
-    task = infer_task(model, FolderFacts.from_folder(tmp_path / "out"), tokenizer)
+def test_tasks_take_it_for_their_model(exported, tokenizer, fine_tuned):
+    root = exported(fine_tuned)
+    model = fine_tuned.from_pretrained(root / "model")
+    task = infer_task(model, FolderFacts.from_folder(root / "onnx"), tokenizer)
     assert task is not None
     pipeline = BY_TASK[task.kind](task, model, tokenizer, "fp32")
     inputs = [pipeline.parse(pipeline.example)]
     features = pipeline.features(inputs)
     actual, expected = (
         task.predictions(inputs, features, run_model(form, task, features, 512))
-        for form in (load_onnx(tmp_path / "out"), model)
+        for form in (load_onnx(root / "onnx"), model)
     )
     assert alike(actual, expected)
     assert not alike(actual, [{**expected[0], "id": "another"}])
@@ -182,28 +196,27 @@ def alike(actual: object, expected: object) -> bool:
     return actual == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
 
 
-def test_tokens_at_other_places_than_the_first(folder, tmp_path):
-    export_onnx(folder(AlbertForPreTraining), tmp_path / "out")
-    model = AlbertForPreTraining.from_pretrained(tmp_path / "AlbertForPreTraining")
+def test_tokens_at_other_places_than_the_first(exported):
+    root = exported(AlbertForPreTraining)
+    model = AlbertForPreTraining.from_pretrained(root / "model")
     ids = torch.randint(5, 56, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
-    for actual, expected in zip(outputs(load_onnx(tmp_path / "out"), batch), outputs(model, batch), strict=True):
+    for actual, expected in zip(outputs(load_onnx(root / "onnx"), batch), outputs(model, batch), strict=True):
         torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_masked_lm_head_of_a_pretrained_model(folder, tmp_path):
-    source = folder(AlbertForPreTraining)
-    for masked_lm in (False, True):
-        export_onnx(source, tmp_path / str(masked_lm), masked_lm=masked_lm)
+def test_masked_lm_head_of_a_pretrained_model(exported, folder, tmp_path):
+    root = exported(AlbertForPreTraining)
+    export_onnx(root / "model", tmp_path / "alone", masked_lm=True)
     ids = np.arange(5, 23).reshape(2, 9)
     batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
     with_sentence_order, masked_lm_alone = (
-        ort.InferenceSession(tmp_path / str(name) / "model.onnx") for name in (False, True)
+        ort.InferenceSession(path / "model.onnx") for path in (root / "onnx", tmp_path / "alone")
     )
     assert [output.name for output in masked_lm_alone.get_outputs()] == ["logits"]
     expected = with_sentence_order.run(["prediction_logits"], batch)[0]
     np.testing.assert_array_equal(masked_lm_alone.run(["logits"], batch)[0], expected)
-    assert type(load_onnx(tmp_path / "True")).__name__ == "OnnxAlbertForMaskedLM"
+    assert type(load_onnx(tmp_path / "alone")).__name__ == "OnnxAlbertForMaskedLM"
     with pytest.raises(ConfigError, match="has no masked-LM head"):
         export_onnx(folder(AlbertForSequenceClassification), tmp_path / "out", masked_lm=True)
 
@@ -429,11 +442,11 @@ def test_a_missing_extra_is_named(folder, tmp_path, monkeypatch, package):
     assert "albertkit[onnx]" in error.hint
 
 
-def test_folders_that_cannot_be_run(folder, tmp_path):
-    source = folder(AlbertForMaskedLM)
+def test_folders_that_cannot_be_run(exported, tmp_path):
+    root = exported(AlbertForMaskedLM)
     with pytest.raises(CheckpointError, match=r"(?s)error\[missing-file\].*albertkit export onnx"):
-        load_onnx(source)
-    export_onnx(source, tmp_path / "out")
+        load_onnx(root / "model")
+    shutil.copytree(root / "onnx", tmp_path / "out")
     content = (tmp_path / "out" / "model.onnx").read_bytes()
     (tmp_path / "out" / "model.onnx").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=r"error\[corrupt\]"):

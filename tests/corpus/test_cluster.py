@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from albertkit.corpus import BuildSettings, build_store
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.job import Job
 
-pytest.importorskip("ray", reason="the extra `cluster` is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `cluster` is not installed"),
+]
 
 SETTINGS = BuildSettings(shard_tokens=20_000)
 

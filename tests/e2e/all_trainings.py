@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -125,7 +126,10 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
 
 def main(data: Path, out: Path, names: Iterable[str]) -> None:
-    """Run some, one after the other, and count what goes over the network."""
+    """Run some, one after the other, without their pictures, and count what goes over the network."""
+    from albertkit.output import plots
+    from albertkit.training import monitor
+
     reduced: list[int] = []
     all_reduce = dist.all_reduce
 
@@ -133,13 +137,14 @@ def main(data: Path, out: Path, names: Iterable[str]) -> None:
         reduced.append(tensor.numel())
         return all_reduce(tensor, *arguments, **options)
 
-    dist.all_reduce = counting
     torch.set_num_threads(1)
     rounds = {}
-    for name in names:
-        reduced.clear()
-        training(name, data, out)()
-        rounds[name] = sum(numel > 10_000 for numel in reduced)  # the model has more parameters, nothing else has
+    undrawn = [patch.object(module, "save_png", lambda look, draw, path: path) for module in (plots, monitor)]
+    with patch.object(dist, "all_reduce", counting), undrawn[0], undrawn[1]:
+        for name in names:
+            reduced.clear()
+            training(name, data, out)()
+            rounds[name] = sum(numel > 10_000 for numel in reduced)  # the model has more parameters, nothing else has
     out.mkdir(exist_ok=True)
     (out / f"collectives-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(rounds))
 

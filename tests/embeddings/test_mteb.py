@@ -6,23 +6,37 @@ from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")]
-mteb = pytest.importorskip("mteb")
-datasets = pytest.importorskip("datasets")
-sentence_transformers = pytest.importorskip("sentence_transformers")
 
 PROMPTS = {"query": "the fox ", "document": "the dog ", "STS": "over rivers "}
 
 
-def scores_of(folder, task) -> dict[str, float]:
-    """mteb's scores of a folder."""
-    model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-    (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
-    (scores,) = result.scores["test"]
-    return scores
+@pytest.fixture(scope="module")
+def mteb():
+    """Imported by the tests alone: with what it brings it takes 3 s, also where no test of a peer is run."""
+    return pytest.importorskip("mteb")
+
+
+@pytest.fixture(scope="module")
+def datasets(mteb):
+    return pytest.importorskip("datasets")
+
+
+@pytest.fixture(scope="module")
+def scores_of(mteb):
+    """`scores_of(folder, task)`: mteb's scores of a folder."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+
+    def evaluate(folder, task) -> dict[str, float]:
+        model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+        (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
+        (scores,) = result.scores["test"]
+        return scores
+
+    return evaluate
 
 
 @pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["plain", "prompts"])
-def test_correlation_of_pairs(encoder, sentences, tmp_path, prompts):
+def test_correlation_of_pairs(mteb, datasets, scores_of, encoder, sentences, tmp_path, prompts):
     """mteb's KorSTS with pairs of our own."""
     encoder.settings["prompts"] = prompts
     encoder.save_pretrained(tmp_path)
@@ -41,7 +55,7 @@ def test_correlation_of_pairs(encoder, sentences, tmp_path, prompts):
 
 
 @pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["plain", "prompts"])
-def test_retrieval_of_documents(encoder, sentences, tmp_path, prompts):
+def test_retrieval_of_documents(mteb, datasets, scores_of, encoder, sentences, tmp_path, prompts):
     """mteb's SciFact with texts of our own; queries and documents have their own prompts."""
     encoder.settings["prompts"] = prompts
     encoder.save_pretrained(tmp_path)

@@ -30,10 +30,12 @@ In Python the same function is called with the fields of the dataclass: `count_l
 
 import dataclasses
 import functools
+import gc
 import inspect
 import json as json_module
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -309,7 +311,15 @@ def loading_message(name: str) -> Iterator[None]:
 def import_attribute(path: str) -> Any:
     """Import "module:name"."""
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    if module not in sys.modules:
+        # A million objects, none of them garbage: walking through them again and again took 0.6 of the 3.2 s of `predict`.
+        gc.disable()
+        try:
+            import_module(module)
+        finally:
+            gc.freeze()
+            gc.enable()
+    return getattr(sys.modules[module], name)
 
 
 def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:

@@ -22,6 +22,7 @@ from albertkit.captioning.backbone import IMAGENET, Backbone, Grid, check_unchan
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
 from albertkit.model.files import StateDict, read_tensor_file
+from albertkit.model.pretrained import shapes_only
 from albertkit.validation import Range, Share, list_wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
@@ -458,7 +459,7 @@ def _build_backbone(
 ) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
-        with torch.device("meta"):
+        with shapes_only():
             backbone = VideoSwinBackbone(**settings, name=name)
         backbone.load_state_dict(
             {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()},

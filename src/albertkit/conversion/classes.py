@@ -15,7 +15,7 @@ from albertkit.conversion import names
 from albertkit.errors import CheckpointError, ConfigError, format_list, suggest_name
 from albertkit.files import changed_files
 from albertkit.model.files import PREFIX, StateDict, match_tensors, read_tensors
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.pretrained import PretrainedAlbert, shapes_only
 from albertkit.model_paths import captioner_error, local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -182,7 +182,7 @@ def fit(
     They are initialised, with the seed 0, and added to the source's. `allow_missing` has names or first parts of names, of
     parameters to initialise or of variables to leave out.
     """
-    with torch.device("meta"):
+    with shapes_only():
         model = model_class(source.config)
     base = not any(name.startswith(PREFIX) for name in model.state_dict())
     required = {name if not base else PREFIX + name for name in model.state_dict()}

@@ -253,6 +253,16 @@ class SkipInitialization(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Let modules be made without memory: the shapes of a broken configuration may ask for more than there is.
+
+    Initialisation is skipped: on this device torch imports its compiler for it, half of the 3 s until the first answer.
+    """
+    with torch.device("meta"), SkipInitialization():
+        yield
+
+
 class PretrainedAlbert(nn.Module):
     """Base of the public classes.
 
@@ -468,7 +478,7 @@ class PretrainedAlbert(nn.Module):
         Returns:
             The model in evaluation mode, and the matched tensors.
         """
-        with torch.device("meta"):  # the shapes of a broken configuration may ask for more memory than there is
+        with shapes_only():
             matched = match_tensors(cls(config), cls.tied, tensors, allow_missing, source)
         with SkipInitialization():
             model = cls(config)
@@ -538,7 +548,7 @@ class PretrainedAlbert(nn.Module):
             check_decoder(tensors, model_config.foreign.get("tie_word_embeddings"), str(path))
         fresh: list[str] = []
         if not strict:
-            with torch.device("meta"):
+            with shapes_only():
                 parameters = cls(model_config).state_dict()
             tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
         model, matched = cls.from_tensors(model_config, tensors, (*allow_missing, *fresh), str(path))

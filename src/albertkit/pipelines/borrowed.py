@@ -7,12 +7,11 @@ parametrized layers) is seen at the next call, and is called as a module where i
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from albertkit.errors import ConfigError
 from albertkit.model.layers import AlbertLayer
-from albertkit.model.pretrained import AlbertModel, resolve_config
+from albertkit.model.pretrained import AlbertModel, resolve_config, shapes_only
 
 
 class BorrowedModel(AlbertModel):
@@ -27,7 +26,7 @@ class BorrowedModel(AlbertModel):
 
     def __init__(self, theirs: Any) -> None:
         config = resolve_config(theirs.config, Path("config.json"))
-        with torch.device("meta"):
+        with shapes_only():
             super().__init__(config, add_pooling_layer=theirs.pooler is not None)
         modules = dict(self.named_modules())
         self._leaves = [name for name, module in modules.items() if not module._modules]

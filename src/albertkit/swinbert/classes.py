@@ -18,7 +18,7 @@ from albertkit.config import make_config
 from albertkit.errors import ConfigError
 from albertkit.files import StrPath, read_typed
 from albertkit.model.files import StateDict, read_tensors
-from albertkit.model.pretrained import REFUSED, check_changes
+from albertkit.model.pretrained import REFUSED, check_changes, shapes_only
 from albertkit.model_paths import WEIGHTS_FILE, local_folder
 from albertkit.printable import print_note
 from albertkit.tokenizer import files as tokenizer_files
@@ -155,7 +155,7 @@ def load_weights(
     words = tensors.get(f"albert.{_WORDS}", tensors.get(_WORDS))
     if not caption.tie_weights and words is not None:
         tensors.setdefault(_DECODER, words)  # an output matrix of its own begins as a copy of what it was tied to
-    with torch.device("meta"):
+    with shapes_only():
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
     model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, may_be_fresh, source)

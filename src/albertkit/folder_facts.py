@@ -186,6 +186,18 @@ class FolderFacts:
             tokens.append(_added_token(token, int(number)))
         return tokens
 
+    def mask_flags(self, name: str) -> tuple[str, ...]:
+        """Return which of `single_word` and `normalized` are set for the mask, by its name.
+
+        transformers 5 reads those of `mask_token` for a `vocab.txt` alone.
+        """
+        token = self.added_tokens().get(name)
+        stated = self.tokenizer.get("mask_token")
+        has_vocabulary = any(self.folder.glob("vocab*.txt")) and not (self.folder / TOKENIZER_JSON).exists()
+        if token is None and isinstance(stated, Mapping) and has_vocabulary:
+            token = _added_token({**stated, "special": True}, None)
+        return tuple(flag for flag in ("single_word", "normalized") if token is not None and token.flags[flag])
+
     # --- the model ----------------------------------------------------------------------------------------------------
 
     def check_model(self) -> None:

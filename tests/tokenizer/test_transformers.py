@@ -2,6 +2,8 @@
 
 import io
 import json
+import pickle
+import random
 import sys
 import unicodedata
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules, tokenizer_json
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, rules, tokenizer_json
+from albertkit.tokenizer.named_specials import NamedSpecials
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")
@@ -74,6 +77,72 @@ def test_pairs_special_tokens_and_mask(golden_rows, google, google_folder):
     text = "Paris is the [MASK] of France."
     assert theirs(text)["input_ids"] == ours.encode(text, special_tokens=True, mask_literal=True)
     assert theirs.decode(ours.encode("A (small) house.")) == "a (small) house."
+
+
+MASK_LISTS = {  # where a folder sets the flags of its mask, and which tokenizer's files lie beside
+    "tokenizer.json of SentencePiece": ("tokenizer.json", "spiece.model"),
+    "tokenizer.json alone": ("tokenizer.json", ""),
+    "added_tokens_decoder of SentencePiece": ("decoder", "spiece.model"),
+    "tokenizer.json of WordPiece": ("tokenizer.json", "vocab.txt"),
+    "added_tokens_decoder of WordPiece": ("decoder", "vocab.txt"),
+    "mask_token of WordPiece": ("mask_token", "vocab.txt"),
+}
+
+
+@pytest.fixture(params=MASK_LISTS)
+def mask_folder(request, tiny_tokenizer, tmp_path):
+    """`mask_folder(flags)`: the folder of a tokenizer whose mask has these flags."""
+    list_name, vocabulary = MASK_LISTS[request.param]
+
+    def write(flags: dict[str, bool]) -> Path:
+        tokenizer = tiny_tokenizer
+        if vocabulary == "vocab.txt":
+            pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##x", "a", "[", "]", "mask", ".", "가", "_"]
+            tokenizer = WordPieceTokenizer(pieces)
+        tokenizer.save_pretrained(tmp_path)
+        settings_file, json_file = tmp_path / "tokenizer_config.json", tmp_path / "tokenizer.json"
+        settings, content = json.loads(settings_file.read_text()), json.loads(json_file.read_text())
+        mask = next(token for token in content["added_tokens"] if token["content"] == "[MASK]")
+        mask.update(flags)
+        if list_name == "decoder":
+            settings["added_tokens_decoder"] = {str(mask.pop("id")): mask}
+        if list_name == "mask_token":
+            settings["mask_token"] = {"__type": "AddedToken", **mask}
+            json_file.unlink()
+        elif list_name == "tokenizer.json":
+            json_file.write_text(json.dumps(content))
+        if vocabulary == "":
+            (tmp_path / "spiece.model").unlink()
+        settings_file.write_text(json.dumps(settings))
+        (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+        return tmp_path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "flags", [{"single_word": True}, {"normalized": True}, {"single_word": True, "normalized": True}]
+)
+def test_flags_of_the_mask_are_those_of_transformers(mask_folder, tmp_path, flags):
+    folder = mask_folder(flags)
+    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    assert (ours.mask_token, ours.mask_flags) == ("[MASK]", tuple(flags))
+    choose = random.Random(1).choices
+    parts = ["[MASK]", "[mask]", "［MASK］", " ", "fox", "a", "x", ".", "가", "_", "²", "e\u0301", "\u200d", "\n"]
+    texts = ["".join(choose(parts, k=length)) for length in range(1, 8) for _ in range(60)]
+    expected = theirs(texts)["input_ids"]
+    ours.save_pretrained(tmp_path / "saved")
+    saved = AlbertTokenizer.from_pretrained(tmp_path / "saved")
+    for tokenizer in (ours, saved, pickle.loads(pickle.dumps(ours))):
+        differing = [text for text, ids in zip(texts, expected, strict=True) if tokenizer(text).input_ids != ids]
+        assert differing == []
+    with_offsets = ours(texts, return_offsets_mapping=True)
+    assert with_offsets.input_ids == expected
+    as_sentence_transformers = NamedSpecials(ours).encode_batch(texts).texts()
+    assert [[ours.cls_id, *ids.tolist(), ours.sep_id] for ids in as_sentence_transformers] == expected
+    if "single_word" in flags:
+        assert ours.mask_id not in ours.encode("a[MASK]", mask_literal=True)
+        assert "[MASK]" not in ours.tokenize("a[MASK]")
 
 
 # Lines of 398 that the class reads otherwise: `` and '', a capital sigma, and for rules that remove accents the accents.

@@ -113,7 +113,7 @@ class FillMask(Pipeline[str]):
         if not is_text(value):
             raise self.bad_input_error(value, "a text")
         value = value.replace(self.tokenizer.mask_token, MASK)
-        if MASK not in value:
+        if not self.tokenizer.mask_spans(value.replace(MASK, self.tokenizer.mask_token)):
             raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
         return value
 

@@ -30,7 +30,7 @@ class InputEncoder(Protocol):
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[Span]]: ...
 
-    def id_to_piece(self, piece_id: int) -> str: ...
+    def mask_spans(self, text: str) -> list[Span]: ...
 
     def convert_ids_to_tokens(self, ids: Any) -> Any: ...
 
@@ -308,8 +308,7 @@ def _tokenize(
     tokenized: list[_TokenizedText] = []
     if not with_spans:
         # All texts are encoded in one call.
-        mask = tokenizer.id_to_piece(tokenizer.mask_id)
-        parts_of_texts = [text.split(mask) for text in texts]
+        parts_of_texts = [split_text(text, tokenizer.mask_spans(text)) for text in texts]
         encoded = tokenizer.encode_batch(list(chain.from_iterable(parts_of_texts))).texts()
         for parts in parts_of_texts:
             ids = next(encoded).tolist()
@@ -331,17 +330,24 @@ def _tokenize(
     return tokenized
 
 
+def split_text(text: str, spans: Sequence[Span]) -> list[str]:
+    """Return what stands before, between and after spans."""
+    starts = [0, *(end for _, end in spans)]
+    ends = [*(start for start, _ in spans), len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
 def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
     """Return the tokens of a text and their characters. The mask takes the white space before it along, other tokens none."""
-    mask = tokenizer.id_to_piece(tokenizer.mask_id)
+    masks = tokenizer.mask_spans(text)
     ids: list[int] = []
     spans: list[Span] = []
     start, blanks = 0, 0
-    for number, part in enumerate(text.split(mask)):
+    for number, part in enumerate(split_text(text, masks)):
         if number:
             ids.append(tokenizer.mask_id)
-            spans.append((start - blanks, start + len(mask)))
-            start += len(mask)
+            spans.append((start - blanks, masks[number - 1][1]))
+            start = masks[number - 1][1]
         blanks = len(part) - len(part.rstrip())
         part_ids, part_spans = tokenizer.encode_with_offsets(part)
         ids += part_ids

@@ -286,7 +286,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     def tokenizer_json(self) -> str:
         """See `AlbertTokenizer.tokenizer_json`. It has the same ids; `albertkit.tokenizer.tokenizer_json` lists exceptions."""
-        return self._json
+        return self._with_mask_flags(self._json)
 
     @cached_property
     def _json(self) -> str:

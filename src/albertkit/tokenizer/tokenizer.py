@@ -1,5 +1,8 @@
 """`AlbertTokenizer`: text to ids and back, with every kind of tokenizer that a folder can hold."""
 
+import functools
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,8 +26,9 @@ from albertkit.tokenizer.files import (
     tokenizer_config,
     warn_of_other_reading,
 )
-from albertkit.tokenizer.inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs
+from albertkit.tokenizer.inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs, split_text
 from albertkit.tokenizer.ragged import RaggedIds
+from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.sentencepiece_model import SPACE
 
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
@@ -47,6 +51,8 @@ class AlbertTokenizer(ABC):
         fingerprint: SHA-256 of the vocabulary and the rules; equal fingerprints give equal ids.
         pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the others.
         model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
+        mask_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them, the folder sets for the name
+            of the mask in a text.
         truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or "left"; from the same file.
     """
 
@@ -61,6 +67,7 @@ class AlbertTokenizer(ABC):
     model_max_length: int = 512
     truncation_side: str = "right"
     padding_side: str = "right"
+    mask_flags: tuple[str, ...] = ()
     _vocabulary_ids: dict[str, int] | None = None
     # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the shorter: as in `tokenizers`.
     longer_half: ClassVar[str] = "second"
@@ -181,6 +188,7 @@ class AlbertTokenizer(ABC):
             tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
             warn_of_other_reading(folder, tokenizer)
+        tokenizer.mask_flags = facts.mask_flags(tokenizer.mask_token)
         limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:
             tokenizer.model_max_length = limit
@@ -239,7 +247,9 @@ class AlbertTokenizer(ABC):
         path = Path(folder)
         files, settings = self._saved()
         check_no_other_tokenizer(path, next(iter(files)))
-        if JSON_NAME not in files:
+        if JSON_NAME in files:
+            files[JSON_NAME] = self._with_mask_flags(files[JSON_NAME].decode()).encode()
+        else:
             (path / JSON_NAME).unlink(missing_ok=True)  # of another tokenizer
         for name, content in files.items():
             write_file(path / name, content)
@@ -252,7 +262,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: not-expressible, for some kinds of SentencePiece models.
         """
-        return self._saved()[0][JSON_NAME].decode()
+        return self._with_mask_flags(self._saved()[0][JSON_NAME].decode())
 
     # --- encoding -----------------------------------------------------------------------------------------------------
 
@@ -354,7 +364,7 @@ class AlbertTokenizer(ABC):
             return self(text, pair, add_special_tokens=add_special_tokens).input_ids
 
         def encode(text: str) -> list[int]:
-            start, *parts = text.split(self.mask_token) if mask_literal else [text]
+            start, *parts = split_text(text, self.mask_spans(text) if mask_literal else [])
             ids = list(self._encode_plain(start))
             for part in parts:
                 ids += [self.mask_id, *self._encode_plain(part)]
@@ -410,7 +420,7 @@ class AlbertTokenizer(ABC):
             text: Any text.
             pair: A second text, whose tokens follow.
         """
-        first, *parts = text.split(self.mask_token)
+        first, *parts = split_text(text, self.mask_spans(text))
         tokens = self.pieces(first)
         for part in parts:
             tokens += [self.mask_token, *self.pieces(part)]
@@ -423,6 +433,27 @@ class AlbertTokenizer(ABC):
         Args:
             text: Any text.
         """
+
+    def mask_spans(self, text: str) -> list[tuple[int, int]]:
+        """Return start and end of each literal mask in a text, as the `tokenizers` library finds it by `mask_flags`."""
+        if not self.mask_flags:
+            return [match.span() for match in re.finditer(re.escape(self.mask_token), text)]
+        encoded = self._mask_finder.encode(encodable(text), add_special_tokens=False)
+        return [span for token_id, span in zip(encoded.ids, encoded.offsets, strict=True) if token_id]
+
+    @functools.cached_property
+    def _mask_finder(self) -> Any:
+        """A tokenizer that has no token but the mask, which is not 0."""
+        from tokenizers import AddedToken as TheirToken
+        from tokenizers import Tokenizer, models
+
+        finder = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+        normalizer = Tokenizer.from_str(self.tokenizer_json()).normalizer
+        if normalizer is not None:
+            finder.normalizer = normalizer
+        flags = {flag: flag in self.mask_flags for flag in ("single_word", "normalized")}
+        finder.add_special_tokens([TheirToken(self.mask_token, special=True, **flags)])
+        return finder
 
     # --- decoding and the vocabulary ----------------------------------------------------------------------------------
 
@@ -576,7 +607,7 @@ class AlbertTokenizer(ABC):
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        names = ("model_max_length", "truncation_side", "padding_side")
+        names = ("model_max_length", "truncation_side", "padding_side", "mask_flags")
         return type(self), self._arguments(), {name: getattr(self, name) for name in names}
 
     def matches_added(self, token: AddedToken) -> bool:
@@ -598,6 +629,16 @@ class AlbertTokenizer(ABC):
     @abstractmethod
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return the files of a folder, that which names the kind first, and further settings of `tokenizer_config.json`."""
+
+    def _with_mask_flags(self, content: str) -> str:
+        """Return the content of a `tokenizer.json` with the flags of the mask."""
+        if not self.mask_flags:
+            return content
+        parts = json.loads(content)
+        for token in parts["added_tokens"]:
+            if token["content"] == self.mask_token:
+                token.update(dict.fromkeys(self.mask_flags, True))
+        return json.dumps(parts, ensure_ascii=False)
 
     def _is_start_piece(self, piece: str) -> bool:
         return piece.startswith((SPACE, "<")) or piece in _PUNCTUATION or not _INSIDE_WORDS.issuperset(piece.lower())

@@ -374,7 +374,12 @@ class JsonTokenizer(AlbertTokenizer):
         self._source = str(source)
         parts = self._read_parts()
         self._kind: str = parts["model"]["type"]
-        self._full_tokenizer = self._build_tokenizer(parts)
+        # Its names are those of the file: `tokenizers` would lower-case a `normalized` one.
+        listed_tokens = []
+        for token in parts.get("added_tokens") or []:
+            is_special = isinstance(token, dict) and token.get("special")
+            listed_tokens.append({**token, "normalized": False} if is_special else token)
+        self._full_tokenizer = self._build_tokenizer({**parts, "added_tokens": listed_tokens})
         self._added_names = {token.content for token in self._full_tokenizer.get_added_tokens_decoder().values()}
         vocabulary = self._full_tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1

@@ -1,7 +1,7 @@
 """`export_site`: a model as a folder of files that a browser runs, from any file server or none of ours.
 
 The page is that of the service; in the place of requests it has a worker with ONNX Runtime for WebAssembly and Hugging Face's
-tokenizers. Chosen by size: 14.4 MB for both, where transformers.js with its default backend has 27.4 MB.
+tokenizers.
 """
 
 import json
@@ -34,7 +34,8 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import example_texts
 
-# Of npm, with the files that the page loads. `ort-wasm-simd-threaded.wasm` has threads, and does without them, too.
+# Of npm, with the files that the page loads. Chosen by size: 14.4 MB for both, where transformers.js with its default backend has
+# 27.4. `ort-wasm-simd-threaded.wasm` has threads, and does without them, too.
 PACKAGES = {
     "onnxruntime-web@1.30.0": (
         "dist/ort.wasm.min.mjs",

@@ -1,8 +1,4 @@
-"""`albertkit doctor`: what this machine and this installation can do, what is missing, and whether files are as written.
-
-Versions are read from package metadata, so that a package too broken to import is still listed; only torch is imported, in
-`torch_details`, because only torch knows what it and the engines can use.
-"""
+"""`albertkit doctor`: what this machine and this installation can do, what is missing, and whether files are as written."""
 
 import importlib.metadata
 import math
@@ -227,6 +223,7 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
 def _check(requirement: Any) -> dict[str, Any]:
     from packaging.version import InvalidVersion, Version
 
+    # From the package's metadata, so that one too broken to import is still listed.
     row = {
         "name": requirement.name,
         "installed": None,

@@ -1,9 +1,4 @@
-"""Read and rewrite SentencePiece model files: special ids, types and scores of the pieces, the normaliser.
-
-The file is a protocol buffer. The few fields needed are read here rather than with `protobuf`: sentencepiece does not
-bring that package, and its `sentencepiece_model_pb2` cannot live in one process with the copy in transformers
-("duplicate file name sentencepiece_model.proto", 5.23).
-"""
+"""Read and rewrite SentencePiece model files: special ids, types and scores of the pieces, the normaliser."""
 
 import itertools
 import struct
@@ -103,6 +98,8 @@ def _read_fields(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
 
 def fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
     """Yield number, value (int for varints, float for fixed sizes, bytes for the rest) and place of each field of a message."""
+    # Not by `protobuf`: sentencepiece does not bring that package, and its `sentencepiece_model_pb2` cannot live in one process
+    # with the copy in transformers ("duplicate file name sentencepiece_model.proto", 5.23).
     position = 0
     while position < len(message):
         start = position

@@ -1,10 +1,4 @@
-"""`JsonTokenizer`: a folder whose only tokenizer file is `tokenizer.json`, run by the `tokenizers` library.
-
-transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults
-included (`albertkit tokenizer check` shows an example). So it is run as it is, rather than turned back into SentencePiece. Two
-things are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special
-tokens in a text are plain text, not ids.
-"""
+"""`JsonTokenizer`: a folder whose only tokenizer file is `tokenizer.json`, run by the `tokenizers` library."""
 
 import functools
 import json
@@ -350,6 +344,10 @@ _MAX_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
 _UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
 
 
+# transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults included
+# (`albertkit tokenizer check` shows an example). So it is run as it is, rather than turned back into SentencePiece. Two things
+# are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special tokens in a
+# text are plain text, not ids.
 class JsonTokenizer(AlbertTokenizer):
     """The tokenizer of a `tokenizer.json`. Make one with `AlbertTokenizer.from_pretrained`."""
 

@@ -4,13 +4,8 @@ No piece of such a model crosses a space, so a text is segmented word by word. A
 texts into words, looks each up in a table, and segments unseen ones itself (Viterbi, as `EncodeOptimized` in
 SentencePiece's unigram_model.cc).
 
-Exactness. SentencePiece adds scores in single precision along the whole text, so where two segmentations of a word score
-nearly the same, rounding decides, and it depends on what came before. The kernel adds in double precision and keeps with
-each word the gap to its second best segmentation. A path of k pieces whose partial sums stay below M in magnitude is off
-by at most k·M·2⁻²⁴; rounded addition is monotone, so SentencePiece takes a path whose rounded score is largest; so the
-best segmentation wins surely if its gap exceeds 2·k·M·2⁻²⁴. Here k is bounded by the bytes of the word + 2 and the bound
-is doubled. The kernel takes only characters that the model's normaliser leaves alone whatever their neighbours. A text
-with any other, or with a word below the bound, is handed to SentencePiece as a whole.
+The kernel takes only characters that the model's normaliser leaves alone whatever their neighbours. A text with any other,
+or with a word whose best two segmentations score nearly the same, is handed to SentencePiece as a whole.
 """
 
 import sys
@@ -168,7 +163,7 @@ class UnigramTables(NamedTuple):
 
 
 def is_supported_by_engine(facts: ModelFacts) -> bool:
-    """Return True if the engine gives the ids of a model, by the argument above."""
+    """Return True if the engine gives the ids of a model."""
     usable = [(piece, score, kind) for piece, score, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)]
     return (
         facts.model_type == UNIGRAM
@@ -714,6 +709,12 @@ def _encode_text(
     at,
 ):
     """Write the ids of a text from `at` on. Return the position after them; -1 if the text is for SentencePiece."""
+    # SentencePiece adds scores in single precision along the whole text, so where two segmentations of a word score nearly the
+    # same, rounding decides, and it depends on what came before. Here they are added in double precision, and each word has the
+    # gap to its second best segmentation. A path of k pieces whose partial sums stay below M in magnitude is off by at most
+    # k·M·2⁻²⁴; rounded addition is monotone, so SentencePiece takes a path whose rounded score is largest; so the best
+    # segmentation wins surely if its gap exceeds 2·k·M·2⁻²⁴. Here k is bounded by the bytes of the word + 2, and the bound is
+    # doubled.
     keys = memo.keys
     values = memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more

@@ -4,11 +4,6 @@ The rules are those of transformers' `BertTokenizer`, computed by the same libra
 Chinese characters stand alone, accents go (NFD, then marks), lower case; then words are cut at white space and punctuation,
 and each becomes the longest pieces that fit, from the left. `tokenizer_config.json` decides on the flags; without one, as in
 Google's archives, they are those of uncased BERT, Google's default.
-
-Known differences, transformers followed in each: Google's own class lets words be 200 characters long before they become
-`[UNK]`, transformers 100; Google's gives a line that stands in the vocabulary twice the id of the first, transformers of the
-last; the Python class of transformers 4 composed a text (NFC) before anything else, the fast one and transformers 5 do not,
-so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -240,6 +235,10 @@ def _bert_json(
     source: Any,
 ) -> str:
     """Return the content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
+    # Known differences, transformers followed in each: Google's own class lets words be 200 characters long before they become
+    # `[UNK]`, transformers 100; Google's gives a line that stands in the vocabulary twice the id of the first, transformers of
+    # the last; the Python class of transformers 4 composed a text (NFC) before anything else, the fast one and transformers 5
+    # do not, so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     ids = {piece: number for number, piece in enumerate(vocabulary)}

@@ -1,14 +1,4 @@
-"""WordPiece in compiled code: the ids of the `tokenizers` library, without its normalising and cutting of whole texts.
-
-Everything that BERT's rules do to a text, they do to each character by itself, except for one thing: NFD, before accents
-are stripped, puts neighbouring marks into order. So what a character becomes is asked of the library once, when it is first
-met, and kept in a table: the characters that it turns into, and for each whether it separates words (white space), stands
-alone (punctuation, Chinese) or belongs to a word. Marks that move in NFD and are not stripped (some of music and of old
-Korean) are refused: a text with one is the library's.
-
-Words are cut into pieces as `WordpieceTokenizer` of BERT's tokenization.py does it: the longest piece that fits, from the
-left, in a trie with one root for pieces that start a word and one for those that go on.
-"""
+"""WordPiece in compiled code: the ids of the `tokenizers` library, without its normalising and cutting of whole texts."""
 
 import threading
 import unicodedata
@@ -57,6 +47,11 @@ class Trie(NamedTuple):
     ids: np.ndarray
 
 
+# Everything that BERT's rules do to a text, they do to each character by itself, except for one thing: NFD, before accents are
+# stripped, puts neighbouring marks into order. So what a character becomes is asked of the library once, when it is first met,
+# and kept in a table: the characters that it turns into, and for each whether it separates words (white space), stands alone
+# (punctuation, Chinese) or belongs to a word. Marks that move in NFD and are not stripped (some of music and of old Korean) are
+# refused: a text with one is the library's.
 class WordPieceEngine:
     """Encodes with one vocabulary. May be used by several threads.
 
@@ -176,6 +171,8 @@ def _cut_word(
     at,
 ):
     """Write the pieces of a word from `at` on, and return the position after them."""
+    # As `WordpieceTokenizer` of BERT's tokenization.py: the longest piece that fits, from the left. The trie has one root for
+    # pieces that start a word and one for those that go on.
     if length > _MAX_WORD_LENGTH:
         ids[at] = unknown
         return at + 1

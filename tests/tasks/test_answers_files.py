@@ -189,6 +189,7 @@ BAD_ROWS = {
     "is not marked as `is_impossible`": record_json(answers=[], is_impossible=False),
     "`answers` is not a list of objects": record_json(answers=[{"text": 5, "answer_start": 3}]),
     "`answers` is not a list": record_json(answers=5),
+    "`answers` is null": record_json(answers=None),
     "`is_impossible` is neither": record_json(is_impossible="no"),
     "a second question with the id `a`": record_json(),
     "not JSON: Unterminated string starting at, column 25": '{"id": "x", "question": "Why',

@@ -194,6 +194,8 @@ ALIKE = {
     "numbers": ("1", "1.0", "how the number is written"),
     "case": ("Pos", "pos", "upper case"),
     "width": ("Ａ", "A", "white space or the width of characters"),
+    "dashes": ("non-fiction", "non–fiction", "dashes, quotes or characters that are not seen"),
+    "unseen": ("yes", "yes\u2060", "dashes, quotes or characters that are not seen"),
     "inner blanks": ("very good", "very  good", "white space or the width of characters"),
 }
 

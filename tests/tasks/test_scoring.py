@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "too few": ("predictions-mismatch", lambda f: table(f, "prediction\nyes\nno\n")),
     "other labels": ("bad-label", lambda f: table(f, "prediction\n1\n0\n0\n")),
     "no column": ("missing-column", lambda f: table(f, "id,said,so\na,yes,1\nb,no,1\nc,no,1\n")),
-    "no label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv")),
+    "no label": ("missing-column", lambda f: score_file("multilabel", f / "g.csv", f / "g.csv")),
     "no such label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable")),
     "no number": ("predictions-mismatch", lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n")),
     "no gold number": ("bad-row", lambda f: table(f, "prediction\n1\n2\n2\n", "regress", "n\n1\ntwo\n3\n", "n")),
@@ -326,6 +326,30 @@ def test_predictions_beside_the_gold_are_scored(tmp_path, task, name):
 def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path, task):
     with pytest.raises(AlbertKitError, match=r"may have its predictions in any of .*`guess`") as caught:
         SIDE_BY_SIDE[task](tmp_path, "guess")
+    assert caught.value.slug == "predictions-mismatch"
+
+
+LIKELIEST = {  # likeliest classes, in the order of GOLD's labels yes, no, no
+    "object": lambda yes: {"probabilities": {"yes": yes, "no": 1 - yes}},
+    "list": lambda yes: {"logits": [yes, 1 - yes]},
+}
+
+
+@pytest.mark.parametrize("form", LIKELIEST)
+@pytest.mark.parametrize(("likeliest", "is_gold"), [((0.9, 0.2, 0.1), False), ((0.1, 0.2, 0.1), True)])
+def test_labels_beside_probabilities_are_the_likeliest_or_refused(tmp_path, form, likeliest, is_gold):
+    """The labels are the gold's: scored, they would have an accuracy of 1."""
+    records = [
+        {"id": name, "label": label, **LIKELIEST[form](yes)}
+        for name, label, yes in zip("abc", ["yes", "no", "no"], likeliest, strict=True)
+    ]
+    write(tmp_path / "g.csv", GOLD)
+    predictions = write(tmp_path / "p.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    if not is_gold:
+        assert score_file("classify", predictions, tmp_path / "g.csv")["accuracy"] == 1
+        return
+    with pytest.raises(AlbertKitError, match="1 label other than the likeliest by") as caught:
+        score_file("classify", predictions, tmp_path / "g.csv")
     assert caught.value.slug == "predictions-mismatch"
 
 

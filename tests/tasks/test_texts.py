@@ -506,6 +506,14 @@ def test_a_missing_label_column(tmp_path):
         read_file(task_of("multilabel", label="x,lable"), path)
 
 
+@pytest.mark.parametrize("label", ["[0, 1]", '["pos"]', "['pos', 'neg']", "[0. 1.]"])
+def test_a_list_is_no_class(tmp_path, label):
+    path = table(tmp_path / "a.tsv", ("text", "label"), ("a", label), ("b", "[NEG]"), ("c", "pos\u200b"))
+    examples, bad_rows = read_file(task_of(), path, on_error="skip")
+    assert [example.label for example in examples] == ["[NEG]", "pos"]
+    assert bad_rows == [(2, f"`{label}` is a list of labels")]
+
+
 def test_rows_that_cannot_be_used(tmp_path):
     path = tmp_path / "dev.tsv"
     path.write_bytes(

@@ -172,6 +172,8 @@ def _table_structure(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"])
 
 
 MAX_RECORD_CHARACTERS = 64 << 20  # characters of a line or a record
+# That are no part of a word or of a label: white space, such as U+00A0 and U+3000, and what is not even seen.
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 NOT_UTF8 = "bytes that are not UTF-8"  # see `utf8_hint`
 _HALF = re.compile("[\ud800-\udfff]")
 

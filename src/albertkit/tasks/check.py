@@ -130,11 +130,15 @@ def label_findings(
             yield f"{train[first] / total:.1%} of the right choices are {first}: always saying so is right as often"
 
 
+# Dashes and quotes look like those of ASCII, characters of no width like none.
+_LOOK = str.maketrans("‐‑‒–—−‘’“”", "------''\"\"", "\u00ad\u200b\u200c\u200d\u2060\ufeff")
+
+
 def _similar_labels(names: Iterable[str]) -> Iterator[str]:
     """Yield labels that look alike, or are the same number."""
     groups: dict[Any, list[str]] = {}
     for name in dict.fromkeys(names):
-        groups.setdefault(float(name) if is_number(name) else plain_text(name), []).append(name)
+        groups.setdefault(float(name) if is_number(name) else plain_text(name.translate(_LOOK)), []).append(name)
     for group in groups.values():
         if len(group) < 2:
             continue
@@ -144,6 +148,8 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
             difference = "the form of Unicode (NFC or NFD)"
         elif len({name.casefold() for name in group}) < len(group):
             difference = "upper case"
+        elif len({name.translate(_LOOK) for name in group}) < len(group):
+            difference = "dashes, quotes or characters that are not seen"
         else:
             difference = "white space or the width of characters"
         yield f"{_listed(group)} differ in {difference} alone: are they one label?"

@@ -28,7 +28,7 @@ from albertkit.tasks.predictions import File, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Prediction, Task, rarer_of_two_classes, sorted_labels
-from albertkit.tasks.texts import TextClassification, TextExample, TextTask, table_task
+from albertkit.tasks.texts import USUAL_LABELS, TextClassification, TextExample, TextTask, table_task
 from albertkit.training.processes import join_world
 from albertkit.training.results import result_sections, save_results
 
@@ -260,14 +260,8 @@ def _score_records(
 def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
     file = options.predictions
-    label = options.label
+    label = options.label or USUAL_LABELS.get(name, "label")
     id = options.id
-    if label is None:
-        raise ConfigError(
-            "missing-column",
-            f"no column is named for the label of `{name}`",
-            "name it with --label-column",
-        )
     task = table_task(TABLES[name], name, Columns())
     examples = list(_labelled_rows(task, gold, label, id, bad_rows))
     if not examples:

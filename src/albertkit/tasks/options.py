@@ -145,7 +145,7 @@ class ScoreOptions(BadRowOptions):
             matched to the examples by id, or by position if the ids are 0, 1, 2, …; or CoNLL columns, prediction last. From any
             program. May be compressed.
         gold: Labelled file in the task's layout. May be omitted for CoNLL columns: the last but one is the gold tag.
-        label: Label column of a table.
+        label: Label column of a table. Default: `label`, of `multilabel` `labels`.
         id: Id column of a table. Default: `id`, `index`, `idx` or `guid`, if there is one.
         null_odds: SQuAD 2.0: `null_odds.json`, for the best thresholds and average precision.
         null_threshold: Null odds above which a question counts as unanswered. The default is the official script's.

@@ -11,6 +11,7 @@ from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.table import Table
+from albertkit.tables.text_lines import BLANKS
 from albertkit.tasks.task import format_counts
 
 File = str | os.PathLike[str]
@@ -27,6 +28,8 @@ COMPANIONS = set(
     title choices probabilities probability score scores logits entities start end nbest null_odds document index
     layers""".split()
 )
+
+_SHARES = ("probabilities", "logits")
 
 
 class Predicted(NamedTuple):
@@ -70,8 +73,48 @@ def read_predictions(
                 "call it `prediction`; a file of predictions begins with the names of its columns",
             )
         name = next((name for name in id_columns if name in table.columns and name != value), None)
-        rows = table.rows([value, *([name] if name else [])], lists=[value])
+        shares = [n for n in table.columns if n.partition(".")[0] in _SHARES and value not in PREDICTION_NAMES]
+        rows = [*table.rows([value, *([name] if name else [])], shares, lists=[value, *shares])]
+        _check_likeliest(
+            [row.values[value] for row in rows], [[row.values[n] for n in shares] for row in rows], shares, file
+        )
         return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
+
+
+def _check_likeliest(labels: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[str], file: File) -> None:
+    """Refuse labels that are not the likeliest ones by the probabilities or logits beside them: they may be the gold's."""
+    names = [column.partition(".")[2] for column in columns]
+    if not names or any(label.startswith("[") for label in labels):
+        return
+    num_classes = 0
+    decided_labels = []  # of rows that have no tie
+    likeliest = []
+    for label, values in zip(labels, rows, strict=True):
+        try:
+            shares = parse_json(values[0]) if names == [""] else [float(value or "-inf") for value in values]
+            best = max(shares)
+            num_classes = len(shares)
+            is_tie = num_classes < 2 or shares.count(best) > 1
+        except (ValueError, TypeError, AttributeError):
+            return
+        if not is_tie:
+            likeliest.append(shares.index(best))
+            decided_labels.append(label)
+    if set(decided_labels) <= set(names):
+        expected_labels = [names[index] for index in likeliest]
+    elif "0" in decided_labels and set(decided_labels) <= set(map(str, range(num_classes))):
+        expected_labels = [str(index) for index in likeliest]
+    else:  # called otherwise, each by one name
+        label_of_index = dict(zip(likeliest, decided_labels, strict=True))
+        expected_labels = [label_of_index[index] for index in likeliest]
+    differing = [label for label, other in zip(decided_labels, expected_labels, strict=True) if label != other]
+    if differing:
+        column = columns[0].partition(".")[0]
+        fact = (
+            f"`{file}`: {pluralize(len(differing), 'label')} other than the likeliest by `{column}`: `{differing[0]}`"
+        )
+        hint = "if these labels are the gold's, call the predicted ones `prediction`; else leave the column out"
+        raise DataError("predictions-mismatch", fact, hint)
 
 
 def record_id(record: dict[str, Any]) -> Any:
@@ -133,10 +176,13 @@ def parse_labels(text: str) -> list[str]:
             value = parse_json(text)
             names = value["choices"] if isinstance(value, dict) else value
         except (ValueError, KeyError):
-            raise ValueError(f"`{text[:40]}` is not a list of labels") from None
+            fact = f"`{text[:40]}` is not a list of labels"
+            raise ValueError(
+                fact, 'write JSON, as `json.dumps` does: ["a", "b"]; pandas writes Python\'s form'
+            ) from None
         if any(isinstance(name, list | dict) for name in names):
             raise ValueError(f"`{text[:40]}` is no list of names")
-    return [name for part in names if part is not None and (name := str(part).strip())]
+    return [name for part in names if part is not None and (name := str(part).strip(BLANKS))]
 
 
 def parse_predicted_labels(text: str, file: File) -> list[str]:
@@ -144,7 +190,7 @@ def parse_predicted_labels(text: str, file: File) -> list[str]:
     try:
         return parse_labels(text)
     except ValueError as error:
-        raise DataError("predictions-mismatch", f"`{file}`: {error}", "write a JSON list") from None
+        raise DataError("predictions-mismatch", f"`{file}`: {error.args[0]}", "write a JSON list") from None
 
 
 def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str]) -> DataError:

@@ -176,6 +176,8 @@ def _required_text(record: dict[str, Any], key: str) -> str:
 
 def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str, Any]:
     """Return the fields of `QuestionExample` that a labelled record has."""
+    if record.get("answers", []) is None and record.get("is_impossible") is not True:
+        raise UnusableRowError("`answers` is null", "write [] where there is no answer")
     file_answers = _read_answers(record.get("answers"))
     impossible = record.get("is_impossible", "answers" in record and not file_answers)
     if not isinstance(impossible, bool):

@@ -12,6 +12,7 @@ from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import (
+    USUAL_LABELS,
     MultiLabelClassification,
     TextClassification,
     TextRegression,
@@ -77,7 +78,7 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
         )
     columns = columns or Columns()
     if task_name in TABLES:
-        label = columns.label or ("labels" if task_name == "multilabel" else "label")
+        label = columns.label or USUAL_LABELS.get(task_name, "label")
         return table_task(
             TABLES[task_name],
             task_name,

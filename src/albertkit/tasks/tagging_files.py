@@ -20,7 +20,7 @@ from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, find_shards, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
-from albertkit.tables.text_lines import HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem
+from albertkit.tables.text_lines import BLANKS, HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.predictions import (
@@ -43,8 +43,6 @@ _RECORD = re.compile(r'\s*(\{|\["[^"]*",\s*\{)')
 _SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
 _NO_WORD = re.compile("[\t\n\r]")
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of WikiANN
-# That are no part of a word or of a tag: white space, such as U+00A0 and U+3000, and what is not even seen.
-_BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
 
 _ENDINGS = ("conll", "txt", "tsv", "bio", "jsonl", "parquet")
@@ -413,7 +411,7 @@ def _column_sentences(
 
 def _is_between(line: str, layout: TagFileLayout) -> bool:
     """Return whether a line stands between sentences."""
-    return not line.strip("\t" if layout.characters else _BLANKS) or line.startswith("-DOCSTART-")
+    return not line.strip("\t" if layout.characters else BLANKS) or line.startswith("-DOCSTART-")
 
 
 def _fields(line: str) -> list[str]:
@@ -421,7 +419,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
-    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(_BLANKS))
+    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(BLANKS))
 
 
 def _column(columns: list[str], number: int) -> str:
@@ -489,13 +487,13 @@ def _word(word: str, layout: TagFileLayout) -> str:
         raise UnusableRowError(f"`{word}` is not one character")
     if has_half_characters(word):
         raise UnusableRowError(NOT_UTF8)
-    if not (word if layout.characters else word.strip(_BLANKS)) or _NO_WORD.search(word):
+    if not (word if layout.characters else word.strip(BLANKS)) or _NO_WORD.search(word):
         raise UnusableRowError(f"{word!r} is not a word: it is empty, or has a tab or a line break")
-    return word if layout.characters else word.strip(_BLANKS)
+    return word if layout.characters else word.strip(BLANKS)
 
 
 def _tag(tag: str) -> str:
-    tag = tag.strip(_BLANKS)
+    tag = tag.strip(BLANKS)
     if not is_tag(tag):
         raise UnusableRowError(
             f"tag `{tag}` is neither `O` nor `B-…`, `I-…`, `E-…` or `S-…`",
@@ -586,7 +584,7 @@ def read_predicted_tags(
         if is_tags:
             check_spans_agree(file, ((number, json.loads(line)) for number, line in _lines(file) if line.strip()))
         sentences = [
-            [tag.strip(_BLANKS) for tag in parse_predicted_labels(value, file)]
+            [tag.strip(BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)
         ]
     else:
@@ -632,14 +630,14 @@ def _last_columns(
         if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
             continue
         word_in_file = fields[word_column if len(fields) > 1 else 0].removeprefix(form.language)
-        if len(rows) < len(words) and words[len(rows)][1] not in (word_in_file, word_in_file.strip(_BLANKS)):
+        if len(rows) < len(words) and words[len(rows)][1] not in (word_in_file, word_in_file.strip(BLANKS)):
             sentence, word = words[len(rows)]
             raise DataError(
                 "predictions-mismatch",
                 f"`{file}`, line {number:,}: `{word_in_file}`, but word {word!r} of sentence {sentence} is next",
                 _SAME_SENTENCES,
             )
-        rows.append([field.strip(_BLANKS) for field in fields])
+        rows.append([field.strip(BLANKS) for field in fields])
     if len(rows) != len(words):
         raise DataError(
             "predictions-mismatch",

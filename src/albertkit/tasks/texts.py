@@ -26,6 +26,7 @@ from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.layouts import TableForm, TaskLayout, choose_form, find_split_files, is_number
 from albertkit.tables.records import DataFile, DataFiles, file_name
 from albertkit.tables.table import Null, Table, TableRow
+from albertkit.tables.text_lines import BLANKS
 from albertkit.tasks.metrics import (
     EVERY_ROW,
     RowScores,
@@ -656,7 +657,11 @@ def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]
 # pandas.get_dummies writes False and True, or floats, numpy `0.`
 _NO, _YES = ("0", "0.0", "0.", "false"), ("1", "1.0", "1.", "true")
 _FLAG = re.compile(r"[^\s,;|\"'\[\]]+")  # in a list, however it is written
+_LIST = re.compile(r"\[\s*(['\"].*['\"]|[-+.\d]+[,\s]+[-+.,\s\d]*)\s*\]")  # as JSON, Python and numpy write one
 _CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
+
+
+USUAL_LABELS = {"multilabel": "labels"}  # columns of tables of one's own; else `label`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -697,9 +702,13 @@ class TextClassification(TextTask):
         return named_outputs(self.labels, "single_label_classification")
 
     def read_label(self, values: dict[str, str], form: TableForm) -> str:
-        label = values[form.label].strip()
+        label = values[form.label].strip(BLANKS)
         if not label:
             raise ValueError(f"`{form.label}` is empty")
+        if _LIST.fullmatch(label):
+            raise ValueError(
+                f"`{label[:40]}` is a list of labels", "write one name; the task of several is `multilabel`"
+            )
         if label.startswith('{"choices":'):
             raise ValueError(
                 f"`{label[:40]}` is a list of labels, as Label Studio writes several",

@@ -1,7 +1,4 @@
-"""Build a store on many machines, with Ray: tasks read, split and encode parts of the inputs; the results are taken in order.
-
-A part that is lost with its worker or its machine is computed again by Ray.
-"""
+"""Build a store on many machines, with Ray: tasks read, split and encode parts of the inputs; the results are taken in order."""
 
 import logging
 import os

@@ -1,8 +1,4 @@
-"""Compute token vectors from co-occurrence, in seconds.
-
-Tokens that occur beside the same others get similar vectors: counts of pairs, positive pointwise mutual information,
-truncated singular value decomposition (Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015).
-"""
+"""Compute token vectors from co-occurrence, in seconds: tokens that occur beside the same others get similar vectors."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -72,6 +68,8 @@ def cooccurrence_vectors(
         fp32 [V, E] of standard deviation `SCALE` over the rows of tokens that have a neighbour; other rows are 0. Same bits
         for a seed on one machine with the same number of threads.
     """
+    # Counts of pairs, positive pointwise mutual information, truncated singular value decomposition (Levy and Goldberg 2014;
+    # Levy, Goldberg and Dagan 2015).
     contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
     contexts = contexts[counts[contexts] > 0]
     pairs = count_pairs(documents, len(counts), contexts)

@@ -106,7 +106,8 @@ def compile_loops() -> CompileReport:
             )
             pretrain(folder / "store", folder / "run", settings)
         if choose_precision("auto", torch.device("cpu")) == torch.bfloat16:
-            with timed("training in bf16"):  # on a tensor that is large enough for its loops; the pretraining has none
+            # On a tensor that is large enough for its loops; the pretraining has none.
+            with timed("training in bf16"):
                 values = torch.zeros(64, 3 * 1024, dtype=torch.bfloat16, requires_grad=True)
                 attended = cpu_loops.short_attention(values, [64], num_heads=16)
                 (cpu_loops.gelu_new(values).sum() + attended.sum()).backward()

@@ -1,7 +1,4 @@
-"""`albertkit tokenizer repair`: special ids that are not ALBERT's are put right, in the tokenizer and in its model at once.
-
-Every row goes where its token goes, so the model computes for a text what it computed before.
-"""
+"""`albertkit tokenizer repair`: special ids that are not ALBERT's are put right, in the tokenizer and in its model at once."""
 
 import re
 from contextlib import ExitStack
@@ -212,6 +209,8 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             tokenizer.save_pretrained(target)
         else:
             num_rows = len(model.words_VE)
+            # Every row goes where its token goes, so the model computes for a text what it computed before. Rows beyond the
+            # tokens stay where they are.
             check_vocabulary(len(change.old_ids), num_rows, folder)
             model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
             moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())

@@ -1,7 +1,4 @@
-"""`albertkit tokenizer trim`: the part of a vocabulary that some text uses, with the rows of its model.
-
-Every row goes where its token goes, so the model computes for a text what it computed before, if its tokens are all there.
-"""
+"""`albertkit tokenizer trim`: the part of a vocabulary that some text uses, with the rows of its model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -153,6 +150,8 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         else:
             with open_vocabulary_model(folder) as model:
                 check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
+                # Every row goes where its token goes: the model computes for a text what it computed before, if its tokens are
+                # all there.
                 model.select_rows(torch.from_numpy(old_ids))
                 sizes = f"from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}"
                 model.write(

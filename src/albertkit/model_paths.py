@@ -17,8 +17,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from albertkit.errors import (
     AlbertKitError,
     CheckpointError,
@@ -97,6 +95,8 @@ def _unreachable(url: str, error: BaseException | None) -> MachineError:
 
 def file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the path in it."""
+    import fsspec  # a fifth of the time of `--help`
+
     with reaching(url):
         system, path = fsspec.core.url_to_fs(url)
         return system, path.rstrip("/")

@@ -201,7 +201,8 @@ def test_bad_files(tmp_path, name, data, slug, says):
 
 
 def test_missing_files_and_names(tmp_path, slug_of):
-    (tmp_path / "corpus.txt").write_text("x")
+    for name in ("corpus.txt", ".partial-out"):
+        (tmp_path / name).write_text("x")
     with pytest.raises(DataError, match=r"(?s)\[not-found\].*hint: did you mean `corpus\.txt`\?"):
         texts(tmp_path / "corpsu.txt")
     for number in range(40):

@@ -176,6 +176,11 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
         changed(lambda _, e: (e.text + " word" * 40, e.label)),
         sound(2),
     ),
+    "missing text": (
+        "1 training text such as `NaN`: or is it missing there?",
+        changed(lambda n, e: (e.text if n else "NaN", e.label)),
+        sound(2),
+    ),
     "same pair": (
         "100% of the training pairs have the same text twice",
         changed(lambda _, e: (e.text, e.text, e.label)),

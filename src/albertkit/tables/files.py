@@ -216,7 +216,7 @@ def _suggest_file(path: str) -> str:
         return otherwise
     if not os.path.isdir(folder):
         return suggest_path(path, otherwise)
-    names = sorted(os.listdir(folder))
+    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
     close = closest_name(name, names[:1000], _CLOSE)
     if close:
         return f"did you mean `{close}`?"

@@ -172,6 +172,15 @@ def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
             yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
 
 
+def missing_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
+    """Yield texts that programs write where there is none."""
+    if kind in ("classification", "regression", "multilabel"):
+        texts = [text for example in train for text in texts_of(kind, example)]
+        missing = [text for text in texts if text.strip().lower() in ("nan", "none", "null", "<na>", "#n/a")]
+        if missing:
+            yield f"{pluralize(len(missing), 'training text')} such as `{missing[0].strip()}`: or is it missing there?"
+
+
 def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
     """Yield what is odd about pairs of texts: equal, or the one where the other should be."""
     if kind not in ("classification", "regression", "multilabel") or examples["train"][0].pair is None:
@@ -409,6 +418,7 @@ def check_data(
     findings = [
         *label_findings(task.kind, balances, getattr(task, "labels", ())),
         *repeated_ids,
+        *missing_text_findings(task.kind, examples["train"]),
         *pair_findings(task.kind, examples),
         *_split_findings(splits, task.length),
     ]

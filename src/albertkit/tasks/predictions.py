@@ -107,7 +107,7 @@ def _check_likeliest(labels: Sequence[str], rows: Sequence[Sequence[str]], colum
     else:  # called otherwise, each by one name
         label_of_index = dict(zip(likeliest, decided_labels, strict=True))
         expected_labels = [label_of_index[index] for index in likeliest]
-    differing = [label for label, other in zip(decided_labels, expected_labels, strict=True) if label != other]
+    differing = [label for label, expected in zip(decided_labels, expected_labels, strict=True) if label != expected]
     if differing:
         column = columns[0].partition(".")[0]
         fact = (

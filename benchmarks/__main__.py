@@ -63,5 +63,6 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    set_up_process(trains=sys.argv[1:2] in (["pretrain"], ["finetune"]))  # as our commands do, for the peers, too
+    # As our commands do, for the peers, too
+    set_up_process(trains=sys.argv[1:2] in (["pretrain"], ["finetune"]))
     main(sys.argv[1:])

@@ -35,7 +35,9 @@ from benchmarks.inference import LARGEST_DIFFERENCE, LOWEST_COSINE
 from benchmarks.inputs import TEXT, Text
 from benchmarks.trainer import FIELDS, TRAINER, Example, TrainerSetting, contender, make_theirs, pad
 
-SENTENCES = Peer("sentence-transformers", "sentence_transformers", "pip install sentence-transformers")
+SENTENCES = Peer(
+    "sentence-transformers", "sentence_transformers", "pip install sentence-transformers"
+)
 WANTED: tuple[Precision, ...] = ("fp32", "bf16", "int8")
 UNTOUCHED = "the same object, untouched"
 LENGTH, NATURAL = 128, 32  # tokens of the one text; texts of natural length in one padded batch
@@ -43,7 +45,9 @@ CALLS = 5  # of a small batch in a round
 NOTE = "base with random weights, in one process; untouched: as the library makes it, on as many threads, without gradients"
 
 
-def accelerate(*, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMING) -> Iterator[Row]:
+def accelerate(
+    *, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMING
+) -> Iterator[Row]:
     """Speed of `accelerate` on transformers' AlbertModel and on a SentenceTransformer, compared with the untouched object.
 
     Args:
@@ -60,27 +64,43 @@ def accelerate(*, text: Text = TEXT, sentences: int = 256, timing: Timing = TIMI
         for name in supported:
             accelerated(theirs[name], name)
         longest = config.max_position_embeddings
-        ids = torch.from_numpy(np.random.default_rng(0).integers(5, config.vocab_size, (1, min(LENGTH, longest))))
+        ids = torch.from_numpy(
+            np.random.default_rng(0).integers(5, config.vocab_size, (1, min(LENGTH, longest)))
+        )
         lines = [
-            torch.tensor(tokenizer.encode(line, special_tokens=True)[:longest]) for line in inputs.lines_evenly(NATURAL)
+            torch.tensor(tokenizer.encode(line, special_tokens=True)[:longest])
+            for line in inputs.lines_evenly(NATURAL)
         ]
         padded = torch.nn.utils.rnn.pad_sequence(lines, batch_first=True)
         mask = torch.arange(padded.shape[1]) < torch.tensor(list(map(len, lines)))[:, None]
         for title, batch in {
             f"AlbertModel, {ids.shape[0]}x{ids.shape[1]}": {"input_ids": ids},
-            f"AlbertModel, {len(lines)} natural lengths": {"input_ids": padded, "attention_mask": mask.long()},
+            f"AlbertModel, {len(lines)} natural lengths": {
+                "input_ids": padded,
+                "attention_mask": mask.long(),
+            },
         }.items():
             runs = {name: partial(_states, model, batch) for name, model in theirs.items()}
-            yield from _rows(f"{title}, {size_of(config)}", "batches/s", 1.0, runs, timing.rounds or 7, CALLS)
+            yield from _rows(
+                f"{title}, {size_of(config)}", "batches/s", 1.0, runs, timing.rounds or 7, CALLS
+            )
         SentenceEncoder(ours, tokenizer).save_pretrained(scratch / "encoder")
         texts = inputs.lines_evenly(sentences)
-        encoders = {name: _sentence_transformer(scratch / "encoder", name) for name in (UNTOUCHED, *supported)}
-        runs = {name: partial(encoder.encode, texts, show_progress_bar=False) for name, encoder in encoders.items()}
+        encoders = {
+            name: _sentence_transformer(scratch / "encoder", name)
+            for name in (UNTOUCHED, *supported)
+        }
+        runs = {
+            name: partial(encoder.encode, texts, show_progress_bar=False)
+            for name, encoder in encoders.items()
+        }
         title = f"SentenceTransformer.encode, {len(texts)} sentences, {size_of(config)}"
         yield from _rows(title, "sentences/s", float(len(texts)), runs, timing.rounds or 3)
 
 
-def accelerate_training(*, data: Path | None = None, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
+def accelerate_training(
+    *, data: Path | None = None, text: Text = TEXT, timing: Timing = TIMING
+) -> Iterator[Row]:
     """Examples a second under transformers' Trainer with `accelerate(model, training=True)`, compared with the model untouched.
 
     Args:
@@ -93,7 +113,9 @@ def accelerate_training(*, data: Path | None = None, text: Text = TEXT, timing: 
         for labelled, config in finetuning.works(inputs, data, 2, timing.model_config()):
             name = f"fine-tuning, {labelled.name}, {size_of(config)}"
             rows = finetuning.examples_of(labelled.features)
-            works.append((name, AlbertForSequenceClassification(config), rows, finetuning.BATCH_SIZE))
+            works.append(
+                (name, AlbertForSequenceClassification(config), rows, finetuning.BATCH_SIZE)
+            )
         for work in pretraining.works(timing, CPU):
             with scratch_folder() as of_store:
                 (batch,) = pretraining.natural_batches(inputs, work, 1, of_store)
@@ -105,19 +127,25 @@ def accelerate_training(*, data: Path | None = None, text: Text = TEXT, timing: 
             model = accelerated(copy.deepcopy(untouched), training=True)
             compared = _compare_losses(untouched, model, pad(rows[:batch_size]))
             for precision in precisions():
-                setting = TrainerSetting(f"Trainer, {precision}, untouched", batch_size, bf16=precision == "bf16")
+                setting = TrainerSetting(
+                    f"Trainer, {precision}, untouched", batch_size, bf16=precision == "bf16"
+                )
                 peer = contender(setting, untouched, rows, float(len(rows)), scratch)
                 setting = replace(setting, name=f"Trainer, {precision}, accelerated")
                 own = {precision: contender(setting, model, rows, float(len(rows)), scratch)}
                 title = f"{name}, dynamic padding, batch {batch_size}, Trainer accelerated in {{}}"
-                measured, _ = measure(title, "examples/s", own, [peer], timing.rounds or 3, **FIELDS, **compared)
+                measured, _ = measure(
+                    title, "examples/s", own, [peer], timing.rounds or 3, **FIELDS, **compared
+                )
                 yield from measured.values()
 
 
 def _compare_losses(untouched: Any, model: Any, batch: Example) -> dict[str, Any]:
     """Compare the loss of a batch in evaluation mode, with gradients on; return `equal` and `compared`."""
     losses = [float(part.eval()(**batch).loss) for part in (model, untouched)]
-    compared = "the loss of a batch with the same weights in fp32: accelerated {:.6f}, untouched {:.6f}".format(*losses)
+    compared = "the loss of a batch with the same weights in fp32: accelerated {:.6f}, untouched {:.6f}".format(
+        *losses
+    )
     return {"equal": abs(losses[0] - losses[1]) <= 1e-5, "compared": compared}
 
 
@@ -139,7 +167,12 @@ def _states(model: Any, batch: dict[str, Any]) -> np.ndarray:
 
 
 def _rows(
-    title: str, unit: str, work: float, runs: Mapping[str, Callable[[], np.ndarray]], rounds: int, calls: int = 1
+    title: str,
+    unit: str,
+    work: float,
+    runs: Mapping[str, Callable[[], np.ndarray]],
+    rounds: int,
+    calls: int = 1,
 ) -> Iterator[Row]:
     """Measure the accelerated objects beside the untouched one, whose outputs they must have."""
     reference = runs[UNTOUCHED]()
@@ -148,18 +181,22 @@ def _rows(
         for _ in range(calls):
             run()
 
-    contenders = {name: Contender(name, partial(repeat, run), work * calls) for name, run in runs.items()}
+    contenders = {
+        name: Contender(name, partial(repeat, run), work * calls) for name, run in runs.items()
+    }
     untouched = contenders.pop(UNTOUCHED)
     packages = versions("torch", "transformers", "sentence-transformers")
-    rows, _ = measure(f"{title}, accelerated in {{}}", unit, contenders, [untouched], rounds, versions=packages)
+    rows, _ = measure(
+        f"{title}, accelerated in {{}}", unit, contenders, [untouched], rounds, versions=packages
+    )
     for name, row in rows.items():
         actual = runs[name]()
         difference = float(np.abs(actual - reference).max())
         norms = np.linalg.norm(actual, axis=-1) * np.linalg.norm(reference, axis=-1)
         cosine = float(((actual * reference).sum(-1) / norms).min())
-        row.equal = difference <= LARGEST_DIFFERENCE if name == "fp32" else cosine >= LOWEST_COSINE[name]
-        row.compared = (
-            f"states of the untouched object: largest difference {difference:.2g}, lowest cosine {cosine:.5f}"
+        row.equal = (
+            difference <= LARGEST_DIFFERENCE if name == "fp32" else cosine >= LOWEST_COSINE[name]
         )
+        row.compared = f"states of the untouched object: largest difference {difference:.2g}, lowest cosine {cosine:.5f}"
         row.note, row.details = NOTE, {"threads": torch.get_num_threads()}
         yield row

@@ -1,8 +1,9 @@
 """Row `bert`: ALBERT and BERT trained from nothing on the same text, for as many tokens.
 
-BERT is an ALBERT that shares nothing and whose embeddings are as wide as the network (`parameter_sharing none`), so
-both run through the same code: what differs is the architecture. BERT comes twice: as wide as the ALBERT, with
-several times its parameters, and with at most its parameters, which makes it narrower.
+BERT is an ALBERT that shares nothing and whose embeddings are as wide as the network
+(`parameter_sharing none`), so both run through the same code: what differs is the architecture.
+BERT comes twice: as wide as the ALBERT, with several times its parameters, and with at most its
+parameters, which makes it narrower.
 """
 
 import dataclasses
@@ -63,7 +64,8 @@ class Trained:
         dev_loss: The same on held-out documents.
         pair_accuracy: Accuracy of sentence order on held-out documents.
         pair_interval: Its 95 % interval.
-        task: Scores of a fine-tuning on a pair task: its metric on "train" and "dev"; empty without data.
+        task: Scores of a fine-tuning on a pair task: its metric on "train" and "dev"; empty without
+            data.
         curve: Steps, seconds at the timed speed, and dev loss of each evaluation.
     """
 
@@ -81,7 +83,10 @@ class Trained:
 
     def loss_after(self, seconds: float) -> float:
         """Return the dev loss of the last evaluation within so many seconds, NaN if there was none."""
-        return next((loss for _, elapsed, loss in reversed(self.curve) if elapsed <= seconds * 1.001), float("nan"))
+        return next(
+            (loss for _, elapsed, loss in reversed(self.curve) if elapsed <= seconds * 1.001),
+            float("nan"),
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ def bert(
 ) -> Iterator[Comparison]:
     """Train ALBERT and BERT from nothing on the same text: parameters, memory, time, loss, overfitting.
 
-    BERT is trained twice, as wide as the ALBERT and with as many parameters. Killed, the same command goes on.
+    BERT is trained twice, as wide as the ALBERT and with as many parameters. Killed, the same
+    command goes on.
 
     Args:
         out: Folder of the store, the three runs, bert.json and bert.png.
@@ -132,12 +138,20 @@ def bert(
     """
     with text.open(1.0) as inputs, using_threads(timing.threads):
         sizes = dict(hidden_size=hidden_size, layers=layers, steps=steps)
-        yield compare_with_bert(inputs, out, **sizes, rounds=timing.rounds or 3, task=task, data=data)
+        yield compare_with_bert(
+            inputs, out, **sizes, rounds=timing.rounds or 3, task=task, data=data
+        )
 
 
-def configurations(vocab_size: int, hidden_size: int, layers: int, length: int) -> dict[str, AlbertConfig]:
+def configurations(
+    vocab_size: int, hidden_size: int, layers: int, length: int
+) -> dict[str, AlbertConfig]:
     """Return the three models: an ALBERT, a BERT of its width, and the widest BERT without more parameters."""
-    sizes: dict[str, Any] = {"vocab_size": vocab_size, "num_hidden_layers": layers, "max_position_embeddings": length}
+    sizes: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "num_hidden_layers": layers,
+        "max_position_embeddings": length,
+    }
 
     def of_width(width: int, **changes: Any) -> AlbertConfig:
         fields: dict[str, Any] = {
@@ -148,18 +162,26 @@ def configurations(vocab_size: int, hidden_size: int, layers: int, length: int) 
         return AlbertConfig(**sizes, **fields, initializer_range=0.04, **changes)
 
     def bert(width: int) -> AlbertConfig:
-        return of_width(width, embedding_size=width, num_hidden_groups=layers, parameter_sharing="none")
+        return of_width(
+            width, embedding_size=width, num_hidden_groups=layers, parameter_sharing="none"
+        )
 
     albert = of_width(hidden_size, embedding_size=min(128, hidden_size))
     max_parameters = albert.num_parameters(heads=True)
     widths = [
-        w for w in range(HEAD_SIZE, hidden_size + 1, HEAD_SIZE) if bert(w).num_parameters(heads=True) <= max_parameters
+        w
+        for w in range(HEAD_SIZE, hidden_size + 1, HEAD_SIZE)
+        if bert(w).num_parameters(heads=True) <= max_parameters
     ]
     if not widths:
         raise SystemExit(
             f"no BERT of {layers} layers has at most {max_parameters:,} parameters: use a larger --hidden-size"
         )
-    return {"ALBERT": albert, "BERT, as wide": bert(hidden_size), "BERT, as many parameters": bert(widths[-1])}
+    return {
+        "ALBERT": albert,
+        "BERT, as wide": bert(hidden_size),
+        "BERT, as many parameters": bert(widths[-1]),
+    }
 
 
 def compare_with_bert(
@@ -175,14 +197,22 @@ def compare_with_bert(
 ) -> Comparison:
     """Train all three and compare them; a killed comparison goes on where it was. The options are those of the row."""
     if hidden_size < 2 * HEAD_SIZE or hidden_size % HEAD_SIZE:
-        raise SystemExit(f"--hidden-size is {hidden_size}: use a multiple of {HEAD_SIZE}, for example 192")
+        raise SystemExit(
+            f"--hidden-size is {hidden_size}: use a multiple of {HEAD_SIZE}, for example 192"
+        )
     if (task is None) != (data is None):
-        raise SystemExit("--task and --data go together: name both, for example --task mrpc --data glue/MRPC")
+        raise SystemExit(
+            "--task and --data go together: name both, for example --task mrpc --data glue/MRPC"
+        )
     store = _store(inputs, out)
     every = max(min(20, steps), steps // 20)
-    settings = dataclasses.replace(SETTINGS, steps=steps, eval_every=every, warmup_steps=steps // 10)
+    settings = dataclasses.replace(
+        SETTINGS, steps=steps, eval_every=every, warmup_steps=steps // 10
+    )
     runs: dict[str, PretrainSettings] = {}
-    for name, config in configurations(store.vocab_size, hidden_size, layers, settings.length).items():
+    for name, config in configurations(
+        store.vocab_size, hidden_size, layers, settings.length
+    ).items():
         folder = out / name.replace(", ", "-").replace(" ", "-").lower()
         config.save_pretrained(folder)
         runs[name] = dataclasses.replace(settings, config=folder / "config.json")
@@ -193,9 +223,16 @@ def compare_with_bert(
         run = own_run.config.parent / "run"
         if pretrain(store, run, own_run, resume=(run / "run.toml").exists()).model is None:
             raise KeyboardInterrupt  # a signal; what there is is kept
-        scores = _fine_tuned(task, run / "final", data, run.parent / "task") if task and data else {}
+        scores = (
+            _fine_tuned(task, run / "final", data, run.parent / "task") if task and data else {}
+        )
         trained.append(_describe(name, own_run, run, store, timed[name], scores))
-    facts = {"text": inputs.text_name, "documents": store.num_documents, "tokens": store.num_tokens, "steps": steps}
+    facts = {
+        "text": inputs.text_name,
+        "documents": store.num_documents,
+        "tokens": store.num_tokens,
+        "steps": steps,
+    }
     comparison = Comparison(trained, {**facts, "versions": versions("torch")}, task)
     with suppress(ImportError):  # without matplotlib the table and bert.json say the same
         plot(trained, out / "bert.png")
@@ -213,26 +250,43 @@ def _store(inputs: Inputs, out: Path) -> TokenStore:
     return TokenStore.open(out / "store")
 
 
-def _timed(store: TokenStore, runs: dict[str, PretrainSettings], rounds: int) -> dict[str, Estimate]:
+def _timed(
+    store: TokenStore, runs: dict[str, PretrainSettings], rounds: int
+) -> dict[str, Estimate]:
     """Time all models once a round, so that all see the same machine."""
     measured: dict[str, list[Estimate]] = {name: [] for name in runs}
     for number in range(rounds):
         progress(f"timing updates, round {number + 1} of {rounds}")
         for name, settings in runs.items():
             measured[name].append(estimate(store, settings=settings))
-    seconds = {name: median(turn.seconds_per_step for turn in turns) for name, turns in measured.items()}
-    return {name: dataclasses.replace(turns[0], seconds_per_step=seconds[name]) for name, turns in measured.items()}
+    seconds = {
+        name: median(turn.seconds_per_step for turn in turns) for name, turns in measured.items()
+    }
+    return {
+        name: dataclasses.replace(turns[0], seconds_per_step=seconds[name])
+        for name, turns in measured.items()
+    }
 
 
 def _describe(
-    name: str, settings: PretrainSettings, run: Path, store: TokenStore, measured: Estimate, task: dict[str, float]
+    name: str,
+    settings: PretrainSettings,
+    run: Path,
+    store: TokenStore,
+    measured: Estimate,
+    task: dict[str, float],
 ) -> Trained:
     model = AlbertForPreTraining.from_pretrained(run / "final")
     held_out = store.held_out(settings.held_out, settings.seed)
     # As many documents that were trained on, chosen by another seed.
     other_documents = store.held_out(settings.held_out, settings.seed + 1)
-    trained_documents = [other_part & ~own_part for other_part, own_part in zip(other_documents, held_out, strict=True)]
-    train, dev = (_scored(model, store, settings, documents) for documents in (trained_documents, held_out))
+    trained_documents = [
+        other_part & ~own_part
+        for other_part, own_part in zip(other_documents, held_out, strict=True)
+    ]
+    train, dev = (
+        _scored(model, store, settings, documents) for documents in (trained_documents, held_out)
+    )
     steps, losses = read_metrics(run).series("eval", "masked_lm_loss")
     assert train.masked_lm_loss is not None
     assert dev.masked_lm_loss is not None
@@ -249,7 +303,9 @@ def _describe(
         pair_accuracy=dev.sentence_order_accuracy,
         pair_interval=dev.sentence_order_interval,
         task=task,
-        curve=[(s, s * measured.seconds_per_step, loss) for s, loss in zip(steps, losses, strict=True)],
+        curve=[
+            (s, s * measured.seconds_per_step, loss) for s, loss in zip(steps, losses, strict=True)
+        ],
     )
 
 
@@ -257,7 +313,9 @@ def _scored(
     model: AlbertForPreTraining, store: TokenStore, settings: PretrainSettings, documents: list[Any]
 ) -> Evaluation:
     world = join_world("cpu")
-    return evaluate_batches(model, held_out_stream(store, settings, documents, world), Unigram(store, documents), world)
+    return evaluate_batches(
+        model, held_out_stream(store, settings, documents, world), Unigram(store, documents), world
+    )
 
 
 def _fine_tuned(task: str, model: Path, data: Path, out: Path) -> dict[str, float]:
@@ -265,7 +323,11 @@ def _fine_tuned(task: str, model: Path, data: Path, out: Path) -> dict[str, floa
     settings = FinetuneSettings(lr=3e-4, epochs=3, length=128)
     result = finetune(task, model, data, out, settings, resume=(out / "run.toml").exists())
     scores = {"dev": result.value}
-    return scores | {"train": evaluate_task(out, data, split="train").value} if data.is_dir() else scores
+    return (
+        scores | {"train": evaluate_task(out, data, split="train").value}
+        if data.is_dir()
+        else scores
+    )
 
 
 def as_table(trained: list[Trained], task: str | None = None) -> list[list[str]]:
@@ -281,8 +343,14 @@ def as_table(trained: list[Trained], task: str | None = None) -> list[list[str]]
         ["masked-LM loss, held-out text", *(f"{model.dev_loss:.3f}" for model in trained)],
         ["masked-LM loss, training text", *(f"{model.train_loss:.3f}" for model in trained)],
         ["gap", *(f"{model.dev_loss - model.train_loss:+.3f}" for model in trained)],
-        [f"held-out loss after {seconds:,.0f} s", *(f"{model.loss_after(seconds):.3f}" for model in trained)],
-        ["sentence order, held-out text", *(f"{model.pair_accuracy:.1%} ({_range(model)})" for model in trained)],
+        [
+            f"held-out loss after {seconds:,.0f} s",
+            *(f"{model.loss_after(seconds):.3f}" for model in trained),
+        ],
+        [
+            "sentence order, held-out text",
+            *(f"{model.pair_accuracy:.1%} ({_range(model)})" for model in trained),
+        ],
     ]
     for split in trained[0].task:
         rows.append([f"{task}, {split}", *(f"{model.task[split]:.3f}" for model in trained)])
@@ -302,9 +370,20 @@ def plot(trained: list[Trained], file: Path) -> None:
     for model, colour in zip(trained, (TRAIN, EVALUATION, BASELINE), strict=True):
         steps, seconds, losses = zip(*model.curve, strict=True)
         label = f"{model.name} ({model.parameters / 1e6:.1f} M)"
-        by_steps.plot([step * SETTINGS.batch_tokens / 1e6 for step in steps], losses, color=colour, label=label)
+        by_steps.plot(
+            [step * SETTINGS.batch_tokens / 1e6 for step in steps],
+            losses,
+            color=colour,
+            label=label,
+        )
         by_seconds.plot(seconds, losses, color=colour)
-        by_steps.plot(steps[-1] * SETTINGS.batch_tokens / 1e6, model.train_loss, "o", color=colour, fillstyle="none")
+        by_steps.plot(
+            steps[-1] * SETTINGS.batch_tokens / 1e6,
+            model.train_loss,
+            "o",
+            color=colour,
+            fillstyle="none",
+        )
     by_steps.plot([], [], "o", color=MUTED, fillstyle="none", label="training text, at the end")
     by_steps.set(xlabel="millions of tokens", ylabel="masked-LM loss on held-out text (nats)")
     by_seconds.set(xlabel="seconds of updates")

@@ -1,8 +1,9 @@
 """Row `caption`: captions a second from cached states, compared with encoding everything again for each word.
 
-With --train updates a second, compared with BERT: an ALBERT that shares nothing and whose embeddings are as wide as the
-network, so both run through the same code; what differs is the architecture. Memory is counted, not read from the
-system: parameters, gradients and the two moments of AdamW, and the bytes that autograd keeps for the backward pass.
+With --train updates a second, compared with BERT: an ALBERT that shares nothing and whose
+embeddings are as wide as the network, so both run through the same code; what differs is the
+architecture. Memory is counted, not read from the system: parameters, gradients and the two moments
+of AdamW, and the bytes that autograd keeps for the backward pass.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,9 @@ from benchmarks.harness import (
 
 IDS = CaptionIds(start=2, end=3, mask=4, padding=0)
 SWINBERT = "everything again each word (SwinBERT's scheme)"
-TRANSFORMERS = Peer("transformers BertModel again each word", "transformers", "pip install 'albertkit[caption]'")
+TRANSFORMERS = Peer(
+    "transformers BertModel again each word", "transformers", "pip install 'albertkit[caption]'"
+)
 WIDTH = 512  # of SwinBERT's visual tokens after `fc`
 NOTE = (
     "random weights; greedy, the end forbidden, so that all write as many words. From visual tokens on: a backbone "
@@ -60,7 +63,8 @@ def caption(
     Args:
         visual_tokens: Of the clip; 784 are SwinBERT's 32 frames.
         words: Tokens of the caption.
-        train: Updates a second instead: ALBERT and BERT as SwinBERT's text model, with parameters and memory of both.
+        train: Updates a second instead: ALBERT and BERT as SwinBERT's text model, with parameters
+            and memory of both.
         batch_size: With --train: clips in an update.
     """
     if min(visual_tokens, words, batch_size) < 1:
@@ -73,7 +77,7 @@ def caption(
         yield from _rows(config, visual_tokens, words, timing.rounds or 3)
 
 
-# --- captions -----------------------------------------------------------------------------------------------------------
+# --- captions -------------------------------------------------------------------------------------
 
 
 @torch.inference_mode()
@@ -85,12 +89,18 @@ def _rows(config: AlbertConfig, visual_tokens: int, words: int, rounds: int) -> 
     recompute = partial(from_everything, model, visual, words)
     peers = [Contender(SWINBERT, recompute, 1.0)]
     if TRANSFORMERS.installed:
-        peers.append(Contender(TRANSFORMERS.name, _transformers_again(config, visual_tokens, words), 1.0))
+        peers.append(
+            Contender(TRANSFORMERS.name, _transformers_again(config, visual_tokens, words), 1.0)
+        )
     dtypes = dict(reversed(precisions().items()))
-    runs = {name: partial(from_cache, model, visual, words, dtype) for name, dtype in dtypes.items()}
+    runs = {
+        name: partial(from_cache, model, visual, words, dtype) for name, dtype in dtypes.items()
+    }
     contenders = {name: Contender(f"albertkit {name}", run, 1.0) for name, run in runs.items()}
     title = f"caption of {words} words, {visual_tokens} visual tokens, ours in {{}}"
-    fields: dict[str, Any] = dict(note=NOTE, missing=TRANSFORMERS.missing, versions=versions("torch", "transformers"))
+    fields: dict[str, Any] = dict(
+        note=NOTE, missing=TRANSFORMERS.missing, versions=versions("torch", "transformers")
+    )
     rows, _ = measure(title, "captions/s", contenders, peers, rounds, **fields)
     expected = recompute()
     for name, row in rows.items():
@@ -101,11 +111,15 @@ def _rows(config: AlbertConfig, visual_tokens: int, words: int, rounds: int) -> 
         yield row
 
 
-def from_cache(model: AlbertForImageCaptioning, visual: Tensor, words: int, dtype: torch.dtype) -> Tensor:
+def from_cache(
+    model: AlbertForImageCaptioning, visual: Tensor, words: int, dtype: torch.dtype
+) -> Tensor:
     """Return the words of a caption, computed from cached states."""
     model.compute_dtype = None if dtype is torch.float32 else dtype
     context = model.albert.encode_context(model.albert.project(visual))
-    ids = generate(model, context, GenerationSettings(max_length=words + 2, num_beams=1), IDS).ids[0, 0]
+    ids = generate(model, context, GenerationSettings(max_length=words + 2, num_beams=1), IDS).ids[
+        0, 0
+    ]
     model.compute_dtype = None
     return ids[1 : words + 1]
 
@@ -132,7 +146,8 @@ def caption_mask(caption: Tensor, visual: Tensor) -> Tensor:
         visual: bool [B, M], False at padding.
 
     Returns:
-        bool [B, 1, N, N] with N = T + M, True where a row may look; rows and columns of padding are False.
+        bool [B, 1, N, N] with N = T + M, True where a row may look; rows and columns of padding are
+        False.
     """
     real, words = torch.cat([caption, visual], 1), caption.shape[1]
     table = torch.ones(real.shape[1], real.shape[1], dtype=torch.bool)
@@ -144,7 +159,13 @@ def caption_mask(caption: Tensor, visual: Tensor) -> Tensor:
 def _transformers_again(config: AlbertConfig, visual_tokens: int, words: int) -> partial[None]:
     from transformers import BertConfig, BertModel
 
-    shared = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    shared = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
     sizes = {name: getattr(config, name) for name in shared}
     theirs = BertConfig(**sizes, max_position_embeddings=visual_tokens + words + 2)
     bert = BertModel(theirs, add_pooling_layer=False).eval()
@@ -159,14 +180,21 @@ def _encode_again(bert: torch.nn.Module, inputs: Tensor, visual_tokens: int, wor
         bert(inputs_embeds=inputs[:, : length + visual_tokens], attention_mask=mask)
 
 
-# --- updates ------------------------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------
 
 
 def _training_row(albert: AlbertConfig, visual_tokens: int, batch_size: int, rounds: int) -> Row:
     """Measure updates a second in SwinBERT's shapes: a caption of 50 tokens, half of them masked, and the visual tokens."""
-    layers = {"num_hidden_groups": albert.num_hidden_layers, "parameter_sharing": "none", "hidden_act": "gelu"}
+    layers = {
+        "num_hidden_groups": albert.num_hidden_layers,
+        "parameter_sharing": "none",
+        "hidden_act": "gelu",
+    }
     bert = albert.replace(vocab_size=BERT_VOCABULARY, embedding_size=albert.hidden_size, **layers)
-    updates = {name: Update(config, visual_tokens, batch_size) for name, config in ((ALBERT, albert), (BERT, bert))}
+    updates = {
+        name: Update(config, visual_tokens, batch_size)
+        for name, config in ((ALBERT, albert), (BERT, bert))
+    }
     contenders = {name: Contender(name, update, 1.0) for name, update in updates.items()}
     title = f"an update with {batch_size} of SwinBERT's examples, {visual_tokens} visual tokens"
     rows, _ = measure(title, "updates/s", {ALBERT: contenders[ALBERT]}, [contenders[BERT]], rounds)
@@ -177,7 +205,11 @@ def _training_row(albert: AlbertConfig, visual_tokens: int, batch_size: int, rou
         for name, sizes in details.items()
     ]
     row = rows[ALBERT]
-    row.versions, row.note, row.details = versions("torch"), f"{'; '.join(descriptions)}. {TRAIN_NOTE}", details
+    row.versions, row.note, row.details = (
+        versions("torch"),
+        f"{'; '.join(descriptions)}. {TRAIN_NOTE}",
+        details,
+    )
     return row
 
 
@@ -195,7 +227,9 @@ class Update:
         self.inputs: dict[str, Tensor] = {
             "input_ids": torch.randint(5, config.vocab_size, (batch_size, LENGTH)),
             "img_feats": torch.randn(batch_size, visual_tokens, WIDTH),
-            "attention_mask": caption_mask(text, torch.ones(batch_size, visual_tokens, dtype=torch.bool))[:, 0].long(),
+            "attention_mask": caption_mask(
+                text, torch.ones(batch_size, visual_tokens, dtype=torch.bool)
+            )[:, 0].long(),
             "masked_pos": masked,
             "masked_ids": torch.randint(5, config.vocab_size, (batch_size, MASKED)),
         }
@@ -214,10 +248,18 @@ class Update:
             saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        parameter_pointers = {parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()}
+        parameter_pointers = {
+            parameter.untyped_storage().data_ptr() for parameter in self.model.parameters()
+        }
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             loss = self.model(**self.inputs)[0]
         del loss
-        activations = sum(size for pointer, size in saved.items() if pointer not in parameter_pointers)
+        activations = sum(
+            size for pointer, size in saved.items() if pointer not in parameter_pointers
+        )
         count = self.model.num_parameters()
-        return {"parameters": count, "state_mb": count * 4 * 4 / 1e6, "activations_mb": activations / 1e6}
+        return {
+            "parameters": count,
+            "state_mb": count * 4 * 4 / 1e6,
+            "activations_mb": activations / 1e6,
+        }

@@ -50,7 +50,9 @@ WARM = (
     "ours reads the tokenizer, builds the store and opens it again in every round; imports are excluded on both sides, and "
     "our loops are compiled before the clock starts"
 )
-COLLATORS = Peer("transformers DataCollatorForLanguageModeling", "transformers", "pip install transformers")
+COLLATORS = Peer(
+    "transformers DataCollatorForLanguageModeling", "transformers", "pip install transformers"
+)
 LENGTH = 512  # of masking's sequences
 BATCH = 32  # sequences a collator gets at once: the same 16,384 tokens as our default batch
 TOKENS = 4_000_000  # we draw in a round, in as many epochs as that takes: about a second
@@ -71,7 +73,8 @@ def data(
     """Text to masked training batches, compared with create_pretraining_data.py and transformers' collators.
 
     Args:
-        google_albert: Checkout of google-research/albert to measure. Default: the Model Garden's script, if installed.
+        google_albert: Checkout of google-research/albert to measure. Default: the Model Garden's
+            script, if installed.
         peer_python: Interpreter that has TensorFlow for the peer. Default: this one.
     """
     if google_albert is not None and not (google_albert / "create_pretraining_data.py").is_file():
@@ -88,7 +91,9 @@ def data(
                     checkout = str(google_albert.resolve()) if google_albert else ""
                     model = next(inputs.tokenizer_folder.glob("*.model")).resolve()
                     peer = Script(peer_python, checkout, folder, model, max_length)
-                yield _pipeline_row(inputs, folder, peer, max_length, rounds, timing.threads or None)
+                yield _pipeline_row(
+                    inputs, folder, peer, max_length, rounds, timing.threads or None
+                )
         yield masking_row(inputs, rounds)
 
 
@@ -102,7 +107,8 @@ class Script:
         folder: Holds text.txt.
         model: SentencePiece model.
         max_length: Longest sequence.
-        result: What the last run reported: seconds of its own function and of the whole process, examples, tokens, predictions.
+        result: What the last run reported: seconds of its own function and of the whole process,
+            examples, tokens, predictions.
     """
 
     python: str
@@ -133,17 +139,29 @@ class Script:
         if self.checkout:  # it asks for a vocabulary file even when it never reads one
             tokenizer_flags = {"spm_model_file": self.model, "vocab_file": self.model, "ngram": 3}
         else:
-            tokenizer_flags = {"tokenization": "SentencePiece", "sp_model_file": self.model, "max_ngram_size": 3}
+            tokenizer_flags = {
+                "tokenization": "SentencePiece",
+                "sp_model_file": self.model,
+                "max_ngram_size": 3,
+            }
         return [f"--{name}={value}" for name, value in {**common, **tokenizer_flags}.items()]
 
     def run(self) -> float:
         """Run it once; return the seconds of its own `main`, without starting Python and importing TensorFlow."""
-        job = {"folder": self.checkout, "flags": self.flags(), "output": str(self.folder / "peer.tfrecord")}
+        job = {
+            "folder": self.checkout,
+            "flags": self.flags(),
+            "output": str(self.folder / "peer.tfrecord"),
+        }
         start = time.perf_counter()
         with open_peer(PROGRAM, job, self.folder, self.python) as peer:
             seconds = peer.seconds("main")
             counts = peer.ask("count")
-        self.result = {**counts, "seconds": seconds, "whole_process_seconds": time.perf_counter() - start}
+        self.result = {
+            **counts,
+            "seconds": seconds,
+            "whole_process_seconds": time.perf_counter() - start,
+        }
         return seconds
 
 
@@ -154,13 +172,20 @@ def _has_model_garden(python: str) -> bool:
         "sys.exit(not all(u.find_spec(n) for n in ('tensorflow', 'tf_keras', 'sentencepiece', 'official')))"
     )
     try:
-        return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+        )
     except OSError as error:
         raise SystemExit(f"`{python}` cannot be run: {error.strerror}") from None
 
 
 def _pipeline_row(
-    inputs: Inputs, folder: Path, peer: Script | None, max_length: int, rounds: int, workers: int | None
+    inputs: Inputs,
+    folder: Path,
+    peer: Script | None,
+    max_length: int,
+    rounds: int,
+    workers: int | None,
 ) -> Row:
     last: dict[str, float] = {}
 
@@ -180,9 +205,17 @@ def _pipeline_row(
     )
     row.note = (NOTES[peer.name] if peer else "") + WARM
     masked = last["predictions"] / last["tokens"]
-    row.details = {"text": inputs.text_name, "megabytes": inputs.megabytes, **last, "masked_share": masked}
+    row.details = {
+        "text": inputs.text_name,
+        "megabytes": inputs.megabytes,
+        **last,
+        "masked_share": masked,
+    }
     del row.details["predictions"]
-    row.equal, row.compared = abs(masked - 0.15) < 0.01, f"the share of masked tokens with 15 % (ours {masked:.2%}"
+    row.equal, row.compared = (
+        abs(masked - 0.15) < 0.01,
+        f"the share of masked tokens with 15 % (ours {masked:.2%}",
+    )
     if peer:
         theirs = peer.result["predictions"] / peer.result["tokens"]
         row.equal = row.equal and abs(masked - theirs) < 0.01
@@ -192,7 +225,9 @@ def _pipeline_row(
     return row
 
 
-def text_to_batches(folder: Path, tokenizer_folder: Path, max_length: int, workers: int | None) -> dict[str, float]:
+def text_to_batches(
+    folder: Path, tokenizer_folder: Path, max_length: int, workers: int | None
+) -> dict[str, float]:
     """Take the whole of our path: tokenizer from its folder, text file, store on disk, every batch of one epoch."""
     start = time.perf_counter()
     tokenizer = AlbertTokenizer.from_pretrained(tokenizer_folder, text_rules="google")
@@ -221,7 +256,7 @@ def one_epoch(stream: BatchStream) -> dict[str, float]:
     return counts
 
 
-# --- masking alone ------------------------------------------------------------------------------------------------------
+# --- masking alone --------------------------------------------------------------------------------
 
 
 def masking_row(inputs: Inputs, rounds: int) -> Row:
@@ -244,8 +279,13 @@ def masking_row(inputs: Inputs, rounds: int) -> Row:
         seconds = interleave([ours, *peers], rounds)
     row = compare(f"masking, length {LENGTH}, one core", "tokens/s", ours, peers, seconds)
     row.equal = all(abs(share - 0.15) < 0.015 for share in shares.values())
-    row.compared = "everybody's share of masked tokens with 15 %, within 1.5 %; see `masked_share` in details"
-    row.missing, row.versions = COLLATORS.missing, versions("numba", "numpy", "torch", "transformers")
+    row.compared = (
+        "everybody's share of masked tokens with 15 %, within 1.5 %; see `masked_share` in details"
+    )
+    row.missing, row.versions = (
+        COLLATORS.missing,
+        versions("numba", "numpy", "torch", "transformers"),
+    )
     row.note = MASKING_NOTE
     row.details = {"masked_share": shares, "tokens": counts["tokens"], "text": inputs.text_name}
     return row
@@ -260,7 +300,8 @@ def _sequences(store: TokenStore) -> list[dict[str, Any]]:
     sequences = []
     for first in range(0, len(tokens) - inner + 1, inner):
         ids = tokens[first : first + inner]
-        begins = 3 * np.arange(1, inner + 1) + starts[ids]  # a word start begins one after its neighbour's end
+        # A word start begins one after its neighbour's end
+        begins = 3 * np.arange(1, inner + 1) + starts[ids]
         spans = np.stack([begins, 3 * np.arange(2, inner + 2)], axis=1)
         sequences.append(
             {
@@ -282,10 +323,14 @@ def _collators(folder: Path, store: TokenStore, shares: dict[str, float]) -> lis
     contenders = []
     for whole_words in (True, False):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it replaces everything by [MASK]; our note says so
+            # That it replaces everything by [MASK]; our note says so
+            warnings.simplefilter("ignore")
             collator = DataCollatorForLanguageModeling(tokenizer, whole_word_mask=whole_words)
         name = f"transformers {'whole-word' if whole_words else 'token'} collator"
-        rows = [{k: v for k, v in row.items() if whole_words or k != "offset_mapping"} for row in sequences]
+        rows = [
+            {k: v for k, v in row.items() if whole_words or k != "offset_mapping"}
+            for row in sequences
+        ]
         batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
 
         def run(collator: Any = collator, batches: Sequence[Any] = batches) -> None:

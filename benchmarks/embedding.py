@@ -53,9 +53,10 @@ def embed(
     """Sentences a second of encoding, compared with sentence-transformers in its default setting and with its backends.
 
     Args:
-        model: Sentence encoder or checkpoint to measure. Default: base with random weights, mean pooling.
-        peer_python: Interpreter that has sentence-transformers[onnx,openvino] and datasets. Default: what
-            ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON names, or this one.
+        model: Sentence encoder or checkpoint to measure. Default: base with random weights, mean
+            pooling.
+        peer_python: Interpreter that has sentence-transformers[onnx,openvino] and datasets.
+            Default: what ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON names, or this one.
         sentences: How many, taken evenly from the text.
     """
     with text.open(1.0) as inputs, using_threads(timing.threads), scratch_folder() as scratch:
@@ -70,7 +71,9 @@ def embed(
                 yield row
 
 
-def open_encoder(model: Path | None, inputs: Inputs, timing: Timing, size: str = "base") -> SentenceEncoder:
+def open_encoder(
+    model: Path | None, inputs: Inputs, timing: Timing, size: str = "base"
+) -> SentenceEncoder:
     """Load a sentence encoder or a checkpoint; without one random weights, mean pooling, and the tokenizer of the inputs."""
     if model is not None:
         return SentenceEncoder.from_pretrained(model)
@@ -80,7 +83,9 @@ def open_encoder(model: Path | None, inputs: Inputs, timing: Timing, size: str =
     return SentenceEncoder(AlbertModel(config), tokenizer).eval()
 
 
-def _rows(encoder: SentenceEncoder, texts: list[str], peer: PeerProcess, rounds: int) -> Iterator[Row]:
+def _rows(
+    encoder: SentenceEncoder, texts: list[str], peer: PeerProcess, rounds: int
+) -> Iterator[Row]:
     """Measure us in int8 and in bf16, fp32 in place of what this machine cannot do."""
     ours: dict[Precision, SentenceEncoder] = {}
     precisions: tuple[Precision, ...] = ("int8", "bf16")
@@ -99,13 +104,17 @@ def _rows(encoder: SentenceEncoder, texts: list[str], peer: PeerProcess, rounds:
     missing = peer.failed(f"{LIBRARY} ") if peer.about["library"] else {LIBRARY: INSTALL}
     packages = versions("torch", "numba", "sentencepiece") | peer.about["versions"]
     title = f"encode sentences, {size_of(encoder.config)}, ours in {{}}"
-    rows, _ = measure(title, "sentences/s", contenders, peers, rounds, missing=missing, versions=packages)
+    rows, _ = measure(
+        title, "sentences/s", contenders, peers, rounds, missing=missing, versions=packages
+    )
     lengths = encoder.features(texts).lengths
     for name, own_encoder in ours.items():
         row, own_cosines = rows[name], cosines(own_encoder.encode(texts, precision=name), reference)
         row.equal = own_cosines["min"] >= SAME
         owner = LIBRARY if vectors else "our"
-        compared = f"at least {own_cosines['min']:.5f}, mean {own_cosines['mean']:.6f}; within {SAME}"
+        compared = (
+            f"at least {own_cosines['min']:.5f}, mean {own_cosines['mean']:.6f}; within {SAME}"
+        )
         row.compared = f"cosine of every vector to the same text's in {owner} fp32: {compared}; everybody's in details"
         row.note = "; ".join([NOTE, *own_encoder.engine(name).notes])
         row.details = {

@@ -1,11 +1,11 @@
 """Row `finetune`: examples a second of whole fine-tuning steps, compared with transformers' Trainer as run_glue uses it.
 
-With `--model` the same training with us and with transformers' Trainer, which ends at the same metric: same weights
-(a fresh head too), examples, batches in the same order, number of updates, learning rates, AdamW with bias
-correction, clipping at 1; no dropout, of which the two draw differently. Epsilon of theirs is set before each update
-to stand where ours does (`DecoupledAdam`): torch's, by itself, moves the logits by 0.02 within 20 updates. What is
-left is the order in which numbers are added: logits differ by 2e-7 after 20 updates of two layers of width 256 in
-fp32.
+With `--model` the same training with us and with transformers' Trainer, which ends at the same
+metric: same weights (a fresh head too), examples, batches in the same order, number of updates,
+learning rates, AdamW with bias correction, clipping at 1; no dropout, of which the two draw
+differently. Epsilon of theirs is set before each update to stand where ours does (`DecoupledAdam`):
+torch's, by itself, moves the logits by 0.02 within 20 updates. What is left is the order in which
+numbers are added: logits differ by 2e-7 after 20 updates of two layers of width 256 in fp32.
 """
 
 import copy
@@ -50,12 +50,23 @@ from benchmarks.harness import (
     using_threads,
 )
 from benchmarks.inputs import TEXT, Inputs, Text
-from benchmarks.trainer import FIELDS, TRAINER, Example, TrainerSetting, contender, make_theirs, make_trainer, pad
+from benchmarks.trainer import (
+    FIELDS,
+    TRAINER,
+    Example,
+    TrainerSetting,
+    contender,
+    make_theirs,
+    make_trainer,
+    pad,
+)
 
 TASKS = {"mrpc": "MRPC", "sst2": "SST-2"}
 MAX_LENGTH = 128  # run_glue.py: max_seq_length, and pad_to_max_length by default
-BATCH_SIZE = 32  # the published settings of most of GLUE; run_glue's documented command has the same
-TOLERANCE = 1e-5  # of logits and loss against transformers, same weights and batch, fp32; without segments 0.07
+# The published settings of most of GLUE; run_glue's documented command has the same
+BATCH_SIZE = 32
+# Of logits and loss against transformers, same weights and batch, fp32; without segments 0.07
+TOLERANCE = 1e-5
 NOTE = (
     "the same examples for all, encoded beforehand by albertkit with their segments (transformers' own tokenizer drops "
     f"them); {BATCH_SIZE} examples an update; the Trainer's time is that of its training loop, without its set-up; ours "
@@ -63,7 +74,11 @@ NOTE = (
 )
 DYNAMIC = "transformers Trainer, dynamic padding"
 SETTINGS = (
-    TrainerSetting("transformers Trainer, run_glue's defaults (fp32, padded to 128)", BATCH_SIZE, pad_to=MAX_LENGTH),
+    TrainerSetting(
+        "transformers Trainer, run_glue's defaults (fp32, padded to 128)",
+        BATCH_SIZE,
+        pad_to=MAX_LENGTH,
+    ),
     TrainerSetting(f"{DYNAMIC}, fp32", BATCH_SIZE),
     TrainerSetting(f"{DYNAMIC}, bf16", BATCH_SIZE, bf16=True),
     TrainerSetting(f"{DYNAMIC}, bf16, by length", BATCH_SIZE, bf16=True, group_by_length=True),
@@ -71,7 +86,8 @@ SETTINGS = (
 METRIC_PEER = "transformers Trainer, fp32"
 LR = 2e-4  # for the small models that such a comparison is made with in minutes
 WARMUP = 0.1
-EPS, BETA2, WEIGHT_DECAY = 1e-6, 0.999, 0.01  # ours and Google's; the Trainer's defaults are 1e-8, 0.999 and 0
+# Ours and Google's; the Trainer's defaults are 1e-8, 0.999 and 0
+EPS, BETA2, WEIGHT_DECAY = 1e-6, 0.999, 0.01
 METRIC_NOTE = (
     f"the same batches of {BATCH_SIZE} for both, no dropout, learning rate {LR:g} with {WARMUP:.0%} warm-up; median over the "
     "seeds, which draw the head and the order of the examples; ids and segments by albertkit"
@@ -90,8 +106,10 @@ def finetune(
 
     Args:
         data: Folder with MRPC/ and SST-2/. Default: sentences of the text, and pairs of them.
-        model: Checkpoint that both fine-tune on the two tasks of the data: do they reach the same metric? --rounds are its seeds.
-        steps: Updates of 32 examples a round, by default 2; with --model updates of a training, by default 300.
+        model: Checkpoint that both fine-tune on the two tasks of the data: do they reach the same
+            metric? --rounds are its seeds.
+        steps: Updates of 32 examples a round, by default 2; with --model updates of a training, by
+            default 300.
     """
     if steps is not None and steps < 1:
         raise SystemExit(f"--steps is {steps}, it must be at least 1")
@@ -104,7 +122,7 @@ def finetune(
                 yield from _rows(work, config, timing.rounds or 3, steps or 2)
 
 
-# --- examples a second --------------------------------------------------------------------------------------------------
+# --- examples a second ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +134,9 @@ class Work:
     features: Features
 
 
-def works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -> Iterator[tuple[Work, AlbertConfig]]:
+def works(
+    inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig
+) -> Iterator[tuple[Work, AlbertConfig]]:
     """Yield pairs of MRPC's length and single texts of SST-2's; without data neighbouring sentences, and single ones."""
     tokenizer = inputs.open_tokenizer(config.vocab_size, "google")
     lines = inputs.lines
@@ -130,7 +150,9 @@ def works(inputs: Inputs, data: Path | None, steps: int, config: AlbertConfig) -
         else:
             examples = read_split(task, task.files(data)["train"], "train", BadRows("skip"))
         num_examples = BATCH_SIZE * steps
-        chosen = np.random.default_rng(0).choice(len(examples), num_examples, replace=len(examples) < num_examples)
+        chosen = np.random.default_rng(0).choice(
+            len(examples), num_examples, replace=len(examples) < num_examples
+        )
         features = task.features([examples[n] for n in chosen], tokenizer, labelled=True)
         yield Work(displayed_name, task, features), config.with_changes(**task.head())
 
@@ -140,9 +162,14 @@ def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int) -> Iterator
     model, dtypes = AlbertForSequenceClassification(config), precisions()
     lengths = work.features.lengths
     tokens, count = int(lengths.sum()), float(len(lengths))
-    ours = {n: Contender(f"albertkit {n}", _our_steps(model, work, steps, dtype), count) for n, dtype in dtypes.items()}
+    ours = {
+        n: Contender(f"albertkit {n}", _our_steps(model, work, steps, dtype), count)
+        for n, dtype in dtypes.items()
+    }
     peaks = {name: matmul_peak(dtype) for name, dtype in dtypes.items()}
-    gflop = tokens * config.train_flops_per_token(float((lengths**2).sum() / tokens), 0.0) / count / 1e9
+    gflop = (
+        tokens * config.train_flops_per_token(float((lengths**2).sum() / tokens), 0.0) / count / 1e9
+    )
     peers, equal = [], {}
     with scratch_folder() as scratch:
         if TRAINER.installed:
@@ -151,7 +178,9 @@ def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int) -> Iterator
             peers = [contender(setting, theirs, examples, count, scratch) for setting in settings]
             equal = _same_logits(model, theirs, work.features)
         title = f"fine-tuning, {work.name}, {size_of(config)}, ours in {{}}"
-        rows, best = measure(title, "examples/s", ours, peers, rounds, peaks, gflop, note=NOTE, **FIELDS, **equal)
+        rows, best = measure(
+            title, "examples/s", ours, peers, rounds, peaks, gflop, note=NOTE, **FIELDS, **equal
+        )
     for name, row in rows.items():
         row.details = {
             "examples": len(lengths),
@@ -167,11 +196,15 @@ def _rows(work: Work, config: AlbertConfig, rounds: int, steps: int) -> Iterator
         yield row
 
 
-def _our_steps(model: AlbertForSequenceClassification, work: Work, steps: int, dtype: torch.dtype) -> Any:
+def _our_steps(
+    model: AlbertForSequenceClassification, work: Work, steps: int, dtype: torch.dtype
+) -> Any:
     """Return our updates once over the examples, as `finetune` makes them."""
     model = copy.deepcopy(model).train()
     model.compute_dtype = dtype
-    stream = ExampleStream(work.features, batch_size=BATCH_SIZE, batch_tokens=FinetuneSettings().batch_tokens)
+    stream = ExampleStream(
+        work.features, batch_size=BATCH_SIZE, batch_tokens=FinetuneSettings().batch_tokens
+    )
     objective = FinetuningObjective(model, work.task)
     optimizer = make_optimizer("adamw", model.named_parameters(), 2e-5, bias_correction=True)
 
@@ -190,7 +223,10 @@ def _our_steps(model: AlbertForSequenceClassification, work: Work, steps: int, d
 def examples_of(features: Features) -> list[Example]:
     """Return sequences as single examples with transformers' names."""
     cuts = features.offsets[1:-1]
-    ids, types = (np.split(values.astype(np.int64), cuts) for values in (features.input_ids, features.token_type_ids))
+    ids, types = (
+        np.split(values.astype(np.int64), cuts)
+        for values in (features.input_ids, features.token_type_ids)
+    )
     labels = torch.from_numpy(features.per_sequence["labels"])
     return [
         {"input_ids": torch.from_numpy(i), "token_type_ids": torch.from_numpy(t), "labels": label}
@@ -199,7 +235,9 @@ def examples_of(features: Features) -> list[Example]:
 
 
 @torch.no_grad()
-def _same_logits(model: AlbertForSequenceClassification, theirs: Any, features: Features) -> dict[str, Any]:
+def _same_logits(
+    model: AlbertForSequenceClassification, theirs: Any, features: Features
+) -> dict[str, Any]:
     """Compare logits and loss of the first examples; return `equal` and `compared`."""
     batch = features.batch(np.arange(BATCH_SIZE))
     logits = model.eval().packed_logits(batch.packed)
@@ -213,7 +251,7 @@ def _same_logits(model: AlbertForSequenceClassification, theirs: Any, features: 
     }
 
 
-# --- the same metric ----------------------------------------------------------------------------------------------------
+# --- the same metric ------------------------------------------------------------------------------
 
 
 def _same_metric(model: Path, data: Path | None, steps: int, seeds: int) -> Iterator[Row]:
@@ -225,7 +263,9 @@ def _same_metric(model: Path, data: Path | None, steps: int, seeds: int) -> Iter
         files = task.files(data)
         if "dev" not in files:
             raise SystemExit(f"`{data}` has no dev file of {name}")
-        train, dev = (read_split(task, files[split], split, BadRows("skip")) for split in ("train", "dev"))
+        train, dev = (
+            read_split(task, files[split], split, BadRows("skip")) for split in ("train", "dev")
+        )
         train = train[: len(train) // BATCH_SIZE * BATCH_SIZE]  # every update is whole
         results = [_trained_by_both(model, task, train, dev, steps, seed) for seed in range(seeds)]
         for precision in precisions():
@@ -236,7 +276,14 @@ def _metric_row(task: Task, precision: str, steps: int, results: list[dict[str, 
     ours = [result[f"albertkit {precision}"][0] for result in results]
     title = f"dev {task.metric} of {task.name} after {steps} updates, ours in {precision}"
     row = Row(
-        title, task.metric, median(ours), {}, {}, rounds=len(results), missing=FIELDS["missing"], note=METRIC_NOTE
+        title,
+        task.metric,
+        median(ours),
+        {},
+        {},
+        rounds=len(results),
+        missing=FIELDS["missing"],
+        note=METRIC_NOTE,
     )
     row.versions = FIELDS["versions"]
     row.best["ours"], row.spread["ours"] = max(ours), (max(ours) - min(ours)) / median(ours)
@@ -245,10 +292,17 @@ def _metric_row(task: Task, precision: str, steps: int, results: list[dict[str, 
         theirs = [result[METRIC_PEER][0] for result in results]
         row.peers[METRIC_PEER] = median(theirs)
         row.ratio[METRIC_PEER] = median(a / b for a, b in zip(ours, theirs, strict=True))
-        row.best[METRIC_PEER], row.spread[METRIC_PEER] = max(theirs), (max(theirs) - min(theirs)) / median(theirs)
+        row.best[METRIC_PEER], row.spread[METRIC_PEER] = (
+            max(theirs),
+            (max(theirs) - min(theirs)) / median(theirs),
+        )
         row.details["theirs"] = theirs
-        pairs = [(result[f"albertkit {precision}"][1], result[METRIC_PEER][1]) for result in results]
-        row.details["same_predictions"] = [float(np.mean(a.argmax(1) == b.argmax(1))) for a, b in pairs]
+        pairs = [
+            (result[f"albertkit {precision}"][1], result[METRIC_PEER][1]) for result in results
+        ]
+        row.details["same_predictions"] = [
+            float(np.mean(a.argmax(1) == b.argmax(1))) for a, b in pairs
+        ]
         row.details["logits_differ"] = [float(np.abs(a - b).max()) for a, b in pairs]
     return row
 
@@ -260,20 +314,28 @@ def _trained_by_both(
     torch.manual_seed(seed)  # of the head
     dropout = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob")
     model, tokenizer, _ = load_encoder(folder, task, **dict.fromkeys(dropout, 0.0))
-    features, dev_features = (task.features(examples, tokenizer, labelled=True) for examples in (train, dev))
-    options: dict[str, Any] = dict(batch_size=BATCH_SIZE, batch_tokens=BATCH_SIZE * MAX_LENGTH, seed=seed)
+    features, dev_features = (
+        task.features(examples, tokenizer, labelled=True) for examples in (train, dev)
+    )
+    options: dict[str, Any] = dict(
+        batch_size=BATCH_SIZE, batch_tokens=BATCH_SIZE * MAX_LENGTH, seed=seed
+    )
     outputs: dict[str, np.ndarray] = {}
     for precision, dtype in precisions().items():
         progress(f"{task.name}, seed {seed}: albertkit {precision}")
         ours = copy.deepcopy(model)
         ours.compute_dtype = dtype
         _train(ours, task, ExampleStream(features, **options), steps, seed)
-        outputs[f"albertkit {precision}"] = np.stack(run_model(ours, task, dev_features, BATCH_SIZE * MAX_LENGTH))
+        outputs[f"albertkit {precision}"] = np.stack(
+            run_model(ours, task, dev_features, BATCH_SIZE * MAX_LENGTH)
+        )
     if TRAINER.installed:
         progress(f"{task.name}, seed {seed}: {METRIC_PEER}")
         stream = ExampleStream(features, **options)
         order = np.concatenate([batch.sequences for _ in range(steps) for batch in next(stream)])
-        outputs[METRIC_PEER] = _train_theirs(make_theirs(model), examples_of(features), order, dev_features, steps)
+        outputs[METRIC_PEER] = _train_theirs(
+            make_theirs(model), examples_of(features), order, dev_features, steps
+        )
     scored = {}
     for name, logits in outputs.items():
         predictions = task.predictions(dev, dev_features, list(logits))
@@ -306,7 +368,9 @@ def _train(model: PretrainedAlbert, task: Task, stream: Any, steps: int, seed: i
     model.eval()
 
 
-def _train_theirs(model: Any, examples: list[Example], order: np.ndarray, dev: Features, steps: int) -> np.ndarray:
+def _train_theirs(
+    model: Any, examples: list[Example], order: np.ndarray, dev: Features, steps: int
+) -> np.ndarray:
     """Run the Trainer's loop over the examples in our order, with dynamic padding; return dev's logits."""
     import transformers
 
@@ -328,13 +392,18 @@ def _train_theirs(model: Any, examples: list[Example], order: np.ndarray, dev: F
             train_sampling_strategy="sequential",
         )
         trainer = make_trainer(model, [examples[n] for n in order], pad, Epsilon(), **arguments)
-        options: dict[str, Any] = dict(peak=1.0, total_steps=steps, warmup_steps=int(WARMUP * steps))
+        options: dict[str, Any] = dict(
+            peak=1.0, total_steps=steps, warmup_steps=int(WARMUP * steps)
+        )
         trainer.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
             trainer.create_optimizer(), lambda step: learning_rate(step, **options)
         )
         trainer.train()
     assert trainer.state.global_step == steps
-    rows, logits = examples_of(dev), np.zeros((dev.num_sequences, model.config.num_labels), np.float32)
+    rows, logits = (
+        examples_of(dev),
+        np.zeros((dev.num_sequences, model.config.num_labels), np.float32),
+    )
     by_length = np.argsort(dev.lengths, kind="stable")
     with torch.no_grad():
         for chosen in np.array_split(by_length, max(1, len(by_length) // BATCH_SIZE)):

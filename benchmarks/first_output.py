@@ -1,6 +1,7 @@
 """Row `start`: seconds until a command says something, and until it ends, on inputs so small that starting is all it does.
 
-Cold: nothing was compiled for this processor before, as after an installation. Warm: the same command again.
+Cold: nothing was compiled for this processor before, as after an installation. Warm: the same
+command again.
 """
 
 import json
@@ -21,7 +22,8 @@ from albertkit.output.sections import Result, Section, TableSection
 from benchmarks.harness import progress, scratch_folder
 from benchmarks.moving_shapes import make_clips
 
-# In this order: a command uses what one before it has made. `RUN` and so on are folders that they leave.
+# In this order: a command uses what one before it has made. `RUN` and so on are folders that they
+# leave.
 COMMANDS = """
 doctor
 tokenizer train text.txt --out TOKENIZER --vocab-size 44
@@ -111,7 +113,8 @@ def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
             break
     ended = time.perf_counter() - began
     process.communicate()
-    if process.returncode not in (0, 1, 128 + signal.SIGTERM):  # 1: a small random model is not the same in int8
+    # 1: a small random model is not the same in int8
+    if process.returncode not in (0, 1, 128 + signal.SIGTERM):
         raise SystemExit(f"{' '.join(command)}: {output.decode(errors='replace')}")
     return first, ended
 
@@ -119,9 +122,7 @@ def run(command: list[str], folder: Path, cache: Path) -> tuple[float, float]:
 def write_inputs(folder: Path) -> None:
     """Write lines of random words, a table of classes, one of scored pairs, videos, a configuration and settings."""
     draws = np.random.default_rng(0)
-    words = (
-        "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-    )
+    words = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
     def sentence() -> str:
         return " ".join(draws.choice(words, draws.integers(4, 12)))
@@ -129,12 +130,16 @@ def write_inputs(folder: Path) -> None:
     lines = [f"{sentence()}.{chr(10) * (number % 8 == 7)}" for number in range(400)]
     (folder / "text.txt").write_text("\n".join(lines) + "\n")
     (folder / "lines.txt").write_text("\n".join(line.strip() for line in lines) + "\n")
-    (folder / "korean.txt").write_text("서울에서 온 마법사가 강을 건너 숲으로 갔다.\n" * 50, encoding="utf-8")
+    (folder / "korean.txt").write_text(
+        "서울에서 온 마법사가 강을 건너 숲으로 갔다.\n" * 50, encoding="utf-8"
+    )
     classes = [f"{sentence()}\t{'ab'[number % 2]}" for number in range(64)]
     (folder / "classes.tsv").write_text("\n".join(["text\tlabel", *classes]) + "\n")
     pairs = [f"{sentence()}\t{sentence()}\t{draws.integers(6)}" for _ in range(64)]
     (folder / "pairs.tsv").write_text("\n".join(["text\tpair\tscore", *pairs]) + "\n")
-    config = dict(vocab_size=44, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2)
+    config = dict(
+        vocab_size=44, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2
+    )
     (folder / "config.json").write_text(json.dumps(config))
     settings = 'config = "config.json"\nlength = 32\nbatch_tokens = 256\nsteps = 2\nwarmup_steps = 1\nheld_out = 0.2\n'
     (folder / "run.toml").write_text(settings)

@@ -1,9 +1,9 @@
 """Google's text rules once more, in plain Python, on nothing but `unicodedata` and raw sentencepiece.
 
-Written apart from `albertkit.tokenizer`, slowly and literally, so that the benchmark can check our ids against
-somebody who does not share our code. Sources: `preprocess_text` and `encode_pieces` of google-research/albert
-`tokenization.py` and of the Model Garden's `official/nlp/tools/tokenization.py`, whose comparison of `str` with
-`str` is the rule as intended.
+Written apart from `albertkit.tokenizer`, slowly and literally, so that the benchmark can check our
+ids against somebody who does not share our code. Sources: `preprocess_text` and `encode_pieces` of
+google-research/albert `tokenization.py` and of the Model Garden's
+`official/nlp/tools/tokenization.py`, whose comparison of `str` with `str` is the rule as intended.
 """
 
 import unicodedata
@@ -27,8 +27,11 @@ def pieces(processor: Any, text: str) -> list[str]:
     for piece in processor.EncodeAsPieces(preprocess(text)):
         if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
             subpieces = processor.EncodeAsPieces(piece[:-1].replace("▁", ""))
-            if piece[0] != "▁" and subpieces[0][0] == "▁":  # the dummy prefix added a word start that was not there
-                subpieces = subpieces[1:] if len(subpieces[0]) == 1 else [subpieces[0][1:], *subpieces[1:]]
+            # The dummy prefix added a word start that was not there
+            if piece[0] != "▁" and subpieces[0][0] == "▁":
+                subpieces = (
+                    subpieces[1:] if len(subpieces[0]) == 1 else [subpieces[0][1:], *subpieces[1:]]
+                )
             result += [*subpieces, piece[-1]]
         else:
             result.append(piece)

@@ -1,8 +1,8 @@
 """Rows: us and named peers on the same work, in one run, interleaved round by round.
 
-On a shared machine the speed drifts by tens of percent within a minute. So each round runs every contender once
-(A B C A B C …), and a ratio is the median of the ratios *within* rounds, in which the drift cancels, not the
-ratio of two medians, in which it does not.
+On a shared machine the speed drifts by tens of percent within a minute. So each round runs every
+contender once (A B C A B C …), and a ratio is the median of the ratios *within* rounds, in which
+the drift cancels, not the ratio of two medians, in which it does not.
 """
 
 import copy
@@ -34,7 +34,8 @@ from albertkit.training.processes import choose_precision
 CPU = torch.device("cpu")
 MATMUL = {"cpu": 2048, "cuda": 8192}  # width of the square matrices that measure the peak
 HEADINGS = ("who", "median", "best", "spread", "ours / theirs")
-VOCABULARY = 30_000  # of base, whatever the tokenizer: the prediction head's share of the work depends on it
+# Of base, whatever the tokenizer: the prediction head's share of the work depends on it
+VOCABULARY = 30_000
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,11 @@ class Contender:
 
     Attributes:
         name: As it is shown.
-        run: Does the work once. Returns None to be timed from outside, or the seconds it took if it knows better (a
-            process of its own that leaves its imports out).
+        run: Does the work once. Returns None to be timed from outside, or the seconds it took if it
+            knows better (a process of its own that leaves its imports out).
         work: Units of work that `run` does (MB, tokens).
-        warm_up: Whether a first run is worth throwing away; False for what starts a process every time.
+        warm_up: Whether a first run is worth throwing away; False for what starts a process every
+            time.
     """
 
     name: str
@@ -84,7 +86,8 @@ class Row:
         ours: Our median over the rounds.
         peers: Each peer's median.
         ratio: Ours over each peer, larger is better: median of the ratios within rounds.
-        peak: What the machine could do in the same unit, measured in the same run; None where no limit is meaningful.
+        peak: What the machine could do in the same unit, measured in the same run; None where no
+            limit is meaningful.
         equal: Whether the outputs that must agree do; None if nothing was compared.
         compared: The sentence saying what was compared, and how.
         missing: Peers that took no part: name to what is missing and how to install it.
@@ -121,7 +124,9 @@ class Row:
         cells = []
         for label, value in {"ours": self.ours, **self.peers}.items():
             best, spread = number_text(self.best[label]), f"{self.spread[label]:.0%}"
-            name, ratio = ("albertkit", "") if label == "ours" else (label, f"{self.ratio[label]:.2f}x")
+            name, ratio = (
+                ("albertkit", "") if label == "ours" else (label, f"{self.ratio[label]:.2f}x")
+            )
             cells.append((name, number_text(value), best, spread, ratio))
         if self.peak is not None:
             reached = f"{self.ours / self.peak:.0%} reached"
@@ -182,7 +187,12 @@ def interleave(
 
 
 def compare(
-    row: str, unit: str, ours: Contender, peers: Sequence[Contender], seconds: dict[str, list[float]], **fields: Any
+    row: str,
+    unit: str,
+    ours: Contender,
+    peers: Sequence[Contender],
+    seconds: dict[str, list[float]],
+    **fields: Any,
 ) -> Row:
     """Return a row of the seconds of `interleave`, which may hold more contenders than this row shows.
 
@@ -203,7 +213,9 @@ def compare(
         result.spread[label] = (max(times) - min(times)) / median(times)
         if contender is not ours:
             result.peers[label] = median(rates)
-            result.ratio[label] = median(own_rate / rate for own_rate, rate in zip(own_rates, rates, strict=True))
+            result.ratio[label] = median(
+                own_rate / rate for own_rate, rate in zip(own_rates, rates, strict=True)
+            )
     return result
 
 
@@ -225,17 +237,22 @@ def measure(
         ours: Us in several forms.
         peers: Those to compare with.
         rounds: Timed rounds.
-        peaks: Name to what measures the machine in GFLOP/s; a form of ours of that name gets the peak.
+        peaks: Name to what measures the machine in GFLOP/s; a form of ours of that name gets the
+            peak.
         gflop: Operations of a unit of work.
         **others: Further fields of each row.
     """
-    everybody = {program.name: program for program in (*(peaks or {}).values(), *ours.values(), *peers)}
+    everybody = {
+        program.name: program for program in (*(peaks or {}).values(), *ours.values(), *peers)
+    }
     progress(f"{title.replace('{}', ' and '.join(ours))}, {torch.get_num_threads()} threads")
     seconds = interleave(list(everybody.values()), rounds)
     best = {name: peak.work / min(seconds[peak.name]) for name, peak in (peaks or {}).items()}
     rows = {}
     for name, contender in ours.items():
-        rows[name] = compare(title.replace("{}", name), unit, contender, peers, seconds, **copy.deepcopy(fields))
+        rows[name] = compare(
+            title.replace("{}", name), unit, contender, peers, seconds, **copy.deepcopy(fields)
+        )
         rows[name].peak = best[name] / gflop if name in best else None
     return rows, best
 
@@ -346,7 +363,11 @@ def size_of(config: AlbertConfig) -> str:
 
 def versions(*packages: str) -> dict[str, str]:
     """Return versions of Python, albertkit, the machine, and the packages named (those installed)."""
-    values = {"python": platform.python_version(), "machine": machine()["cpu"], "cores": str(os.cpu_count())}
+    values = {
+        "python": platform.python_version(),
+        "machine": machine()["cpu"],
+        "cores": str(os.cpu_count()),
+    }
     for package in ("albertkit", *packages):
         try:
             values[package] = importlib.metadata.version(package)

@@ -112,9 +112,11 @@ def latency(
 
     Args:
         shapes: SEQUENCESxLENGTH of each batch. Default: 1x128 1x16 8x128 1x384.
-        peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
+        peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON
+            names, or this one.
         busy: Other processes that compute all the while, each as much as a core.
-        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
+        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and
+            compiled.
     """
     config = timing.model_config()
     works = {shape: fixed_work(shape, config) for shape in shapes or SHAPES}
@@ -130,11 +132,18 @@ def latency(
                 measurement.title += _load_note(busy)
                 measurement.note = LATENCY_NOTE
                 measurement.calls = min(MOST_CALLS, max(1, TOKENS_A_ROUND // batch.num_tokens))
-                measurement.details = {"calls_a_round": measurement.calls, "gflop": measurement.gflop}
-                runs = {name: partial(_all_states, engine, batch) for name, engine in engines.items()}
+                measurement.details = {
+                    "calls_a_round": measurement.calls,
+                    "gflop": measurement.gflop,
+                }
+                runs = {
+                    name: partial(_all_states, engine, batch) for name, engine in engines.items()
+                }
                 peers = {name: (name, shape) for name in peer.ready}
                 with busy_neighbours(busy):
-                    yield from _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 7)
+                    yield from _rows(
+                        measurement, config, engines, runs, peer, peers, timing.rounds or 7
+                    )
 
 
 def encode(
@@ -149,10 +158,12 @@ def encode(
     """Sentences a second at natural lengths, compared with peers that pad, of batches sorted by length and not.
 
     Args:
-        peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON names, or this one.
+        peer_python: Interpreter that has the peers. Default: what ALBERTKIT_INFERENCE_PEERS_PYTHON
+            names, or this one.
         sentences: How many, taken evenly from the text.
         busy: Other processes that compute all the while, each as much as a core.
-        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and compiled.
+        device: cpu, or cuda or cuda:N for a GPU, compared with transformers there, eager and
+            compiled.
     """
     config, target = timing.model_config(), find_device(device)
     with text.open(1.0) as inputs, using_threads(timing.threads):
@@ -162,7 +173,9 @@ def encode(
         lengths = np.array(list(map(len, sequences)))
         gflop = _gflop_per_token(config, float((lengths**2).sum() / lengths.sum())) * lengths.mean()
         title = f"encode, natural lengths, batch {BATCH}, {size_of(config)}{_load_note(busy)}"
-        measurement = Measurement(title, "sentences/s", float(len(sequences)), float(gflop), ENCODE_NOTE)
+        measurement = Measurement(
+            title, "sentences/s", float(len(sequences)), float(gflop), ENCODE_NOTE
+        )
         measurement.details = {
             "sentences": len(sequences),
             "mean_length": float(lengths.mean()),
@@ -174,11 +187,18 @@ def encode(
             return
         measurement.details |= {"text": inputs.text_name, "gflop_per_sentence": measurement.gflop}
         with _opened(config, works, peer_python, first_only=True) as (engines, peer):
-            runs = {name: partial(first_states, engine, sequences, CPU) for name, engine in engines.items()}
+            runs = {
+                name: partial(first_states, engine, sequences, CPU)
+                for name, engine in engines.items()
+            }
             peers = {f"{name}, {order}": (name, order) for name in peer.ready for order in works}
             with busy_neighbours(busy):
-                for row in _rows(measurement, config, engines, runs, peer, peers, timing.rounds or 3):
-                    row.details["best_padded_peer"] = {order: _closest(row, order) for order in works}
+                for row in _rows(
+                    measurement, config, engines, runs, peer, peers, timing.rounds or 3
+                ):
+                    row.details["best_padded_peer"] = {
+                        order: _closest(row, order) for order in works
+                    }
                     row.details["tokens_per_second"] = row.ours * float(lengths.mean())
                     yield row
 
@@ -242,7 +262,7 @@ def _closest(row: Row, order: str) -> dict[str, float]:
     return dict([min(ratios.items(), key=lambda item: item[1])]) if ratios else {}
 
 
-# --- states of all programs compared with fp32 of transformers ---------------------------------------------------------
+# --- states of all programs compared with fp32 of transformers ------------------------------------
 
 
 def comparison(states: np.ndarray, reference: np.ndarray) -> dict[str, float]:
@@ -270,25 +290,29 @@ def comparisons(states: dict[str, np.ndarray]) -> dict[str, dict[str, float]]:
     """Compare all programs with transformers in fp32, the first of several; where it is not there, with our own fp32."""
     names = [*(name for name in states if name.startswith(REFERENCE)), "albertkit fp32"]
     reference = next((states[name] for name in names if name in states), None)
-    return {} if reference is None else {name: comparison(found, reference) for name, found in states.items()}
+    return (
+        {}
+        if reference is None
+        else {name: comparison(found, reference) for name, found in states.items()}
+    )
 
 
-def judged(name: str, precision: str, agreements: dict[str, dict[str, float]]) -> tuple[bool | None, str]:
+def judged(
+    name: str, precision: str, agreements: dict[str, dict[str, float]]
+) -> tuple[bool | None, str]:
     """Return `equal` and `compared` of a row of ours."""
     alone = not any(name_of_peer.startswith(REFERENCE) for name_of_peer in agreements)
     if name not in agreements or (alone and precision == "fp32"):
         return None, ""
     if precision == "fp32":
-        measure = (
-            f"largest difference {agreements[name]['largest_difference']:.2g}, wanted within {LARGEST_DIFFERENCE:g}"
-        )
+        measure = f"largest difference {agreements[name]['largest_difference']:.2g}, wanted within {LARGEST_DIFFERENCE:g}"
     else:
         measure = f"lowest cosine {agreements[name]['lowest_cosine']:.5f}, wanted at least {LOWEST_COSINE[precision]}"
     compared = f"our states with those of {'our own fp32' if alone else REFERENCE} in this run: {measure}; everybody's in details"
     return agrees(precision, agreements[name]), compared
 
 
-# --- a CPU: peers in a process of their own ----------------------------------------------------------------------------
+# --- a CPU: peers in a process of their own -------------------------------------------------------
 
 
 @contextmanager
@@ -307,7 +331,11 @@ def _opened(
     with scratch_folder() as scratch:
         model.save_pretrained(scratch / "model")
         (scratch / "works.json").write_text(json.dumps(works), encoding="utf-8")
-        job = {"folder": str(scratch / "model"), "works": str(scratch / "works.json"), "settle": SETTLE}
+        job = {
+            "folder": str(scratch / "model"),
+            "works": str(scratch / "works.json"),
+            "settle": SETTLE,
+        }
         with open_peer(PROGRAM, {**job, "first_only": first_only}, scratch, python) as peer:
             yield engines, peer
 
@@ -323,19 +351,35 @@ def _rows(
 ) -> Iterator[Row]:
     """Measure a row for each of our engines; `peers` has the setting and the work of each of theirs."""
     meter, calls, count = IdleMeter(peer), measurement.calls, measurement.count
-    ours = {name: Contender(f"albertkit {name}", meter.ours(run, calls), count) for name, run in runs.items()}
-    theirs = [Contender(name, meter.theirs(*arguments, calls), count) for name, arguments in peers.items()]
+    ours = {
+        name: Contender(f"albertkit {name}", meter.ours(run, calls), count)
+        for name, run in runs.items()
+    }
+    theirs = [
+        Contender(name, meter.theirs(*arguments, calls), count) for name, arguments in peers.items()
+    ]
     fast = [name for name in engines if name != "bf16" or native_bf16(CPU)]
     products = matrix_products(fast, MATMUL["cpu"])
     gflop = 2 * MATMUL["cpu"] ** 3 / 1e9
-    peaks = {name: Contender(f"peak {name}", torch.inference_mode()(run), gflop) for name, run in products.items()}
+    peaks = {
+        name: Contender(f"peak {name}", torch.inference_mode()(run), gflop)
+        for name, run in products.items()
+    }
     states = {f"albertkit {name}": np.asarray(run()) for name, run in runs.items()}
-    agreements = comparisons(states | {name: peer.array(*arguments) for name, arguments in peers.items()})
+    agreements = comparisons(
+        states | {name: peer.array(*arguments) for name, arguments in peers.items()}
+    )
     packages = versions("torch", "numba", "sentencepiece") | peer.about["versions"]
-    title, fields = f"{measurement.title}, ours in {{}}", dict(missing=peer.failed(), versions=packages)
-    rows, best = measure(title, measurement.unit, ours, theirs, rounds, peaks, measurement.gflop, **fields)
+    title, fields = (
+        f"{measurement.title}, ours in {{}}",
+        dict(missing=peer.failed(), versions=packages),
+    )
+    rows, best = measure(
+        title, measurement.unit, ours, theirs, rounds, peaks, measurement.gflop, **fields
+    )
     settings = {
-        name: {work: trials[work] for _, work in peers.values()} for name, trials in peer.about["trials"].items()
+        name: {work: trials[work] for _, work in peers.values()}
+        for name, trials in peer.about["trials"].items()
     }
     for name, row in rows.items():
         row.equal, row.compared = judged(f"albertkit {name}", name, agreements)
@@ -347,7 +391,10 @@ def _rows(
             "processor_time_of_those_who_wait": meter.shares(),
             "agreement": agreements,
             # Linear layers are what a peer's int8 must have converted.
-            "products": {"linear_layers": config.num_hidden_layers * 6 + 1, **peer.about["products"]},
+            "products": {
+                "linear_layers": config.num_hidden_layers * 6 + 1,
+                **peer.about["products"],
+            },
             "peers_settings": settings,
         }
         if measurement.unit == "batches/s":
@@ -385,7 +432,9 @@ def _packed_product(rows: Tensor, weight: Tensor) -> States:
 def _int8_product(width: int) -> States:
     """Return oneDNN's product of uint8 and int8, by torch's private operators."""
     rows = torch.randint(0, 256, (width, width), dtype=torch.uint8)
-    weight = torch.ops.onednn.qlinear_prepack(torch.randint(-127, 128, (width, width)).to(torch.int8), None)
+    weight = torch.ops.onednn.qlinear_prepack(
+        torch.randint(-127, 128, (width, width)).to(torch.int8), None
+    )
     scale, zero_points = torch.ones(width), torch.zeros(width, dtype=torch.int64)
     weights = (weight, scale, zero_points, None)
     output: tuple[Any, ...] = (1.0, 0, torch.bfloat16, "none", [], "none")
@@ -396,7 +445,7 @@ def _milliseconds(row: Row) -> dict[str, float]:
     return {"ours": 1e3 / row.ours, **{name: 1e3 / rate for name, rate in row.peers.items()}}
 
 
-# --- one device, compared with transformers on it ------------------------------------------------------------------------------
+# --- one device, compared with transformers on it -------------------------------------------------
 
 
 def _latency_on_device(
@@ -408,14 +457,20 @@ def _latency_on_device(
         batch = PackedBatch.from_sequences(work["sequences"]).to(device)
         ids = batch.input_ids.view(batch.num_sequences, -1)
         runs = {name: partial(_all_states, engine, batch) for name, engine in ours.items()}
-        peers = {name: partial(forward, ids, torch.ones_like(ids)) for name, forward in theirs.items()}
+        peers = {
+            name: partial(forward, ids, torch.ones_like(ids)) for name, forward in theirs.items()
+        }
         measurement = _small_batch(shape, batch, config)
         measurement.calls = MOST_CALLS
         yield from _rows_on_device(measurement, runs, peers, device, rounds)
 
 
 def _encode_on_device(
-    measurement: Measurement, works: dict[str, Work], config: AlbertConfig, device: torch.device, rounds: int
+    measurement: Measurement,
+    works: dict[str, Work],
+    config: AlbertConfig,
+    device: torch.device,
+    rounds: int,
 ) -> Iterator[Row]:
     """Measure from ids on the host to the states of first tokens on the host."""
     ours, theirs = _models_on_device(config, device)
@@ -429,8 +484,14 @@ def _encode_on_device(
     yield from _rows_on_device(measurement, runs, peers, device, rounds)
 
 
-def _padded_first_states(forward: Forward, device: torch.device, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    return forward(torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device))[:, 0].cpu().numpy()
+def _padded_first_states(
+    forward: Forward, device: torch.device, ids: np.ndarray, mask: np.ndarray
+) -> np.ndarray:
+    return (
+        forward(torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device))[:, 0]
+        .cpu()
+        .numpy()
+    )
 
 
 def _models_on_device(
@@ -450,18 +511,26 @@ def _models_on_device(
         engine = load_engine(own_model)
         ours[f"albertkit {engine.precision}{', compiled' * own_model.compiled}"] = engine
     if TRANSFORMERS.installed:
-        dtypes = {"fp32": torch.float32} | ({"bf16": torch.bfloat16} if engine.precision == "bf16" else {})
+        dtypes = {"fp32": torch.float32} | (
+            {"bf16": torch.bfloat16} if engine.precision == "bf16" else {}
+        )
         for form in forms:
             for name, dtype in dtypes.items():
                 if form == "eager" or name == engine.precision:
-                    theirs[f"transformers {name}, {form}"] = _transformers(model, device, dtype, form)
+                    theirs[f"transformers {name}, {form}"] = _transformers(
+                        model, device, dtype, form
+                    )
         if graphs and len(forms) > 1:
             name = engine.precision
-            theirs[f"transformers {name}, graphs"] = _transformers(model, device, dtypes[name], "graphs")
+            theirs[f"transformers {name}, graphs"] = _transformers(
+                model, device, dtypes[name], "graphs"
+            )
     return ours, theirs
 
 
-def _transformers(model: AlbertModel, device: torch.device, dtype: torch.dtype, form: str) -> Forward:
+def _transformers(
+    model: AlbertModel, device: torch.device, dtype: torch.dtype, form: str
+) -> Forward:
     theirs = make_theirs(model, add_pooling_layer=False).to(device, dtype).eval()
     forward: Callable[..., Any] = theirs
     if form != "eager":
@@ -483,7 +552,9 @@ def _rows_on_device(
 ) -> Iterator[Row]:
     """Measure a row for each form of ours."""
     everybody, calls = {**ours, **theirs}, measurement.calls
-    agreements = comparisons({name: np.asarray(torch.as_tensor(run()).cpu()) for name, run in everybody.items()})
+    agreements = comparisons(
+        {name: np.asarray(torch.as_tensor(run()).cpu()) for name, run in everybody.items()}
+    )
 
     def repeated(run: States) -> None:
         for _ in range(calls):
@@ -494,12 +565,21 @@ def _rows_on_device(
         for name, run in everybody.items()
     }
     precision = "bf16" if any("bf16" in name for name in ours) else "fp32"
-    peaks = dict.fromkeys(ours, matmul_peak(torch.bfloat16 if precision == "bf16" else torch.float32, device))
+    peaks = dict.fromkeys(
+        ours, matmul_peak(torch.bfloat16 if precision == "bf16" else torch.float32, device)
+    )
     title = f"{measurement.title}, {{}}, {device_name(device)}"
     fields = dict(missing=TRANSFORMERS.missing, versions=versions("torch", "transformers"))
     own_contenders, peers = ({name: contenders[name] for name in side} for side in (ours, theirs))
     rows, best = measure(
-        title, measurement.unit, own_contenders, [*peers.values()], rounds, peaks, measurement.gflop, **fields
+        title,
+        measurement.unit,
+        own_contenders,
+        [*peers.values()],
+        rounds,
+        peaks,
+        measurement.gflop,
+        **fields,
     )
     for name, row in reversed(rows.items()):
         row.equal, row.compared = judged(name, precision, agreements)

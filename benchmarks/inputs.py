@@ -20,7 +20,8 @@ from benchmarks.harness import progress, scratch_folder
 
 # Tokens of a tokenizer trained on the spot: the most that the text supports.
 VOCABULARIES = (8000, 4000, 2000, 1000, 500, 250)
-Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]  # `--text *.gz`, as the shell expands it
+# `--text *.gz`, as the shell expands it
+Words = Annotated[tuple[str, ...], Parameter(consume_multiple=True)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class Inputs:
         if count < 1:
             raise SystemExit(f"--sentences is {count}, it must be at least 1")
         return [
-            self.lines[index] for index in np.linspace(0, len(self.lines) - 1, min(count, len(self.lines))).astype(int)
+            self.lines[index]
+            for index in np.linspace(0, len(self.lines) - 1, min(count, len(self.lines))).astype(
+                int
+            )
         ]
 
     def open_tokenizer(self, most_tokens: int, text_rules: str | None = None) -> AlbertTokenizer:
@@ -86,7 +90,8 @@ class Text:
     Attributes:
         text: Files, globs or folders of text. Default: the built-in English text.
         tokenizer: Folder with one `*.model`. Default: one trained on the text on the spot.
-        megabytes: Text to use at most, in millions of bytes; whole documents, from the start. Default: the row's own.
+        megabytes: Text to use at most, in millions of bytes; whole documents, from the start.
+            Default: the row's own.
     """
 
     text: Words = ()
@@ -128,7 +133,9 @@ def _train(lines: list[str], folder: Path) -> None:
         except ConfigError as error:
             if error.slug != "too-little-data":
                 raise
-    raise SystemExit("there is too little text to train a tokenizer on: give more text, or --tokenizer DIR")
+    raise SystemExit(
+        "there is too little text to train a tokenizer on: give more text, or --tokenizer DIR"
+    )
 
 
 def _up_to(documents: Iterable[list[str]], limit: float) -> Iterator[list[str]]:

@@ -18,8 +18,9 @@ from albertkit.files import atomic_file, read_typed, write_json
 from albertkit.output.sections import Result
 from benchmarks.moving_shapes import WORDS, check_clips, make_clips
 
-# A narrow ALBERT. Weights drawn from 0.02 leave attention a few percent of the residual at this width, and the loss on its
-# plateau for 1,000 updates; from 0.06 it leaves it after 100 (docs/log.md).
+# A narrow ALBERT. Weights drawn from 0.02 leave attention a few percent of the residual at this
+# width, and the loss on its plateau for 1,000 updates; from 0.06 it leaves it after 100
+# (docs/log.md).
 SHELL: dict[str, Any] = dict(
     hidden_size=128,
     embedding_size=64,
@@ -31,7 +32,14 @@ SHELL: dict[str, Any] = dict(
 )
 SAMPLING = FrameSampling(num_frames=8, size=64)
 RECIPE: dict[str, Any] = dict(
-    length=16, lr=1e-3, batch_size=32, steps=4000, eval_every=500, metric="exact_match", precision="fp32", shift=6
+    length=16,
+    lr=1e-3,
+    batch_size=32,
+    steps=4000,
+    eval_every=500,
+    metric="exact_match",
+    precision="fp32",
+    shift=6,
 )
 SPLITS = ("train", "dev", "test")
 
@@ -43,7 +51,8 @@ class ShapesResult(Result):
     Attributes:
         objective: mlm or causal.
         video_attention: What visual tokens saw of each other.
-        exact_match: Share of the test clips, of held-out combinations, whose caption is right in every word.
+        exact_match: Share of the test clips, of held-out combinations, whose caption is right in
+            every word.
         dev_exact_match: The same of dev clips, of combinations that were trained on.
         steps: Updates.
         seconds: Time spent in updates.
@@ -94,8 +103,13 @@ def learn_shapes(
 
 def _make_shell(folder: Path, seed: int) -> None:
     tokenizer = folder.with_name("tokenizer")
-    with atomic_file(tokenizer / "vocab.txt", "w") as stream:  # a piece a word, as SwinBERT's vocabulary has it
-        stream.write("".join(f"{piece}\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)))
+    # A piece a word, as SwinBERT's vocabulary has it
+    with atomic_file(tokenizer / "vocab.txt", "w") as stream:
+        stream.write(
+            "".join(
+                f"{piece}\n" for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
+            )
+        )
     init_model(folder, tokenizer, size="tiny", seed=seed, **SHELL)
 
 
@@ -105,12 +119,16 @@ def _learn(folder: Path, run: Path, settings: CaptionSettings) -> ShapesResult:
         settings.check_same(run / "run.toml")
         values = read_typed(finished, dict[str, Any], "result")
         return ShapesResult(**{**values, "model": Path(values["model"])})
-    trained = train_captioner(folder / "shell", folder / "prepared", run, settings, resume=(run / "run.toml").exists())
+    trained = train_captioner(
+        folder / "shell", folder / "prepared", run, settings, resume=(run / "run.toml").exists()
+    )
     if trained.model is None:
         raise KeyboardInterrupt  # a signal stopped it; everything is saved
     captioner = VideoCaptioner.from_pretrained(run)
     greedy = GenerationSettings(max_length=settings.length, num_beams=1)
-    test = evaluate_captioner(captioner, folder / "prepared", split="test", out=run / "test.jsonl", generation=greedy)
+    test = evaluate_captioner(
+        captioner, folder / "prepared", split="test", out=run / "test.jsonl", generation=greedy
+    )
     result = ShapesResult(
         str(settings.objective),
         str(settings.video_attention),
@@ -144,5 +162,9 @@ def shapes(
         seed: Of clips and trainings.
     """
     objectives: tuple[Any, ...] = ("causal", "mlm") if objective == "both" else (objective,)
-    attentions: tuple[Any, ...] = ("full", "diagonal") if video_attention == "both" else (video_attention,)
-    return learn_shapes(out, num_clips=clips, objectives=objectives, attentions=attentions, steps=steps, seed=seed)
+    attentions: tuple[Any, ...] = (
+        ("full", "diagonal") if video_attention == "both" else (video_attention,)
+    )
+    return learn_shapes(
+        out, num_clips=clips, objectives=objectives, attentions=attentions, steps=steps, seed=seed
+    )

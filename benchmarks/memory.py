@@ -29,7 +29,8 @@ EVERY = 0.1  # seconds between two looks at a program's memory
 MB = 1e6
 SENTENCES = 500
 PEER_PROGRAM = Path(__file__).parent / "peer_programs" / "memory.py"
-# Command, and what does the same with transformers or sentence-transformers: `peer_programs/memory.py`.
+# Command, and what does the same with transformers or sentence-transformers:
+# `peer_programs/memory.py`.
 COMMANDS = {
     "pretrain": "pretrain store --out RUN --size base --length 512 --batch-tokens 4096 --steps 2 --held-out 0.2",
     "finetune": "finetune classify MODEL classes.tsv --text text --label label --out CLASSIFIER --steps 2 --batch-size 32",
@@ -54,7 +55,10 @@ class Memory(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
         names = ("command", "megabytes", "peer", "peer_megabytes")
-        return {"rows": [dict(zip(names, row, strict=True)) for row in self.rows], "first_answer": self.first_answer}
+        return {
+            "rows": [dict(zip(names, row, strict=True)) for row in self.rows],
+            "first_answer": self.first_answer,
+        }
 
     def sections(self) -> list[Section]:
         """Return a table."""
@@ -65,7 +69,9 @@ class Memory(Result):
         ]
         return [
             TableSection(columns, rows),
-            Paragraph(f"The service gave its first answer {self.first_answer:.1f} s after its start."),
+            Paragraph(
+                f"The service gave its first answer {self.first_answer:.1f} s after its start."
+            ),
         ]
 
 
@@ -78,8 +84,12 @@ def memory(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Memory]:
             if name == "serve":
                 own_megabytes, first_answer = _memory_of_service(encoder, inputs)
             else:
-                own_megabytes = most_memory([sys.executable, "-m", "albertkit", *command.split()], folder)
-            its = most_memory([sys.executable, str(PEER_PROGRAM), name.split()[-1], str(folder)], folder)
+                own_megabytes = most_memory(
+                    [sys.executable, "-m", "albertkit", *command.split()], folder
+                )
+            its = most_memory(
+                [sys.executable, str(PEER_PROGRAM), name.split()[-1], str(folder)], folder
+            )
             progress(f"{name}: {own_megabytes:,.0f} MB, its peer {its:,.0f} MB")
             rows.append((name, own_megabytes, PEERS[name], its))
     yield Memory(rows, first_answer)
@@ -90,8 +100,12 @@ def _write_inputs(inputs: Inputs, timing: Timing, folder: Path) -> SentenceEncod
     inputs.build_store(folder)
     lines = inputs.lines_evenly(SENTENCES)
     (folder / "lines.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    classes = [f"{line.replace(chr(9), ' ')}\t{'ab'[number % 2]}" for number, line in enumerate(lines)]
-    (folder / "classes.tsv").write_text("\n".join(["text\tlabel", *classes]) + "\n", encoding="utf-8")
+    classes = [
+        f"{line.replace(chr(9), ' ')}\t{'ab'[number % 2]}" for number, line in enumerate(lines)
+    ]
+    (folder / "classes.tsv").write_text(
+        "\n".join(["text\tlabel", *classes]) + "\n", encoding="utf-8"
+    )
     torch.manual_seed(0)
     model = AlbertForPreTraining(timing.model_config())
     model.save_pretrained(folder / "MODEL", inputs.open_tokenizer(model.config.vocab_size))
@@ -103,7 +117,9 @@ def _write_inputs(inputs: Inputs, timing: Timing, folder: Path) -> SentenceEncod
 def most_memory(command: list[str], folder: Path) -> float:
     """Run a program; return the most memory that it and its processes took together, in MB."""
     with open(folder / "log", "w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
         peak = _watch(process.pid, lambda: process.poll() is not None)
     if process.returncode:
         log_text = (folder / "log").read_text(encoding="utf-8", errors="replace")

@@ -1,7 +1,7 @@
 """Clips of one shape that moves, and the one caption that says what it is, how fast it goes and where to.
 
-A caption is right only if colour, shape, speed and direction are. Some combinations of the four are never trained on; only
-a captioner that has learned the four apart gets those right.
+A caption is right only if colour, shape, speed and direction are. Some combinations of the four are
+never trained on; only a captioner that has learned the four apart gets those right.
 """
 
 import os
@@ -25,7 +25,8 @@ DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 SPEEDS = {"slowly": 14.0, "quickly": 44.0}  # pixels from the first frame to the last
 SIDE, FRAMES, RATE = 96, 16, 8  # pixels, frames, frames a second
 HELD_OUT = 64  # of the 320 combinations
-WORDS = ("a", "an", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS)  # of all captions
+# Of all captions
+WORDS = ("a", "an", "moves", "to", "the", *COLOURS, *SHAPES, *DIRECTIONS, *SPEEDS)
 _SETTINGS = "combinations.json"
 
 
@@ -42,7 +43,9 @@ class Motion:
     def caption(self) -> str:
         """The right caption, for example "an orange ring moves slowly to the left"."""
         article = "an" if self.colour == "orange" else "a"
-        phrase = f"to the {self.direction}" if self.direction in ("left", "right") else self.direction
+        phrase = (
+            f"to the {self.direction}" if self.direction in ("left", "right") else self.direction
+        )
         return f"{article} {self.colour} {self.shape} moves {self.speed} {phrase}"
 
 
@@ -57,11 +60,14 @@ def motions(seed: int) -> tuple[list[Motion], list[Motion]]:
 def draw_frames(motion: Motion, generator: np.random.Generator) -> np.ndarray:
     """uint8 [16, 96, 96, 3]: the shape from a random place, of random size and shade, on a dark ground, with noise."""
     radius = generator.uniform(12, 16)
-    step = np.array(DIRECTIONS[motion.direction]) * SPEEDS[motion.speed] * generator.uniform(0.9, 1.1)
+    step = (
+        np.array(DIRECTIONS[motion.direction]) * SPEEDS[motion.speed] * generator.uniform(0.9, 1.1)
+    )
     low = radius + 1 + np.maximum(-step, 0)
     high = SIDE - radius - 2 - np.maximum(step, 0)
     start = generator.uniform(low, high)
-    ground = np.full(3, generator.integers(0, 40))  # one grey: a tint of its own would tell each clip from all others
+    # One grey: a tint of its own would tell each clip from all others
+    ground = np.full(3, generator.integers(0, 40))
     colour = np.clip(np.array(COLOURS[motion.colour]) + generator.integers(-10, 11, 3), 0, 255)
     frames = np.empty((FRAMES, SIDE, SIDE, 3), np.uint8)
     for number in range(FRAMES):
@@ -88,7 +94,8 @@ def _coverage(shape: str, centre: np.ndarray, radius: float) -> np.ndarray:
     else:
         arm = radius / 3
         edge = np.maximum(
-            np.minimum(arm - np.abs(x), radius - np.abs(y)), np.minimum(arm - np.abs(y), radius - np.abs(x))
+            np.minimum(arm - np.abs(x), radius - np.abs(y)),
+            np.minimum(arm - np.abs(y), radius - np.abs(x)),
         )
     return np.clip(edge + 0.5, 0, 1)
 
@@ -96,10 +103,15 @@ def _coverage(shape: str, centre: np.ndarray, radius: float) -> np.ndarray:
 def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict[str, int]:
     """Write clips as H.264 files with manifests, as people have them: FOLDER/{train,dev,test}.jsonl and FOLDER/videos/.
 
-    Seven tenths are for training and one for dev, of the same combinations; two tenths for the test, of held-out ones.
+    Seven tenths are for training and one for dev, of the same combinations; two tenths for the
+    test, of held-out ones.
     """
     if num_clips < 20:
-        raise ConfigError("bad-value", f"num_clips is {num_clips}, it must be at least 20", "2000 is a good number")
+        raise ConfigError(
+            "bad-value",
+            f"num_clips is {num_clips}, it must be at least 20",
+            "2000 is a good number",
+        )
     if Path(folder).exists():
         raise ConfigError("exists", f"`{folder}` is there", "choose another folder, or delete it")
     trained, held_out = motions(seed)
@@ -112,7 +124,9 @@ def make_clips(folder: str | Path, num_clips: int = 2000, seed: int = 0) -> dict
             clips = list(_split(temporary, split, count, pool, seed))
             write_clip_manifest(temporary / f"{split}.jsonl", clips)
         held_out_captions = [motion.caption for motion in held_out]
-        write_json(temporary / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions})
+        write_json(
+            temporary / _SETTINGS, {"clips": num_clips, "seed": seed, "held_out": held_out_captions}
+        )
     return counts
 
 
@@ -138,7 +152,10 @@ def write_clip_manifest(path: str | Path, clips: Iterable[Clip]) -> None:
 
 def check_clips(folder: str | Path, num_clips: int, seed: int) -> None:
     """Compare clips that exist with those that are asked for."""
-    stored, requested = read_json(Path(folder) / _SETTINGS, "combinations"), {"clips": num_clips, "seed": seed}
+    stored, requested = (
+        read_json(Path(folder) / _SETTINGS, "combinations"),
+        {"clips": num_clips, "seed": seed},
+    )
     differing = [
         f"{name} was {stored.get(name, 'not recorded')}, now {value}"
         for name, value in requested.items()
@@ -169,7 +186,9 @@ def write_video(file: Path, frames: np.ndarray) -> None:
     except ImportError:
         raise MissingExtraError.for_package("av", "caption", "making videos") from None
     with av.open(str(file), "w") as container:
-        stream = container.add_stream("libx264", rate=RATE, options={"crf": "18", "preset": "ultrafast"})
+        stream = container.add_stream(
+            "libx264", rate=RATE, options={"crf": "18", "preset": "ultrafast"}
+        )
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         stream.codec_context.thread_count = 1  # the same bytes on every machine

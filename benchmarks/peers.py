@@ -34,7 +34,8 @@ class Program:
 
     Attributes:
         name: Of its file.
-        variable: Environment variable that names an interpreter for it; this one where it is not set.
+        variable: Environment variable that names an interpreter for it; this one where it is not
+            set.
         install: How to get what it needs.
     """
 
@@ -66,13 +67,18 @@ class PeerProcess:
 
     def failed(self, prefix: str = "") -> dict[str, str]:
         """Return the name of every other setting, and what is missing for it."""
-        return {f"{prefix}{name}": f"{reason}; {self.program.install}" for name, reason in self.about["failed"].items()}
+        return {
+            f"{prefix}{name}": f"{reason}; {self.program.install}"
+            for name, reason in self.about["failed"].items()
+        }
 
     def ask(self, name: str, work: str = "", calls: int = 1, **more: str) -> dict[str, Any]:
         """Let it run a setting; the process times itself."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended: `_read` says so
-            self.process.stdin.write(json.dumps({"run": name, "work": work, "calls": calls, **more}) + "\n")
+            self.process.stdin.write(
+                json.dumps({"run": name, "work": work, "calls": calls, **more}) + "\n"
+            )
             self.process.stdin.flush()
         answer = self.read()
         if "error" in answer:
@@ -91,7 +97,12 @@ class PeerProcess:
     def processor_seconds(self) -> float:
         """Return the processor time it has used; 0 where the system does not say."""
         try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{self.process.pid}/stat")
+                .read_text(encoding="utf-8")
+                .rpartition(")")[2]
+                .split()
+            )
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -102,19 +113,31 @@ class PeerProcess:
         if line := self.process.stdout.readline():
             return json.loads(line)
         status = self.process.wait()
-        log = (self.scratch / "peer.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        log = (
+            (self.scratch / "peer.log")
+            .read_text(encoding="utf-8", errors="replace")
+            .strip()
+            .splitlines()
+        )
         raise SystemExit(
             f"the peer ended with exit status {status}: {log[-1][:300] if log else 'no message'}; {self.program.install}"
         )
 
 
 @contextmanager
-def open_peer(program: Program, job: dict[str, Any], scratch: Path, python: str | None = None) -> Iterator[PeerProcess]:
+def open_peer(
+    program: Program, job: dict[str, Any], scratch: Path, python: str | None = None
+) -> Iterator[PeerProcess]:
     """Start a program with a job, to which `threads` and `scratch` are added, and wait until it is ready."""
     python = python or os.environ.get(program.variable) or sys.executable
     threads = torch.get_num_threads()
     module, root = f"benchmarks.peer_programs.{program.name}", str(Path(__file__).parent.parent)
-    arguments = [python, "-m", module, json.dumps({**job, "threads": threads, "scratch": str(scratch)})]
+    arguments = [
+        python,
+        "-m",
+        module,
+        json.dumps({**job, "threads": threads, "scratch": str(scratch)}),
+    ]
     paths = (root, os.environ.get("PYTHONPATH"))
     limits = dict.fromkeys(("OMP_NUM_THREADS", "RAYON_NUM_THREADS"), str(threads))
     with open(scratch / "peer.log", "w", encoding="utf-8") as log:
@@ -126,7 +149,12 @@ def open_peer(program: Program, job: dict[str, Any], scratch: Path, python: str 
                 stderr=log,
                 text=True,
                 encoding="utf-8",
-                env={**os.environ, **limits, **QUIET, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env={
+                    **os.environ,
+                    **limits,
+                    **QUIET,
+                    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                },
             )
         except OSError as error:
             raise SystemExit(f"`{python}` cannot be run: {error.strerror}") from None
@@ -181,4 +209,8 @@ class IdleMeter:
 
     def shares(self) -> dict[str, float]:
         """Return processor seconds a second; near 0 on an idle machine."""
-        return {process_name: busy / total for process_name, (busy, total) in self._seconds.items() if total}
+        return {
+            process_name: busy / total
+            for process_name, (busy, total) in self._seconds.items()
+            if total
+        }

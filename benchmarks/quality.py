@@ -1,9 +1,10 @@
 """Row `quality`: masked-LM loss over time, a recipe of ours compared with transformers' Trainer at its best setting.
 
-Same text, tokenizer, model shape, cores and wall clock. Both are programs of their own that take turns (`turns.py`),
-so that both see the same machine; each has a number of updates that its measured speed lets it make in its time, and
-its own whole schedule. Weights are saved on the way and scored afterwards by one judge, on the Trainer's own
-distribution: full blocks of documents neither has seen, 15 % of the tokens drawn one by one.
+Same text, tokenizer, model shape, cores and wall clock. Both are programs of their own that take
+turns (`turns.py`), so that both see the same machine; each has a number of updates that its
+measured speed lets it make in its time, and its own whole schedule. Weights are saved on the way
+and scored afterwards by one judge, on the Trainer's own distribution: full blocks of documents
+neither has seen, 15 % of the tokens drawn one by one.
 """
 
 import dataclasses
@@ -55,7 +56,9 @@ class Curve:
 
     def reached(self, loss: float) -> float | None:
         """Return the seconds at the first saved moment whose loss is no larger; None if there is none."""
-        return next((s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), None)
+        return next(
+            (s for s, value in zip(self.seconds, self.losses, strict=True) if value <= loss), None
+        )
 
     def rounded(self) -> list[list[float]]:
         """Return pairs for the terminal and JSON."""
@@ -75,12 +78,15 @@ def quality(
     """Masked-LM loss over time of a pretraining recipe, compared with transformers' Trainer in five times the time.
 
     Args:
-        recipe: TOML file of pretraining settings; the Trainer gets a model of the same configuration.
+        recipe: TOML file of pretraining settings; the Trainer gets a model of the same
+            configuration.
         minutes: That the Trainer trains; the recipe has a fifth of it.
         threads: Threads for both. Default: all cores.
-        out: New folder to keep weights, logs, quality.json and quality.png in. Default: nothing is kept.
+        out: New folder to keep weights, logs, quality.json and quality.png in. Default: nothing is
+            kept.
         peer_batch: Blocks of an update of the Trainer.
-        peer_lr: Its peak learning rate. The defaults are the best found for H 256 and 4 layers; other shapes want trials.
+        peer_lr: Its peak learning rate. The defaults are the best found for H 256 and 4 layers;
+            other shapes want trials.
     """
     if minutes <= 0:
         raise SystemExit(f"--minutes is {minutes}, it must be above 0")
@@ -113,14 +119,17 @@ class Race:
         ours.save(out / "ours.toml")
         setting, peer_speed = self._fastest(setting)
         steps = max(MOMENTS, round(60 * minutes / peer_speed))
-        progress(f"{setting.name}: {steps:,} updates of {peer_speed:.3f} s; ours: {ours.steps:,} of {our_speed:.3f} s")
+        progress(
+            f"{setting.name}: {steps:,} updates of {peer_speed:.3f} s; ours: {ours.steps:,} of {our_speed:.3f} s"
+        )
         moments = [round(steps * number / MOMENTS) for number in range(1, MOMENTS + 1)]
         runners = [
             self._start("albertkit", "ours", TURN * SHARE),
             self._start(setting.name, "theirs", TURN, setting, steps=steps, saves=moments),
         ]
         try:
-            runners[0].set_up(out / "ours" / "run.toml")  # written when all is ready, before the first update
+            # Written when all is ready, before the first update
+            runners[0].set_up(out / "ours" / "run.toml")
             runners[1].set_up(out / "theirs" / "updates")  # after the first update, which compiles
             take_turns(runners)
         finally:
@@ -141,9 +150,16 @@ class Race:
             seconds = [before + runner.active(start, file.stat().st_mtime) for file in runner_files]
             curves.append(Curve(seconds, judge.losses(runner_files)))
         row = self._row(setting, curves, judge)
-        row.details |= {"updates": {"ours": ours.steps, "theirs": steps}, "threads": torch.get_num_threads()}
+        row.details |= {
+            "updates": {"ours": ours.steps, "theirs": steps},
+            "threads": torch.get_num_threads(),
+        }
         write_json(out / "quality.json", row.to_json())
-        draw(out / "quality.png", {"albertkit": curves[0], setting.name: curves[1]}, judge.unigram_loss)
+        draw(
+            out / "quality.png",
+            {"albertkit": curves[0], setting.name: curves[1]},
+            judge.unigram_loss,
+        )
         return row
 
     def _seconds_before(self, ours: PretrainSettings) -> float:
@@ -154,30 +170,52 @@ class Race:
         source.cooccurrence(token_dimensions(self.config))
         return time.perf_counter() - started
 
-    def _start(self, name: str, side: str, turn: float, setting: PeerSetting | None = None, **arguments: Any) -> Runner:
+    def _start(
+        self,
+        name: str,
+        side: str,
+        turn: float,
+        setting: PeerSetting | None = None,
+        **arguments: Any,
+    ) -> Runner:
         """Start a program in the folder `side`: ours, or with a setting the Trainer's."""
         folder = self.out / side
         if setting:
             folder.mkdir()
-        job = {"store": self.out / "store", "out": folder, "settings": self.out / "ours.toml", **arguments}
+        job = {
+            "store": self.out / "store",
+            "out": folder,
+            "settings": self.out / "ours.toml",
+            **arguments,
+        }
         job |= {"threads": torch.get_num_threads(), "setting": setting and asdict(setting)}
-        command = [sys.executable, "-m", "benchmarks.quality_programs", json.dumps(job, default=str)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks.quality_programs",
+            json.dumps(job, default=str),
+        ]
         return Runner.start(name, self.out / f"{side}.log", turn, command)
 
     def _fastest(self, peer: PeerSetting) -> tuple[PeerSetting, float]:
         """Return the Trainer's fastest setting on this machine, and its seconds an update: fp32 or bf16, compiled or not."""
         speeds: dict[PeerSetting, float] = {}
         for bf16 in (False, True) if native_bf16(CPU) else (False,):
-            for compiled in (False, True) if which("c++") else (False,):  # torch.compile writes C++ for a CPU
+            # Torch.compile writes C++ for a CPU
+            for compiled in (False, True) if which("c++") else (False,):
                 setting = dataclasses.replace(peer, bf16=bf16, compile=compiled)
                 side = f"speed-{len(speeds)}"
-                runner = self._start(setting.name, side, 3600, setting, steps=TIMED_UPDATES + 2, saves=())
+                runner = self._start(
+                    setting.name, side, 3600, setting, steps=TIMED_UPDATES + 2, saves=()
+                )
                 try:
                     take_turns([runner])
                 finally:
                     runner.end()
                 ends = _moments(self.out / side)
-                speeds[setting] = statistics.median(later - end for end, later in pairwise(ends[1:]))
+                speeds[setting] = statistics.median(
+                    later - end for end, later in pairwise(ends[1:])
+                )
                 progress(f"{setting.name}: {speeds[setting]:.3f} s an update")
         best = min(speeds, key=lambda setting: speeds[setting])
         return best, speeds[best]
@@ -187,7 +225,8 @@ class Race:
         settings = self.settings
         speed = estimate(self.store, settings=settings).seconds_per_step
         every = max(1, round(seconds / speed / MOMENTS))
-        steps = every * MOMENTS + 1  # the last update is followed by an evaluation of its own: one too many to wait for
+        # The last update is followed by an evaluation of its own: one too many to wait for
+        steps = every * MOMENTS + 1
         warmup = settings.warmup_steps
         if warmup is not None:
             warmup = round(warmup * steps / (settings.steps or PAPER_STEPS))
@@ -206,7 +245,16 @@ class Race:
         model = f"H {self.config.hidden_size}, {self.config.num_hidden_layers} layers, length {self.settings.length}"
         title = f"masked-LM loss over time, {model}: reaching the Trainer's lowest loss"
         ratio = {name: rates["ours"] / rates[name]}
-        row = Row(title, "times an hour", rates["ours"], {name: rates[name]}, ratio, best=rates, rounds=1, note=NOTE)
+        row = Row(
+            title,
+            "times an hour",
+            rates["ours"],
+            {name: rates[name]},
+            ratio,
+            best=rates,
+            rounds=1,
+            note=NOTE,
+        )
         row.spread = dict.fromkeys(rates, 0.0)
         row.versions = versions("torch", "transformers", "accelerate")
         row.details = {
@@ -240,11 +288,23 @@ def draw(path: Path, curves: dict[str, Curve], unigram_loss: float) -> None:
     figure = Figure(figsize=(8.0, 4.8), layout="constrained")
     axes = figure.add_subplot()
     for (name, curve), colour in zip(curves.items(), ("#0072b2", "#d55e00"), strict=True):
-        axes.plot([s / 60 for s in curve.seconds], curve.losses, marker="o", markersize=4, color=colour, label=name)
+        axes.plot(
+            [s / 60 for s in curve.seconds],
+            curve.losses,
+            marker="o",
+            markersize=4,
+            color=colour,
+            label=name,
+        )
     axes.axhline(min(list(curves.values())[1].losses), color="#d55e00", linewidth=1, linestyle=":")
-    axes.axhline(unigram_loss, color="#656d77", linewidth=1, linestyle="--", label="token frequencies")
-    axes.set(xlabel="minutes of active time", ylabel="masked-LM loss, held out (nats)", xlim=(0, None))
-    axes.set_ylim(top=min(axes.get_ylim()[1], unigram_loss + 1))  # a model that grows begins far above
+    axes.axhline(
+        unigram_loss, color="#656d77", linewidth=1, linestyle="--", label="token frequencies"
+    )
+    axes.set(
+        xlabel="minutes of active time", ylabel="masked-LM loss, held out (nats)", xlim=(0, None)
+    )
+    # A model that grows begins far above
+    axes.set_ylim(top=min(axes.get_ylim()[1], unigram_loss + 1))
     axes.grid(color="#d8dee4", linewidth=0.6)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=150, metadata={"Software": None})

@@ -1,9 +1,9 @@
 """The two programs of the race of the row `quality`: `python -m benchmarks.quality_programs JOB`.
 
-Theirs trains as transformers' run_mlm.py does: full blocks, so that nothing is padded; masks drawn for every batch by
-its own collator; AdamW, warm-up, linear decay, gradients clipped to 1. It writes the moment of every update to
-`updates`, and weights to `step-N.safetensors` at the updates asked for. Both are scored on full blocks of held-out
-text, masked once as BERT's collator does.
+Theirs trains as transformers' run_mlm.py does: full blocks, so that nothing is padded; masks drawn
+for every batch by its own collator; AdamW, warm-up, linear decay, gradients clipped to 1. It writes
+the moment of every update to `updates`, and weights to `step-N.safetensors` at the updates asked
+for. Both are scored on full blocks of held-out text, masked once as BERT's collator does.
 """
 
 import json
@@ -57,7 +57,9 @@ class PeerSetting:
         """Its name as it is shown."""
         compiled = ", torch_compile" if self.compile else ""
         precision = "bf16" if self.bf16 else "fp32"
-        return f"transformers Trainer ({precision}{compiled}, batch {self.batch_size}, lr {self.lr:g})"
+        return (
+            f"transformers Trainer ({precision}{compiled}, batch {self.batch_size}, lr {self.lr:g})"
+        )
 
 
 def theirs(store: TokenStore, out: Path, settings: PretrainSettings, job: dict[str, Any]) -> None:
@@ -89,7 +91,10 @@ def theirs(store: TokenStore, out: Path, settings: PretrainSettings, job: dict[s
         torch_compile=setting.compile,
         seed=settings.seed,
     )
-    dataset, recorder = torch.utils.data.TensorDataset(torch.from_numpy(text)), _recorder(out, set(job["saves"]))
+    dataset, recorder = (
+        torch.utils.data.TensorDataset(torch.from_numpy(text)),
+        _recorder(out, set(job["saves"])),
+    )
     make_trainer(model, dataset, _collator(store.tokenizer()), recorder, **arguments).train()
 
 
@@ -105,7 +110,9 @@ def _collator(tokenizer: Any) -> Any:
 
     def batch(rows: list[Any]) -> dict[str, Any]:
         ids = torch.stack([row[0] for row in rows])
-        inputs, labels = collate.torch_mask_tokens(ids, special_tokens_mask=torch.isin(ids, special))
+        inputs, labels = collate.torch_mask_tokens(
+            ids, special_tokens_mask=torch.isin(ids, special)
+        )
         return {"input_ids": inputs, "labels": labels}
 
     return batch
@@ -117,19 +124,24 @@ def _recorder(out: Path, saves: set[int]) -> Any:
     class Recorder(transformers.TrainerCallback):
         """Notes when updates end, and saves weights."""
 
-        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        def on_step_end(
+            self, args: Any, state: Any, control: Any, model: Any = None, **_: Any
+        ) -> None:
             with open(out / "updates", "a", encoding="utf-8") as stream:
                 stream.write(f"{time.time()}\n")
             if state.global_step in saves:
                 # The decoder's matrix is the embeddings', its bias the head's.
                 weights = {k: v for k, v in model.state_dict().items() if ".decoder." not in k}
-                save_file({k.removeprefix("_orig_mod."): v for k, v in weights.items()}, out / "unfinished")
+                save_file(
+                    {k.removeprefix("_orig_mod."): v for k, v in weights.items()},
+                    out / "unfinished",
+                )
                 (out / "unfinished").rename(out / f"step-{state.global_step:06d}.safetensors")
 
     return Recorder()
 
 
-# --- what both are scored on --------------------------------------------------------------------------------------------
+# --- what both are scored on ----------------------------------------------------------------------
 
 
 def blocks(store: TokenStore, included: Sequence[np.ndarray], length: int) -> np.ndarray:
@@ -159,15 +171,23 @@ def masked_batches(text: np.ndarray, tokenizer: Any) -> list[PackedBatch]:
     draws = np.random.default_rng(0)  # the same masks for all
     chosen = (draws.random(text.shape) < MASKED) & ~np.isin(text, tokenizer.special_ids())
     fate, tokens = draws.random(text.shape), draws.integers(0, tokenizer.vocab_size, text.shape)
-    inputs = np.where(chosen & (fate < 0.8), tokenizer.mask_id, np.where(chosen & (fate >= 0.9), tokens, text))
+    inputs = np.where(
+        chosen & (fate < 0.8), tokenizer.mask_id, np.where(chosen & (fate >= 0.9), tokens, text)
+    )
     batches = []
     for start in range(0, len(text), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         positions = [np.flatnonzero(row) for row in chosen[part]]
-        labels = [row[chosen_positions].tolist() for row, chosen_positions in zip(text[part], positions, strict=True)]
+        labels = [
+            row[chosen_positions].tolist()
+            for row, chosen_positions in zip(text[part], positions, strict=True)
+        ]
         batches.append(
             PackedBatch.from_sequences(
-                inputs[part].tolist(), None, [chosen_positions.tolist() for chosen_positions in positions], labels
+                inputs[part].tolist(),
+                None,
+                [chosen_positions.tolist() for chosen_positions in positions],
+                labels,
             )
         )
     return batches
@@ -177,13 +197,17 @@ class Judge:
     """Scores saved weights of either side on the documents that neither has seen.
 
     Attributes:
-        unigram_loss: Of the same masked tokens under the frequencies of the training documents, in nats.
+        unigram_loss: Of the same masked tokens under the frequencies of the training documents, in
+            nats.
         predictions: Masked tokens scored.
     """
 
-    def __init__(self, store: TokenStore, held_out: list[np.ndarray], config: AlbertConfig, length: int) -> None:
+    def __init__(
+        self, store: TokenStore, held_out: list[np.ndarray], config: AlbertConfig, length: int
+    ) -> None:
         text = blocks(store, held_out, length)
-        text = text[np.linspace(0, len(text) - 1, min(len(text), MOST_BLOCKS)).astype(int)]  # evenly from all documents
+        # Evenly from all documents
+        text = text[np.linspace(0, len(text) - 1, min(len(text), MOST_BLOCKS)).astype(int)]
         self._batches = masked_batches(text, store.tokenizer())
         self._model = AlbertForMaskedLM(config).eval()
         targets = [batch.masked_targets()[1] for batch in self._batches]
@@ -195,8 +219,13 @@ class Judge:
     def loss(self, weights: dict[str, torch.Tensor]) -> float:
         """Return the mean cross-entropy in nats, in fp32, all layers; names that a masked-LM model lacks are ignored."""
         names = self._model.state_dict().keys()
-        self._model.load_state_dict({name: tensor for name, tensor in weights.items() if name in names})
-        return sum(float(self._model.packed_loss(batch).loss_sum) for batch in self._batches) / self.predictions
+        self._model.load_state_dict(
+            {name: tensor for name, tensor in weights.items() if name in names}
+        )
+        return (
+            sum(float(self._model.packed_loss(batch).loss_sum) for batch in self._batches)
+            / self.predictions
+        )
 
     def losses(self, files: Sequence[Path]) -> list[float]:
         """Return the losses of files of weights."""

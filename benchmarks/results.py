@@ -1,7 +1,7 @@
 """`make results`: every row on this machine, one command after the other, and one page of the results.
 
-Each command is a process of its own and writes its rows to a file as soon as they are measured, so that a run that is
-killed goes on where it was, and a command that fails leaves the others alone.
+Each command is a process of its own and writes its rows to a file as soon as they are measured, so
+that a run that is killed goes on where it was, and a command that fails leaves the others alone.
 """
 
 import json
@@ -17,7 +17,8 @@ from albertkit.files import atomic_file, write_json
 from benchmarks.harness import HEADINGS, Row, progress, versions
 from benchmarks.inputs import Words
 
-# Row to its options: rounds and sizes meant to fit all of it into an hour, and which of --text, --tokenizer and --data it takes.
+# Row to its options: rounds and sizes meant to fit all of it into an hour, and which of --text,
+# --tokenizer and --data it takes.
 TEXT = ("text", "tokenizer")
 MEASUREMENTS: dict[str, tuple[str, Sequence[str]]] = {
     "tokenize": ("--rounds 5", TEXT),
@@ -33,7 +34,8 @@ MEASUREMENTS: dict[str, tuple[str, Sequence[str]]] = {
     "serve": ("--rounds 3 --sentences 1024", TEXT),
     "quality": ("--recipe recipes/wiki-quality-cpu.toml", TEXT),
 }
-# The race for a loss takes half an hour by itself, and needs text and tokenizer: the recipe's model has a vocabulary.
+# The race for a loss takes half an hour by itself, and needs text and tokenizer: the recipe's model
+# has a vocabulary.
 APART = "quality"
 HEAD = """# Measured
 
@@ -63,13 +65,21 @@ def measure_all(
     """
     if unknown := set(only) - MEASUREMENTS.keys():
         raise SystemExit(f"no such rows: {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}")
-    inputs = {"text": list(text), "tokenizer": [str(tokenizer)] * bool(tokenizer), "data": [str(data)] * bool(data)}
+    inputs = {
+        "text": list(text),
+        "tokenizer": [str(tokenizer)] * bool(tokenizer),
+        "data": [str(data)] * bool(data),
+    }
     out.mkdir(parents=True, exist_ok=True)
     for name, (options, takes) in MEASUREMENTS.items():
         file = out / f"{name}.json"
         if name not in only if only else name == APART:
             continue
-        if file.exists() and not again and not json.loads(file.read_text(encoding="utf-8"))["failed"]:
+        if (
+            file.exists()
+            and not again
+            and not json.loads(file.read_text(encoding="utf-8"))["failed"]
+        ):
             progress(f"{name}: measured before, see `{file}`")
             continue
         if name == APART and not (text and tokenizer):
@@ -78,7 +88,8 @@ def measure_all(
         flags = [word for flag in takes if inputs[flag] for word in (f"--{flag}", *inputs[flag])]
         write_json(file, _measure(name, [name, *options.split(), *flags]))
         _write_page(out)
-    measured = _write_page(out)  # a run that was killed may have measured everything and not written it
+    # A run that was killed may have measured everything and not written it
+    measured = _write_page(out)
     print(out / "measured.md")
     if any(result["failed"] for result in measured):
         raise SystemExit(1)
@@ -108,14 +119,24 @@ def run(command: list[str]) -> "subprocess.CompletedProcess[str]":
 
 def _commit() -> str:
     """Return the commit of the checkout this code lies in, marked where files differ from it; else the version."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=10", "--match", ""]
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=10",
+        "--match",
+        "",
+    ]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return f"version {versions()['albertkit']}"
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
 
 
 def _write_page(out: Path) -> list[dict[str, Any]]:
@@ -133,7 +154,9 @@ def _section(result: dict[str, Any]) -> Iterator[str]:
     # Processor and versions are the same for all rows of a command.
     packages = {name: version for row in rows for name, version in row.versions.items()}
     machine, cores = packages.pop("machine", "an unknown processor"), packages.pop("cores", "?")
-    described = f", {cores} cores of {machine}; " + ", ".join(f"{name} {version}" for name, version in packages.items())
+    described = f", {cores} cores of {machine}; " + ", ".join(
+        f"{name} {version}" for name, version in packages.items()
+    )
     yield f"{result['when']} UTC, {result['seconds'] / 60:.1f} minutes, commit {result['commit']}{described if rows else ''}."
     if result["failed"]:
         yield from ("", f"**Failed**: {result['failed']}.")

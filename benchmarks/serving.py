@@ -1,10 +1,10 @@
 """Row `serve`: vectors a second over HTTP, compared with the same engine on the same texts without a service.
 
-With --overload what is answered of more requests than the service can answer: requests come at random moments whose
-mean rate is a multiple of the capacity, do not wait for each other, and come again
-once, when `Retry-After` says. The capacity is what a few clients get that
-ask again as soon as they are answered. With --beside how long one text takes beside a client that asks for many at once,
-with --rate how long requests of one long text take that come at a constant rate.
+With --overload what is answered of more requests than the service can answer: requests come at
+random moments whose mean rate is a multiple of the capacity, do not wait for each other, and come
+again once, when `Retry-After` says. The capacity is what a few clients get that ask again as soon
+as they are answered. With --beside how long one text takes beside a client that asks for many at
+once, with --rate how long requests of one long text take that come at a constant rate.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ BESIDE_NOTE = (
     "in one request, again as soon as it is answered or refused. Who waited behind such a request would wait for all of it"
 )
 SINGLES = 50  # requests of one text with --beside
-NEIGHBOUR_TIMEOUT = 6.0  # seconds that a request may take in the service of --beside with several clients
+# Seconds that a request may take in the service of --beside with several clients
+NEIGHBOUR_TIMEOUT = 6.0
 
 
 def serve(
@@ -94,15 +95,19 @@ def serve(
     """Sentences a second through `albertkit serve` with many clients, compared with the same engine without a service.
 
     Args:
-        model: Sentence encoder or checkpoint to serve. Default: tiny and base with random weights, mean pooling.
+        model: Sentence encoder or checkpoint to serve. Default: tiny and base with random weights,
+            mean pooling.
         sentences: How many, taken evenly from the text; each is a request.
-        clients: That ask at the same time; several for a row each. Default: 1 and 8 at tiny, 64 at base; with --beside 1.
+        clients: That ask at the same time; several for a row each. Default: 1 and 8 at tiny, 64 at
+            base; with --beside 1.
         precision: fp32, bf16, int8, or auto: bf16 where the hardware multiplies it faster.
-        overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and count what is answered
-            and what is refused.
+        overload: Send 1, 3 and 10 times as many requests of 32 texts as the service can answer, and
+            count what is answered and what is refused.
         seconds: For which requests are sent with --overload and --rate.
-        beside: Measure how many requests of one text a second are answered beside clients that ask for so many at once.
-        rate: Send so many requests of one long text a second, as text-embeddings-inference's load test does.
+        beside: Measure how many requests of one text a second are answered beside clients that ask
+            for so many at once.
+        rate: Send so many requests of one long text a second, as text-embeddings-inference's load
+            test does.
     """
     if min(clients, default=1) < 1:
         raise SystemExit("--clients must be at least 1")
@@ -115,7 +120,11 @@ def serve(
             return
         if beside:
             encoder = open_encoder(model, inputs, timing)
-            yield asyncio.run(_beside_row(encoder, inputs.lines_evenly(beside), precision, max(clients, default=1)))
+            yield asyncio.run(
+                _beside_row(
+                    encoder, inputs.lines_evenly(beside), precision, max(clients, default=1)
+                )
+            )
             return
         if rate:
             encoder = open_encoder(model, inputs, timing)
@@ -125,23 +134,36 @@ def serve(
         loads = {"" if has_model else "base": clients or (64,)} if has_model or clients else LOADS
         for name, counts in loads.items():
             encoder = open_encoder(model, inputs, timing, name or "base")
-            for row in _rows(encoder, inputs.lines_evenly(sentences), counts, timing.rounds or 5, precision, name):
+            for row in _rows(
+                encoder, inputs.lines_evenly(sentences), counts, timing.rounds or 5, precision, name
+            ):
                 row.details["text"] = inputs.text_name
                 yield row
 
 
 def _rows(
-    encoder: SentenceEncoder, texts: list[str], counts: Sequence[int], rounds: int, precision: Precision, name: str
+    encoder: SentenceEncoder,
+    texts: list[str],
+    counts: Sequence[int],
+    rounds: int,
+    precision: Precision,
+    name: str,
 ) -> Iterator[Row]:
     """Measure one service with each number of clients."""
-    engine, lengths, count = encoder.engine(precision), encoder.features(texts).lengths, float(len(texts))
+    engine, lengths, count = (
+        encoder.engine(precision),
+        encoder.features(texts).lengths,
+        float(len(texts)),
+    )
     offline = Contender(OFFLINE, partial(encoder.encode, texts, precision=precision), count)
     with open_service(encoder, precision) as service, scratch_folder() as scratch:
         (scratch / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         job = {"host": service.host, "port": service.port, "texts": str(scratch / "texts.json")}
         for clients in counts:
             answers: list[dict[str, float]] = []
-            progress(f"serve {name}: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads")
+            progress(
+                f"serve {name}: {len(texts):,} sentences, {clients} clients, {torch.get_num_threads()} threads"
+            )
             with open_peer(PROGRAM, {**job, "clients": clients}, scratch) as peer:
 
                 def ask(peer=peer, answers=answers) -> float:
@@ -151,26 +173,38 @@ def _rows(
 
                 ours = Contender("albertkit serve", ask, count)
                 seconds = interleave([ours, offline], rounds)
-                similarities = cosines(peer.array("vectors"), encoder.encode(texts, precision=precision))
+                similarities = cosines(
+                    peer.array("vectors"), encoder.encode(texts, precision=precision)
+                )
             client_count = "1 client" if clients == 1 else f"{clients} clients"
-            title = ", ".join(filter(None, ("serve sentences", name, client_count, engine.precision)))
-            row = compare(title, "sentences/s", ours, [offline], seconds, equal=similarities["min"] >= SAME)
+            title = ", ".join(
+                filter(None, ("serve sentences", name, client_count, engine.precision))
+            )
+            row = compare(
+                title, "sentences/s", ours, [offline], seconds, equal=similarities["min"] >= SAME
+            )
             worst = f"at least {similarities['min']:.5f}, within {SAME}"
             row.compared = f"cosine of a vector to the same text's without a service: {worst}"
-            row.versions, row.note = versions("torch", "fastapi", "uvicorn"), "; ".join([NOTE, *engine.notes])
+            row.versions, row.note = (
+                versions("torch", "fastapi", "uvicorn"),
+                "; ".join([NOTE, *engine.notes]),
+            )
             row.details = {
                 "sentences": len(texts),
                 "mean_length": float(lengths.mean()),
                 "longest": int(lengths.max()),
                 "tokens_per_second": row.ours * float(lengths.mean()),
-                **{key: median(answer[key] for answer in answers[1:]) for key in ("p50_ms", "p99_ms")},
+                **{
+                    key: median(answer[key] for answer in answers[1:])
+                    for key in ("p50_ms", "p99_ms")
+                },
                 "requests_a_batch": service.mean("batch_requests"),
                 "tokens_a_batch": service.mean("batch_tokens"),
             }
             yield row
 
 
-# --- the service ------------------------------------------------------------------------------------------------------
+# --- the service ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -183,8 +217,12 @@ class Service:
 
     def counter(self, name: str) -> float:
         """Return the sum of a counter over its labels."""
-        with urllib.request.urlopen(f"http://{self.host}:{self.port}/metrics", timeout=60) as answer:
-            values = re.findall(rf"^albertkit_{name}(?:\{{.*\}})? (\S+)", answer.read().decode(), re.M)
+        with urllib.request.urlopen(
+            f"http://{self.host}:{self.port}/metrics", timeout=60
+        ) as answer:
+            values = re.findall(
+                rf"^albertkit_{name}(?:\{{.*\}})? (\S+)", answer.read().decode(), re.M
+            )
         return sum(map(float, values))
 
     def mean(self, name: str) -> float:
@@ -193,14 +231,33 @@ class Service:
 
 
 @contextmanager
-def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) -> Iterator[Service]:
+def open_service(
+    encoder: SentenceEncoder, precision: Precision, *options: str
+) -> Iterator[Service]:
     """Serve an encoder as `bench` on a free port, with as many threads as torch has here."""
-    own_options = ["--port", "0", "--precision", precision, "--threads", str(torch.get_num_threads()), *options]
+    own_options = [
+        "--port",
+        "0",
+        "--precision",
+        precision,
+        "--threads",
+        str(torch.get_num_threads()),
+        *options,
+    ]
     # Threads are the worker's own to choose.
-    environment = {k: v for k, v in os.environ.items() if k not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("ALBERTKIT_API_KEY", "OMP_NUM_THREADS")
+    }
     with scratch_folder() as scratch:
         encoder.save_pretrained(scratch / "bench")
-        command = [sys.executable, "-m", "albertkit", "serve", f"bench={scratch / 'bench'}", *own_options]
+        command = [
+            sys.executable,
+            "-m",
+            "albertkit",
+            "serve",
+            f"bench={scratch / 'bench'}",
+            *own_options,
+        ]
         log = scratch / "service.log"
         with open(log, "w", encoding="utf-8") as stream:
             process = subprocess.Popen(command, stderr=stream, env=environment)
@@ -221,7 +278,7 @@ def open_service(encoder: SentenceEncoder, precision: Precision, *options: str) 
             process.wait(PATIENCE)
 
 
-# --- more requests than it can answer -----------------------------------------------------------------------------------
+# --- more requests than it can answer -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -233,14 +290,20 @@ class Request:
 
 
 def _overload_rows(
-    encoder: SentenceEncoder, texts: list[str], seconds: float, precision: Precision, timeout: float = 60.0
+    encoder: SentenceEncoder,
+    texts: list[str],
+    seconds: float,
+    precision: Precision,
+    timeout: float = 60.0,
 ) -> Iterator[Row]:
     """Measure goodput in tokens/s for each load; its ratio is of the capacity."""
     requests = []
     for start in range(0, len(texts), TEXTS_A_REQUEST):
         part = texts[start : start + TEXTS_A_REQUEST]
         body = {"model": "bench", "input": part, "encoding_format": "base64", "truncate": True}
-        requests.append(Request(json.dumps(body).encode(), int(encoder.features(part).lengths.sum())))
+        requests.append(
+            Request(json.dumps(body).encode(), int(encoder.features(part).lengths.sum()))
+        )
     with open_service(encoder, precision, "--timeout", f"{timeout:g}") as service:
         for times in TIMES:
             row = asyncio.run(_overload_row(service, requests, times, seconds))
@@ -276,7 +339,9 @@ class Answers:
         return {"p50_seconds": float(p50), "p99_seconds": float(p99)}
 
 
-async def _send(service: Service, requests: list[Request], gaps: Callable[[], float], seconds: float) -> Answers:
+async def _send(
+    service: Service, requests: list[Request], gaps: Callable[[], float], seconds: float
+) -> Answers:
     """Send requests in turn for some seconds, so many seconds apart, whether or not others are answered.
 
     Each is of a client of its own, with its own address.
@@ -286,14 +351,19 @@ async def _send(service: Service, requests: list[Request], gaps: Callable[[], fl
 
     async def ask(request: Request, number: int) -> None:
         for statuses in (answers.statuses, answers.next_try):
-            client = await Client(service.host, service.port, f"127.1.{number // 250}.{1 + number % 250}").open()
+            client = await Client(
+                service.host, service.port, f"127.1.{number // 250}.{1 + number % 250}"
+            ).open()
             started = perf_counter()
             status, headers, _ = await client.exchange(request.body)
             await client.close()
             statuses[status] += 1
             if status == 200:
                 answers.seconds.append(perf_counter() - started)
-                answers.tokens, answers.elapsed = answers.tokens + request.tokens, perf_counter() - begin
+                answers.tokens, answers.elapsed = (
+                    answers.tokens + request.tokens,
+                    perf_counter() - begin,
+                )
             if status != 429:
                 return
             answers.slowest_refusal = max(answers.slowest_refusal, perf_counter() - started)
@@ -310,17 +380,23 @@ async def _send(service: Service, requests: list[Request], gaps: Callable[[], fl
     return answers
 
 
-async def _overload_row(service: Service, requests: list[Request], times: float, seconds: float) -> Row:
+async def _overload_row(
+    service: Service, requests: list[Request], times: float, seconds: float
+) -> Row:
     progress(f"serve: capacity, then {times:g}x of it for {seconds:g} s")
     capacity = await _capacity(service, requests, seconds / 3)
     mean = sum(request.tokens for request in requests) / len(requests)
     computed = await asyncio.to_thread(service.counter, "tokens_total")
     rng = np.random.default_rng(0)
-    answers = await _send(service, requests, lambda: rng.exponential(mean / capacity / times), seconds)
+    answers = await _send(
+        service, requests, lambda: rng.exponential(mean / capacity / times), seconds
+    )
     goodput = answers.tokens / max(answers.elapsed, 1e-9)
     computed = round(await asyncio.to_thread(service.counter, "tokens_total") - computed)
     title, ratio = f"serve overload, {times:g}x of capacity", {"capacity": goodput / capacity}
-    row = Row(title, "tokens/s", goodput, {"capacity": capacity}, ratio, rounds=1, note=OVERLOAD_NOTE)
+    row = Row(
+        title, "tokens/s", goodput, {"capacity": capacity}, ratio, rounds=1, note=OVERLOAD_NOTE
+    )
     row.best, row.spread = {"ours": goodput, "capacity": capacity}, {"ours": 0.0, "capacity": 0.0}
     row.versions = versions("torch", "fastapi", "uvicorn")
     row.details = {
@@ -337,32 +413,52 @@ async def _overload_row(service: Service, requests: list[Request], times: float,
     return row
 
 
-# --- requests at a constant rate ----------------------------------------------------------------------------------------
+# --- requests at a constant rate ------------------------------------------------------------------
 
 
-def _rate_row(encoder: SentenceEncoder, texts: list[str], rate: float, seconds: float, precision: Precision) -> Row:
+def _rate_row(
+    encoder: SentenceEncoder, texts: list[str], rate: float, seconds: float, precision: Precision
+) -> Row:
     """Measure the time of requests of one long text that come at a constant rate; the peer is that rate."""
     encoder.max_length = encoder.config.max_position_embeddings
-    text = " ".join(texts)[: 12 * encoder.max_length]  # no token of a text is as long as that on average
+    # No token of a text is as long as that on average
+    text = " ".join(texts)[: 12 * encoder.max_length]
     body = {"model": "bench", "input": text, "encoding_format": "base64", "truncate": True}
     requests = [Request(json.dumps(body).encode(), int(encoder.features([text]).lengths.sum()))]
     with open_service(encoder, precision) as service:
-        progress(f"serve: {rate:g} requests of {requests[0].tokens} tokens a second for {seconds:g} s")
+        progress(
+            f"serve: {rate:g} requests of {requests[0].tokens} tokens a second for {seconds:g} s"
+        )
         answers = asyncio.run(_send(service, requests, lambda: 1 / rate, seconds))
     rate_done = len(answers.seconds) / max(answers.elapsed, 1e-9)
-    title, rates = f"serve one text of {requests[0].tokens} tokens, {rate:g} a second", {"asked for": rate}
-    row = Row(title, "requests/s", rate_done, rates, {"asked for": rate_done / rate}, rounds=1, note=RATE_NOTE)
+    title, rates = (
+        f"serve one text of {requests[0].tokens} tokens, {rate:g} a second",
+        {"asked for": rate},
+    )
+    row = Row(
+        title,
+        "requests/s",
+        rate_done,
+        rates,
+        {"asked for": rate_done / rate},
+        rounds=1,
+        note=RATE_NOTE,
+    )
     row.best, row.spread = {"ours": rate_done, **rates}, {"ours": 0.0, "asked for": 0.0}
     row.versions = versions("torch", "fastapi", "uvicorn")
-    row.details = {"statuses": {str(status): count for status, count in sorted(answers.statuses.items())}}
+    row.details = {
+        "statuses": {str(status): count for status, count in sorted(answers.statuses.items())}
+    }
     row.details |= answers.percentiles()
     return row
 
 
-# --- one text beside many -------------------------------------------------------------------------------------------------
+# --- one text beside many -------------------------------------------------------------------------
 
 
-async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Precision, neighbours: int) -> Row:
+async def _beside_row(
+    encoder: SentenceEncoder, texts: list[str], precision: Precision, neighbours: int
+) -> Row:
     """Measure requests of one text a second beside clients with many; the peer is a request that waits for all of those.
 
     Each client has an address of its own, as the service tells clients apart by it.
@@ -370,10 +466,11 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
     body = {"model": "bench", "encoding_format": "base64", "truncate": True}
     bodies = [json.dumps({**body, "input": text}).encode() for text in texts]
     all_at_once = json.dumps({**body, "input": texts}).encode()
+    # Seconds of the large requests that were answered; statuses of those that were not
     large, refused = (
         [],
         Counter[int](),
-    )  # seconds of the large requests that were answered; statuses of those that were not
+    )
     options = ("--timeout", f"{NEIGHBOUR_TIMEOUT:g}") if neighbours > 1 else ()
     with open_service(encoder, precision, *options) as service:
         client = await Client(service.host, service.port).open()
@@ -414,21 +511,32 @@ async def _beside_row(encoder: SentenceEncoder, texts: list[str], precision: Pre
     seconds = {"ours": latencies, "behind all of them": large, "alone": alone}
     rates = {name: 1 / median(times) for name, times in seconds.items()}
     row = Row(
-        f"serve one text beside {neighbours} x {len(texts):,}", "requests/s", rates.pop("ours"), rates, {}, rounds=1
+        f"serve one text beside {neighbours} x {len(texts):,}",
+        "requests/s",
+        rates.pop("ours"),
+        rates,
+        {},
+        rounds=1,
     )
     row.ratio = {name: row.ours / rate for name, rate in rates.items()}
     row.best = {name: 1 / min(times) for name, times in seconds.items()}
-    row.spread = {name: (max(times) - min(times)) / median(times) for name, times in seconds.items()}
+    row.spread = {
+        name: (max(times) - min(times)) / median(times) for name, times in seconds.items()
+    }
     row.note, row.versions = BESIDE_NOTE, versions("torch", "fastapi", "uvicorn")
     for name, times in (("beside", latencies), ("alone", alone)):
-        row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = np.percentile(times, [50, 99]) * 1000
+        row.details[f"{name}_p50_ms"], row.details[f"{name}_p99_ms"] = (
+            np.percentile(times, [50, 99]) * 1000
+        )
     row.details |= {
         "answered": answered,
         "of": SINGLES,
         "large_requests": len(large),
         "large_request_seconds": median(large),
     }
-    row.details["large_requests_refused"] = {str(status): count for status, count in sorted(refused.items())}
+    row.details["large_requests_refused"] = {
+        str(status): count for status, count in sorted(refused.items())
+    }
     return row
 
 

@@ -60,28 +60,51 @@ class Encoder:
 def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
     """Text to ids, compared with transformers, tokenizers, sentencepiece, kitoken and tokie."""
     threads = timing.threads or os.cpu_count() or 1
-    os.environ["RAYON_NUM_THREADS"] = str(threads)  # tokenizers, kitoken, tokie; read when their pools start
+    # Tokenizers, kitoken, tokie; read when their pools start
+    os.environ["RAYON_NUM_THREADS"] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     with text.open(4.0) as inputs, scratch_folder() as scratch:
         ours, *peers = encoders(inputs.tokenizer_folder, scratch, threads)
         lines, megabytes = inputs.lines, inputs.megabytes
         prepared = [google_rules.preprocess(line) for line in lines]
-        peers += [_with_prepared_lines(prepared, peer) for peer in peers if peer.name.startswith("raw sentencepiece")]
-        processor = SentencePieceProcessor(model_file=str(next(inputs.tokenizer_folder.glob("*.model"))))
+        peers += [
+            _with_prepared_lines(prepared, peer)
+            for peer in peers
+            if peer.name.startswith("raw sentencepiece")
+        ]
+        processor = SentencePieceProcessor(
+            model_file=str(next(inputs.tokenizer_folder.glob("*.model")))
+        )
         reference = [google_rules.ids(processor, line) for line in lines]
         progress(f"tokenize: {len(lines):,} lines, {megabytes:.2f} MB, {threads} threads")
-        identical = {encoder.name: _share_identical(encoder.ids(lines), reference) for encoder in (ours, *peers)}
-        contenders = [Contender(encoder.name, partial(encoder.encode, lines), megabytes) for encoder in (ours, *peers)]
+        identical = {
+            encoder.name: _share_identical(encoder.ids(lines), reference)
+            for encoder in (ours, *peers)
+        }
+        contenders = [
+            Contender(encoder.name, partial(encoder.encode, lines), megabytes)
+            for encoder in (ours, *peers)
+        ]
         seconds = interleave(contenders, timing.rounds or 7)
     tokens = sum(map(len, reference))
     title = f"tokenize, {threads} thread{'s' if threads > 1 else ''}"
-    row = compare(title, "MB/s", contenders[0], contenders[1:], seconds, equal=identical[ours.name] == 1.0, note=NOTE)
+    row = compare(
+        title,
+        "MB/s",
+        contenders[0],
+        contenders[1:],
+        seconds,
+        equal=identical[ours.name] == 1.0,
+        note=NOTE,
+    )
     row.compared = (
         f"our ids with Google's rules written out in plain Python over raw sentencepiece, on all {len(lines):,} "
         "lines; `identical` in details is everybody's share of lines that agree with them"
     )
     row.missing = {**TRANSFORMERS.missing, **KITOKEN.missing, **TOKIE.missing}
-    row.versions = versions("sentencepiece", "tokenizers", "transformers", "kitoken", "tokie", "numba", "numpy")
+    row.versions = versions(
+        "sentencepiece", "tokenizers", "transformers", "kitoken", "tokie", "numba", "numpy"
+    )
     row.details = {
         "identical": identical,
         "lines": len(lines),
@@ -97,12 +120,17 @@ def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
 def _with_prepared_lines(prepared: Lines, encoder: Encoder) -> Encoder:
     """Return an encoder that is given these texts, whatever the lines are."""
     return Encoder(
-        f"{encoder.name}, prepared text", lambda _: encoder.encode(prepared), lambda _: encoder.ids(prepared)
+        f"{encoder.name}, prepared text",
+        lambda _: encoder.encode(prepared),
+        lambda _: encoder.ids(prepared),
     )
 
 
 def _share_identical(actual: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> float:
-    num_equal = sum(list(row) == list(reference_row) for row, reference_row in zip(actual, reference, strict=True))
+    num_equal = sum(
+        list(row) == list(reference_row)
+        for row, reference_row in zip(actual, reference, strict=True)
+    )
     return num_equal / max(len(reference), 1)
 
 
@@ -110,7 +138,8 @@ def encoders(folder: Path, scratch: Path, threads: int) -> list[Encoder]:
     """Return us first, then every peer that is installed; `threads` are for those that take them as an argument."""
     tokenizer = AlbertTokenizer.from_pretrained(folder, text_rules="google")
     tokenizer.encode_batch(["word " * 100] * (CHARACTERS_BEFORE_ENGINE // 500), num_threads=threads)
-    # Two folders as users have them: one with `spiece.model` alone, one with our `tokenizer.json` as well.
+    # Two folders as users have them: one with `spiece.model` alone, one with our `tokenizer.json`
+    # as well.
     AlbertTokenizer.from_pretrained(folder).save_pretrained(scratch / "saved")
     (scratch / "alone").mkdir()
     model, tokenizer_json = scratch / "alone" / "spiece.model", scratch / "saved" / "tokenizer.json"
@@ -132,7 +161,9 @@ def encoders(folder: Path, scratch: Path, threads: int) -> list[Encoder]:
         from kitoken import Kitoken
 
         kitoken = Kitoken.from_sentencepiece_file(str(model))
-        result.append(Encoder("kitoken", kitoken.encode_all, lambda lines: kitoken.encode_all(lines, False)))
+        result.append(
+            Encoder("kitoken", kitoken.encode_all, lambda lines: kitoken.encode_all(lines, False))
+        )
     if TOKIE.installed:
         result.append(_tokie(tokenizer_json))
     return result
@@ -147,7 +178,9 @@ def _transformers(name: str, folder: Path) -> Encoder:
 
     tokenizer = TheirTokenizer.from_pretrained(str(folder))
     tokenizer.model_max_length = 10**9  # lines are not cut by anybody
-    return Encoder(name, tokenizer, lambda lines: tokenizer(list(lines), add_special_tokens=False)["input_ids"])
+    return Encoder(
+        name, tokenizer, lambda lines: tokenizer(list(lines), add_special_tokens=False)["input_ids"]
+    )
 
 
 def _tokenizers(tokenizer_json: Path) -> list[Encoder]:
@@ -156,7 +189,10 @@ def _tokenizers(tokenizer_json: Path) -> list[Encoder]:
     tokenizer = Tokenizer.from_file(str(tokenizer_json))
 
     def ids(lines: Lines) -> Ids:
-        return [encoding.ids for encoding in tokenizer.encode_batch(list(lines), add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in tokenizer.encode_batch(list(lines), add_special_tokens=False)
+        ]
 
     return [
         Encoder("tokenizers encode_batch", tokenizer.encode_batch, ids),

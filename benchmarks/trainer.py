@@ -1,6 +1,7 @@
 """transformers' ALBERT under its Trainer: as documented, and at the best setting we found for it.
 
-Everybody is given the same examples (ids, segments, labels, made beforehand) and starts from the same weights.
+Everybody is given the same examples (ids, segments, labels, made beforehand) and starts from the
+same weights.
 """
 
 import copy
@@ -19,7 +20,9 @@ from albertkit.tables import IGNORED
 from benchmarks.harness import Contender, Peer, versions
 
 TRAINER = Peer("transformers Trainer", "transformers", "pip install transformers accelerate")
-FIELDS: dict[str, Any] = dict(missing=TRAINER.missing, versions=versions("torch", "transformers", "accelerate"))
+FIELDS: dict[str, Any] = dict(
+    missing=TRAINER.missing, versions=versions("torch", "transformers", "accelerate")
+)
 Example = dict[
     str, Tensor
 ]  # input_ids, token_type_ids: int64 [length]; labels: int64 [length] or []; sentence_order_label: int64 []
@@ -67,7 +70,10 @@ def pad(examples: Sequence[Example], length: int | None = None) -> Example:
     """Stack examples in rows of one length, by default the longest one's, with an attention mask."""
     padded: Example = {}
     for name in (*examples[0], "attention_mask"):
-        rows = [torch.ones_like(e["input_ids"]) if name == "attention_mask" else e[name] for e in examples]
+        rows = [
+            torch.ones_like(e["input_ids"]) if name == "attention_mask" else e[name]
+            for e in examples
+        ]
         if rows[0].dim() == 0:
             padded[name] = torch.stack(rows)
             continue
@@ -82,26 +88,41 @@ def make_theirs(model: PretrainedAlbert, **options: Any) -> Any:
     """Return transformers' model of the same class with our weights; `options` are those of its class."""
     import transformers
 
-    values = {k: v for k, v in model.config.to_dict().items() if k not in ("model_type", "parameter_sharing")}
-    theirs = getattr(transformers, type(model).__name__)(transformers.AlbertConfig(**values), **options)
+    values = {
+        k: v
+        for k, v in model.config.to_dict().items()
+        if k not in ("model_type", "parameter_sharing")
+    }
+    theirs = getattr(transformers, type(model).__name__)(
+        transformers.AlbertConfig(**values), **options
+    )
     unmatched = theirs.load_state_dict(model.state_dict(), strict=False)
     # The decoder is tied, as is its bias.
     missing = [key for key in unmatched.missing_keys if not key.startswith("predictions.decoder.")]
     if missing or unmatched.unexpected_keys:
-        raise RuntimeError(f"transformers' weights differ from ours: {missing} {unmatched.unexpected_keys}")
+        raise RuntimeError(
+            f"transformers' weights differ from ours: {missing} {unmatched.unexpected_keys}"
+        )
     theirs.tie_weights()
     return theirs
 
 
-def make_trainer(model: Any, dataset: Any, collate: Callable[..., Any], callback: Any, **arguments: Any) -> Any:
+def make_trainer(
+    model: Any, dataset: Any, collate: Callable[..., Any], callback: Any, **arguments: Any
+) -> Any:
     """Return a Trainer that says and saves nothing; `arguments` are `TrainingArguments`."""
     import transformers
 
     settings = transformers.TrainingArguments(**QUIET, **arguments)
     trainer = transformers.Trainer(
-        model=model, args=settings, train_dataset=dataset, data_collator=collate, callbacks=[callback]
+        model=model,
+        args=settings,
+        train_dataset=dataset,
+        data_collator=collate,
+        callbacks=[callback],
     )
-    trainer.remove_callback(transformers.PrinterCallback)  # it writes to stdout, where our results go
+    # It writes to stdout, where our results go
+    trainer.remove_callback(transformers.PrinterCallback)
     return trainer
 
 
@@ -110,12 +131,14 @@ def contender(
 ) -> Contender:
     """Return a contender that trains once over the examples with a Trainer and times its training loop only.
 
-    Making the Trainer, its optimizer and its data loader is left out: it happens once in a real run. The model is copied, so that
-    every run starts from the same weights.
+    Making the Trainer, its optimizer and its data loader is left out: it happens once in a real
+    run. The model is copied, so that every run starts from the same weights.
     """
     clock = _clock()
     if setting.pad_to:
-        batches: list[Any] = [{k: v[0] for k, v in pad([e], setting.pad_to).items()} for e in examples]
+        batches: list[Any] = [
+            {k: v[0] for k, v in pad([e], setting.pad_to).items()} for e in examples
+        ]
         collate: Callable[..., Any] = torch.utils.data.default_collate
     else:
         batches, collate = list(examples), pad

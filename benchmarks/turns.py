@@ -1,7 +1,7 @@
 """Programs that take turns on the same cores, so that all see the same machine, and how long each of them ran.
 
-Only one runs at any moment; the others are stopped by a signal, with all their threads. A program's time at a moment
-is how much of its turns lies between its start and that moment.
+Only one runs at any moment; the others are stopped by a signal, with all their threads. A program's
+time at a moment is how much of its turns lies between its start and that moment.
 """
 
 import os
@@ -24,7 +24,8 @@ class Runner:
         process: It.
         log: File of what it writes.
         turn: Seconds of a turn.
-        slices: Begin and end of its turns so far, in seconds of `time.time`, which files are dated by.
+        slices: Begin and end of its turns so far, in seconds of `time.time`, which files are dated
+            by.
     """
 
     name: str
@@ -73,7 +74,9 @@ class Runner:
 
     def failed(self) -> SystemExit:
         """Return the error of a program that ended before its end."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
+        lines = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
+            "no message"
+        ]
         return SystemExit(f"{self.name} ended with status {self.process.poll()}: {lines[-1]}")
 
     def _signal(self, number: int) -> None:
@@ -89,4 +92,9 @@ def take_turns(runners: Sequence[Runner]) -> None:
         running = [runner for runner in running if runner.take_turn()]
         if time.monotonic() - last_message > 60:
             last_message = time.monotonic()
-            progress(", ".join(f"{runner.name}: {sum(e - b for b, e in runner.slices):,.0f} s" for runner in runners))
+            progress(
+                ", ".join(
+                    f"{runner.name}: {sum(e - b for b, e in runner.slices):,.0f} s"
+                    for runner in runners
+                )
+            )

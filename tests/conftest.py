@@ -1,6 +1,7 @@
 """Fixtures of all tests: tiny things made once a session, commands run in process, folders of reference numbers and real text.
 
-Reference numbers and real text are given by the environment; tests that need one are skipped by name without it.
+Reference numbers and real text are given by the environment; tests that need one are skipped by
+name without it.
 """
 
 import gc
@@ -19,25 +20,34 @@ import hypothesis
 import pytest
 
 # An example may take as long as a busy machine needs for it.
-hypothesis.settings.register_profile("default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile(
+    "default", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("default")
 
-# Before torch is imported: one thread a process, because threads of several processes wait for each other, spinning.
+# Before torch is imported: one thread a process, because threads of several processes wait for each
+# other, spinning.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Tests write a hundred thousand small files and flush most of them: 20 ms each on a busy disk, 0.1 ms in memory. Where all of
-# a run fits (at most 1.5 GB), and programs that a test writes can be executed.
+# Tests write a hundred thousand small files and flush most of them: 20 ms each on a busy disk, 0.1
+# ms in memory. Where all of a run fits (at most 1.5 GB), and programs that a test writes can be
+# executed.
 MEMORY = Path("/dev/shm")
 has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 30
 if has_room and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
-# Torch, transformers and the rest are millions of objects that each full collection walks through: a tenth of the suite.
+# Torch, transformers and the rest are millions of objects that each full collection walks through:
+# a tenth of the suite.
 gc.set_threshold(200_000, 20, 100)
 
-# A shell's background job ignores SIGINT, one of `nohup` SIGHUP; tests send both, also to processes that inherit this.
-for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+# A shell's background job ignores SIGINT, one of `nohup` SIGHUP; tests send both, also to processes
+# that inherit this.
+for number, default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, default)
 
@@ -54,12 +64,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class FolderScheduling(LoadFileScheduling):
         def _assign_work_unit(self, node: Any) -> None:
-            begun = {worker: {Path(file).parent for file in files} for worker, files in self.assigned_work.items()}
+            begun = {
+                worker: {Path(file).parent for file in files}
+                for worker, files in self.assigned_work.items()
+            }
             own_folders = begun.pop(node, set())
 
             def distance(file: str) -> int:
                 folder = Path(file).parent
-                return 0 if folder in own_folders else 1 + any(folder in folders for folders in begun.values())
+                return (
+                    0
+                    if folder in own_folders
+                    else 1 + any(folder in folders for folders in begun.values())
+                )
 
             self.workqueue.move_to_end(min(self.workqueue, key=distance), last=False)
             super()._assign_work_unit(node)
@@ -111,19 +128,29 @@ def _folder(variable: str) -> Path:
 
 
 def _loggers() -> list[logging.Logger]:
-    return [logger for logger in logging.Logger.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    return [
+        logger
+        for logger in logging.Logger.manager.loggerDict.values()
+        if isinstance(logger, logging.Logger)
+    ]
 
 
 @pytest.fixture(autouse=True)
 def loggers_restored() -> Iterator[None]:
     """Restore the levels and handlers of all loggers: a handler that a test leaves writes to a closed stream."""
-    before = {logger: (logger.level, list(logger.handlers), logger.propagate) for logger in _loggers()}
+    before = {
+        logger: (logger.level, list(logger.handlers), logger.propagate) for logger in _loggers()
+    }
     yield
-    logging.captureWarnings(False)  # else the next test's call changes nothing: pytest has replaced `showwarning` since
+    # Else the next test's call changes nothing: pytest has replaced `showwarning` since
+    logging.captureWarnings(False)
     for logger in _loggers():
         if logger in before or logger.name.startswith("albertkit"):
-            level, logger.handlers, logger.propagate = before.get(logger, (logging.NOTSET, [], True))
-            if logger.level != level:  # setting it empties the caches of all 600 loggers: a sixth of the suite
+            level, logger.handlers, logger.propagate = before.get(
+                logger, (logging.NOTSET, [], True)
+            )
+            # Setting it empties the caches of all 600 loggers: a sixth of the suite
+            if logger.level != level:
                 logger.setLevel(level)
 
 
@@ -145,7 +172,10 @@ def tiny_texts() -> list[str]:
     import numpy as np
 
     rng = np.random.default_rng(1)
-    return [" ".join(rng.choice([*WORDS, *KOREAN], 9)) + rng.choice([".", ",", "!", "?", "'s"]) for _ in range(400)]
+    return [
+        " ".join(rng.choice([*WORDS, *KOREAN], 9)) + rng.choice([".", ",", "!", "?", "'s"])
+        for _ in range(400)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -185,7 +215,9 @@ def tiny_model(tiny_tokenizer: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def tiny_model_folder(tmp_path: Path, tiny_tokenizer: Any, tiny_model: Callable[..., Any]) -> Callable[..., Path]:
+def tiny_model_folder(
+    tmp_path: Path, tiny_tokenizer: Any, tiny_model: Callable[..., Any]
+) -> Callable[..., Path]:
     """`tiny_model_folder(class, **configuration changes)`: such a model as a checkpoint folder."""
 
     def save(model_class: type, **changes: Any) -> Path:
@@ -197,7 +229,9 @@ def tiny_model_folder(tmp_path: Path, tiny_tokenizer: Any, tiny_model: Callable[
 
 
 @pytest.fixture(scope="session")
-def tiny_store(tiny_texts: list[str], tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_store(
+    tiny_texts: list[str], tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The folder of a token store: 80 documents of five sentences; not to be written to."""
     from albertkit.corpus import build_store
 

@@ -1,8 +1,10 @@
 """What a Korean ALBERT must do, from text to loss: the acceptance tests that are not those of one room.
 
-Beside them stand: parity with SentencePiece (tests/tokenizer), pieces beside particles and old rows bit for bit
-(tests/vocabulary/test_extend.py), unique silver pairs (tests/embeddings/test_augment.py), vectors in sentence-transformers
-(tests/embeddings/test_folder.py), sentence order balanced and learned (tests/pretraining/test_objectives.py).
+Beside them stand: parity with SentencePiece (tests/tokenizer), pieces beside particles and old rows
+bit for bit (tests/vocabulary/test_extend.py), unique silver pairs
+(tests/embeddings/test_augment.py), vectors in sentence-transformers
+(tests/embeddings/test_folder.py), sentence order balanced and learned
+(tests/pretraining/test_objectives.py).
 """
 
 import json
@@ -40,7 +42,9 @@ def lines(golden: Path) -> list[str]:
 def test_1_no_unknown_for_known_hangul(golden: Path, korean) -> None:
     ours, folder = korean
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    syllables = {c for n in range(ours.vocab_size) for c in ours.id_to_piece(n) if "가" <= c <= "힣"}
+    syllables = {
+        c for n in range(ours.vocab_size) for c in ours.id_to_piece(n) if "가" <= c <= "힣"
+    }
     words = [word for line in lines(golden) for word in line.split() if syllables.issuperset(word)]
     assert len(syllables) > 900
     assert len(words) > 1000
@@ -59,7 +63,8 @@ def test_3_mask_is_one_id_and_takes_the_space_before_it(korean) -> None:
     assert ids == ours.encode(text, special_tokens=True, mask_literal=True)
     assert ids.count(ours.mask_id) == 1
     position = ids.index(ours.mask_id)
-    assert ids[:position] + ids[position + 1 :] == theirs(plain)["input_ids"]  # no `▁` of its own before the mask
+    # No `▁` of its own before the mask
+    assert ids[:position] + ids[position + 1 :] == theirs(plain)["input_ids"]
     assert theirs.decode([ours.mask_id]) == ours.decode([ours.mask_id]) == "[MASK]"
 
 
@@ -71,7 +76,9 @@ def test_4_saved_and_loaded_again_it_is_the_same(golden: Path, korean, tmp_path:
         once.save_pretrained(tmp_path / str(number))
         reloaded = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
         assert reloaded(texts)["input_ids"] == once(texts)["input_ids"]
-        assert reloaded(texts)["input_ids"] == [ours.encode(text, special_tokens=True) for text in texts]
+        assert reloaded(texts)["input_ids"] == [
+            ours.encode(text, special_tokens=True) for text in texts
+        ]
         once = reloaded
 
 
@@ -93,8 +100,13 @@ def test_7_loss_at_the_start_is_about_ln_v_and_padding_changes_nothing() -> None
     assert loss == pytest.approx(math.log(3000), abs=0.15)
     pad = torch.zeros(4, 40, dtype=torch.long)
     mask = torch.cat([torch.ones_like(ids), pad], 1)
-    wide = {"input_ids": torch.cat([ids, pad], 1), "attention_mask": mask, "sentence_order_label": order}
-    wide_labels = torch.cat([labels, pad + 7], 1)  # labels at padding, as a loop that forgot -100 there makes them
+    wide = {
+        "input_ids": torch.cat([ids, pad], 1),
+        "attention_mask": mask,
+        "sentence_order_label": order,
+    }
+    # Labels at padding, as a loop that forgot -100 there makes them
+    wide_labels = torch.cat([labels, pad + 7], 1)
     narrow = model(input_ids=ids, labels=labels, sentence_order_label=order).loss.item()
     assert model(**wide, labels=wide_labels).loss.item() == pytest.approx(narrow, abs=1e-6)
     mask[:, 24:] = 1

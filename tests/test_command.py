@@ -108,7 +108,21 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_arguments_flags_and_settings_reach_the_function(run, capsys):
-    assert run("one", "three", "--out", "o", "--at-least", "4", "--case", "upper", "--no-strict", "--json") == 0
+    assert (
+        run(
+            "one",
+            "three",
+            "--out",
+            "o",
+            "--at-least",
+            "4",
+            "--case",
+            "upper",
+            "--no-strict",
+            "--json",
+        )
+        == 0
+    )
     options = json.loads(capsys.readouterr().out)["options"]
     assert options == {
         "words": ["one", "three"], "out": "o", "at_least": 4, "rules": {"case": "upper", "strict": False},
@@ -213,10 +227,22 @@ def test_help_of_every_command_needs_no_torch():
         ({"at_least": True}, "bad-value", "at_least is True, it must be a whole number"),
         ({"progress": "no"}, "bad-value", "progress is 'no', it must be True or False"),
         ({"out": None}, "bad-value", "out is None, it must be a text or a path"),
-        ({"rules": {"case": "upper"}}, "bad-value", "rules is {'case': 'upper'}, it must be of the type Rules"),
-        ({"rules": Rules(strict="yes")}, "bad-value", "rules: strict is 'yes', it must be True or False"),
+        (
+            {"rules": {"case": "upper"}},
+            "bad-value",
+            "rules is {'case': 'upper'}, it must be of the type Rules",
+        ),
+        (
+            {"rules": Rules(strict="yes")},
+            "bad-value",
+            "rules: strict is 'yes', it must be True or False",
+        ),
         ({"shares": "0.5"}, "bad-value", "shares is '0.5', it must be a tuple, each a number"),
-        ({"shares": ("0.5",)}, "bad-value", "shares is ('0.5',), it must be a tuple, each a number"),
+        (
+            {"shares": ("0.5",)},
+            "bad-value",
+            "shares is ('0.5',), it must be a tuple, each a number",
+        ),
         ({"order": "random"}, "unknown-name", "order cannot be `random`"),
     ],
 )
@@ -226,6 +252,11 @@ def test_python_is_refused_what_the_command_line_would_not_take(options, slug, f
 
 
 def test_numbers_of_numpy_paths_and_lists_are_taken():
-    options = {"at_least": np.int64(3), "shares": [np.float32(0.5), 1], "progress": np.True_, "order": "first"}
+    options = {
+        "at_least": np.int64(3),
+        "shares": [np.float32(0.5), 1],
+        "progress": np.True_,
+        "order": "first",
+    }
     assert share(Path("o"), **options).shares == options["shares"]
     assert share("o").order is None

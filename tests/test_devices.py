@@ -30,9 +30,17 @@ def device(request):
     return request.param
 
 
-def make_model(device: torch.device, dtype: torch.dtype, compiled: bool = False) -> AlbertForPreTraining:
+def make_model(
+    device: torch.device, dtype: torch.dtype, compiled: bool = False
+) -> AlbertForPreTraining:
     torch.manual_seed(0)
-    sizes = dict(hidden_size=128, num_attention_heads=2, intermediate_size=256, num_hidden_layers=3, vocab_size=500)
+    sizes = dict(
+        hidden_size=128,
+        num_attention_heads=2,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        vocab_size=500,
+    )
     model = AlbertForPreTraining(AlbertConfig.from_size("base", **sizes)).to(device).train()
     model.compute_dtype, model.compiled = dtype, compiled
     return model
@@ -42,7 +50,10 @@ def batch_of(lengths: tuple[int, ...], seed: int = 0) -> PackedBatch:
     generator = torch.Generator().manual_seed(seed)
     ids = [torch.randint(5, 500, (n,), generator=generator).tolist() for n in lengths]
     masked = [list(range(0, n, 7)) for n in lengths]
-    labels = [[row[position] for position in positions] for row, positions in zip(ids, masked, strict=True)]
+    labels = [
+        [row[position] for position in positions]
+        for row, positions in zip(ids, masked, strict=True)
+    ]
     return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
 
 
@@ -59,7 +70,11 @@ def test_packed_attention_and_its_gradient(device, size):
     """Beside SDPA of each sequence by itself, in fp32."""
     heads, generator = 3, torch.Generator().manual_seed(1)
     batch = batch_of(LENGTHS).to(device)
-    qkv = torch.randn(sum(LENGTHS), 3 * heads * size, generator=generator).to(device, torch.bfloat16).requires_grad_()
+    qkv = (
+        torch.randn(sum(LENGTHS), 3 * heads * size, generator=generator)
+        .to(device, torch.bfloat16)
+        .requires_grad_()
+    )
     weights = torch.randn(sum(LENGTHS), heads * size, generator=generator).to(device)
     if device.type == "cuda":
         assert varlen_fault(device) == ""
@@ -94,7 +109,10 @@ def test_compiled_passes_compute_the_same_on_cuda(dtype, share):
     eager, compiled = (make_model(device, dtype, on) for on in (False, True))
     for lengths in (LENGTHS, (9, 9), (300, 4, 51)):
         batch = batch_of(lengths).to(device)
-        (expected_loss, expected), (loss, actual) = gradients(eager, batch), gradients(compiled, batch)
+        (expected_loss, expected), (loss, actual) = (
+            gradients(eager, batch),
+            gradients(compiled, batch),
+        )
         assert loss == pytest.approx(expected_loss, rel=share)
         assert (actual - expected).norm() < share * expected.norm()
 
@@ -118,7 +136,10 @@ class Batches:
 
     def __next__(self) -> list[PackedBatch]:
         self.cursor += 1
-        return [batch_of((90 + self.cursor, 30, 141), self.cursor), batch_of((12, 5 * self.cursor), -self.cursor)]
+        return [
+            batch_of((90 + self.cursor, 30, 141), self.cursor),
+            batch_of((12, 5 * self.cursor), -self.cursor),
+        ]
 
     def state(self) -> dict:
         return {"cursor": self.cursor}
@@ -142,10 +163,14 @@ def forbid_waiting(device: torch.device, forbid: bool) -> None:
         torch.cuda.set_sync_debug_mode("error" if forbid else "default")
 
 
-def run(folder: Path, device: torch.device, steps: int, optimizer: str, resume: bool = False) -> torch.Tensor:
+def run(
+    folder: Path, device: torch.device, steps: int, optimizer: str, resume: bool = False
+) -> torch.Tensor:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = make_model(device, dtype, compiled=False)
-    settings = LoopSettings(steps=steps, lr=0.01, optimizer=optimizer, schedule="constant", save_every=3, ema_decay=0.9)
+    settings = LoopSettings(
+        steps=steps, lr=0.01, optimizer=optimizer, schedule="constant", save_every=3, ema_decay=0.9
+    )
     world = ReadingWorld(0, 1, device)
 
     def save_model(target: Path) -> None:

@@ -25,11 +25,19 @@ SERVICE = "import openai\n"  # needs a running service: tests/serve/test_openai.
 
 
 def pages() -> list[str]:
-    return ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+    return [
+        "README.md",
+        "CONTRIBUTING.md",
+        *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md"))),
+    ]
 
 
 def blocks(page: str) -> list[str]:
-    return [code for code in BLOCK.findall((ROOT / page).read_text(encoding="utf-8")) if not code.startswith(SERVICE)]
+    return [
+        code
+        for code in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+        if not code.startswith(SERVICE)
+    ]
 
 
 def sentences(number: int, seed: int) -> list[str]:
@@ -65,9 +73,18 @@ def readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         documents = [sentences(6, 100 * number + i) for i in range(60)]
         text = "\n\n".join("\n".join(document) for document in documents)
         (folder / "my-text" / f"{number}.txt").write_text(text, encoding="utf-8")
-    small = {"embedding_size": 16, "hidden_size": 32, "num_attention_heads": 1, "intermediate_size": 64}
+    small = {
+        "embedding_size": 16,
+        "hidden_size": 32,
+        "num_attention_heads": 1,
+        "intermediate_size": 64,
+    }
     monkeypatch.setattr(first_run, "SHAPE", {**first_run.SHAPE, **small})
-    monkeypatch.setattr(first_run, "SETTINGS", albertkit.PretrainSettings(**{**vars(first_run.SETTINGS), "steps": 20}))
+    monkeypatch.setattr(
+        first_run,
+        "SETTINGS",
+        albertkit.PretrainSettings(**{**vars(first_run.SETTINGS), "steps": 20}),
+    )
     make = QuickstartOptions.__init__
     monkeypatch.setattr(make, "__kwdefaults__", {**make.__kwdefaults__, "vocab_size": 44})
     albertkit.quickstart("quickstart", corpus=["my-text/*.txt"])
@@ -91,7 +108,9 @@ def finetuning(folder: Path, start: Path) -> None:
         lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"] if name != "test" else [
             "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
         ]  # fmt: skip
-        lines += [f"{i if name == 'test' else i % 2}\t{i}\t{i}\t{a[i]}\t{b[i]}" for i in range(rows)]
+        lines += [
+            f"{i if name == 'test' else i % 2}\t{i}\t{i}\t{a[i]}\t{b[i]}" for i in range(rows)
+        ]
         (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -103,7 +122,9 @@ def inference(folder: Path, start: Path) -> None:
     (folder / "table.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     settings = albertkit.FinetuneSettings(steps=2, batch_size=8, length=32)
     columns = albertkit.Columns(text="text", label="label")
-    albertkit.finetune("classify", start, folder / "table.csv", folder / "RUN", settings, columns=columns)
+    albertkit.finetune(
+        "classify", start, folder / "table.csv", folder / "RUN", settings, columns=columns
+    )
     pytest.importorskip("onnxruntime")
     albertkit.export_onnx(folder / "RUN", folder / "ONNX")
 
@@ -129,9 +150,16 @@ def captioning(folder: Path, start: Path) -> None:
 
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(albertkit.AlbertConfig.from_pretrained(start))
-    model, tokenizer = albertkit.AlbertForImageCaptioning(config), albertkit.AlbertTokenizer.from_pretrained(start)
-    albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(folder / "RUN")
+    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+        albertkit.AlbertConfig.from_pretrained(start)
+    )
+    model, tokenizer = (
+        albertkit.AlbertForImageCaptioning(config),
+        albertkit.AlbertTokenizer.from_pretrained(start),
+    )
+    albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(
+        folder / "RUN"
+    )
     make_clips(folder / "clips", 20)
     next((folder / "clips").rglob("*.mp4")).rename(folder / "video.mp4")
 
@@ -141,7 +169,10 @@ GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "docs/architecture.md": lambda: dict(vars(successors)),
     "docs/inference.md": lambda: {
         "tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX"),
-        "rows": [{"input_ids": [2, 11, 12, 3], "labels": 0}, {"input_ids": [2, 12, 11, 3], "labels": 1}],
+        "rows": [
+            {"input_ids": [2, 11, 12, 3], "labels": 0},
+            {"input_ids": [2, 12, 11, 3], "labels": 1},
+        ],
     },
 }
 FIXTURES = {
@@ -183,11 +214,17 @@ def test_links_lead_to_pages_and_headings() -> None:
             if not linked_page.exists():
                 broken.append((page, target))
             elif heading:
-                titles = re.findall(r"^#+ (.+)$", linked_page.read_text(encoding="utf-8"), re.MULTILINE)
-                if heading not in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}:
+                titles = re.findall(
+                    r"^#+ (.+)$", linked_page.read_text(encoding="utf-8"), re.MULTILINE
+                )
+                if heading not in {
+                    re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles
+                }:
                     broken.append((page, target))
     assert broken == []
 
 
 def test_the_readme_names_the_test_command_as_ci_reads_it() -> None:
-    assert re.search(r"^make test\b", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(
+        r"^make test\b", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )

@@ -45,7 +45,11 @@ def test_damaged_utf8_is_not_another_encoding() -> None:
 
 def advice_of_readers(path: Path) -> list[str]:
     hints = []
-    for read_file in (lambda: list(read_documents([path])), lambda: list(read_lines(path)), lambda: read_text(path)):
+    for read_file in (
+        lambda: list(read_documents([path])),
+        lambda: list(read_lines(path)),
+        lambda: read_text(path),
+    ):
         with pytest.raises(DataError, match="bad-encoding") as caught:
             read_file()
         hints.append(caught.value.hint)
@@ -53,7 +57,9 @@ def advice_of_readers(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "encoding", "text"), [CASES[0], CASES[2], CASES[12]])
-def test_every_reader_gives_a_command_that_works(tmp_path: Path, name: str | None, encoding: str, text: str) -> None:
+def test_every_reader_gives_a_command_that_works(
+    tmp_path: Path, name: str | None, encoding: str, text: str
+) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"English first.\n" * 30 + text.encode(encoding) * 3)
     for hint in advice_of_readers(path):
@@ -70,14 +76,21 @@ def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
     assert "gzip -dc" in caught.value.hint
     assert "CP949" in caught.value.hint
     (tmp_path / "b.txt").write_bytes(KOREAN.encode("utf-16-le"))
-    for read_file in (lambda: list(read_documents([tmp_path / "b.txt"])), lambda: list(read_lines(tmp_path / "b.txt"))):
+    for read_file in (
+        lambda: list(read_documents([tmp_path / "b.txt"])),
+        lambda: list(read_lines(tmp_path / "b.txt")),
+    ):
         with pytest.raises(DataError, match=r"bad-encoding.*is UTF-16LE") as caught:
             read_file()
         assert "iconv -f UTF-16LE -t UTF-8" in caught.value.hint
 
 
-@pytest.mark.parametrize(("text", "encoding"), [(KOREAN, "cp949"), (RUSSIAN, "cp1251"), (WESTERN, "utf-8")])
-def test_what_was_converted_from_latin1_wrongly_is_refused(tmp_path: Path, text: str, encoding: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "encoding"), [(KOREAN, "cp949"), (RUSSIAN, "cp1251"), (WESTERN, "utf-8")]
+)
+def test_what_was_converted_from_latin1_wrongly_is_refused(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
     path = tmp_path / "wrong.txt"
     path.write_text((text * 30).encode(encoding).decode("latin-1"), encoding="utf-8")
     for read_file in (lambda: list(read_lines(path)), lambda: list(read_documents([path]))):

@@ -31,7 +31,9 @@ def test_loops_within_a_loop_become_machine_code_only_with_it(monkeypatch, tmp_p
     finalized = []
     make_code = module.JITCodeLibrary._finalize_specific
     monkeypatch.setattr(
-        module.JITCodeLibrary, "_finalize_specific", lambda self: finalized.append(self.name) or make_code(self)
+        module.JITCodeLibrary,
+        "_finalize_specific",
+        lambda self: finalized.append(self.name) or make_code(self),
     )
 
     @module.compiled
@@ -50,6 +52,8 @@ def test_loops_within_a_loop_become_machine_code_only_with_it(monkeypatch, tmp_p
         return np.sqrt(sum_of_squares(values))
 
     assert norm(np.array([3.0, 4.0])) == 5.0
-    assert not [name for name in finalized if name.endswith("square") or name.endswith("sum_of_squares")]
+    assert not [
+        name for name in finalized if name.endswith("square") or name.endswith("sum_of_squares")
+    ]
     assert square(3.0) == 9.0  # called by Python, it is a loop of its own
     assert [name for name in finalized if name.endswith("square")]

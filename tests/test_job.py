@@ -26,7 +26,9 @@ def count(folder, key="a", overwrite=False, total=5) -> str:
             job.publish("result.json")
             return "published"
         if not job.resumed and (folder / "result.json").exists() and not overwrite:
-            check_made_from(folder, json.loads((folder / "result.json").read_text())["key"], job.key)
+            check_made_from(
+                folder, json.loads((folder / "result.json").read_text())["key"], job.key
+            )
             return "there"
         how = "resumed" if job.resumed else "new"
         for name in job.missing([f"folder/part-{number}" for number in range(2)]):
@@ -44,7 +46,9 @@ def count(folder, key="a", overwrite=False, total=5) -> str:
         if "scratch" in job.files:
             job.discard("scratch")
             job.commit(**job.facts)
-        sums = {name: committed.sha256 for name, committed in job.files.items() if name != "result.json"}
+        sums = {
+            name: committed.sha256 for name, committed in job.files.items() if name != "result.json"
+        }
         with job.part("result.json") as stream:
             stream.write(json.dumps({"key": job.key, "sums": sums}).encode())
         job.publish("result.json", replaces=["grown-*"])
@@ -54,7 +58,9 @@ def count(folder, key="a", overwrite=False, total=5) -> str:
 @pytest.mark.parametrize("do", ["kill", "half"])
 def test_killed_at_every_moment_and_again(tmp_path, do):
     """In an interpreter of its own: a fork of this one, with all that was imported, takes 30 ms in place of 3."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(fault_moments.__file__).parent), *sys.path])}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path(fault_moments.__file__).parent), *sys.path])
+    }
     command = [sys.executable, __file__, str(tmp_path), do]
     process = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
     assert process.returncode == 0, process.stderr
@@ -69,11 +75,16 @@ def kill_at_every_moment_and_again(tmp_path, do):
     assert len(moments) > 50
     sums = json.loads(expected["result.json"])["sums"]
     assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())
-    kill_moments = [at for at, name in enumerate(moments, 1) if do == "kill" or name.startswith("write")]
+    kill_moments = [
+        at for at, name in enumerate(moments, 1) if do == "kill" or name.startswith("write")
+    ]
     for turn, at in enumerate(kill_moments):
         folder = tmp_path / f"{turn}"
-        assert in_a_fork(folder, lambda folder=folder: count(folder), at, do)[0] == -signal.SIGKILL, moments[at - 1]
-        in_a_fork(folder, lambda folder=folder: count(folder), 7 + turn % 20, do)  # killed again, or through
+        assert (
+            in_a_fork(folder, lambda folder=folder: count(folder), at, do)[0] == -signal.SIGKILL
+        ), moments[at - 1]
+        # Killed again, or through
+        in_a_fork(folder, lambda folder=folder: count(folder), 7 + turn % 20, do)
         count(folder)
         assert bytes_below(folder) == expected, moments[at - 1]
         assert not (folder / ".work").exists()
@@ -106,7 +117,9 @@ def test_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     written_names = []
     write = Job.write
     monkeypatch.setattr(
-        Job, "write", lambda self, name, content: (written_names.append(name), write(self, name, content))
+        Job,
+        "write",
+        lambda self, name, content: (written_names.append(name), write(self, name, content)),
     )
     assert count(tmp_path) == "resumed"
     assert len(written_names) < 8
@@ -163,7 +176,8 @@ def test_other_work_is_named_and_replaced_only_when_asked(tmp_path, monkeypatch)
         count(tmp_path / "out")
     count(tmp_path / "out", overwrite=True)
     count(tmp_path / "whole")
-    assert bytes_below(tmp_path / "out") == bytes_below(tmp_path / "whole")  # grown-3 of the other is gone
+    # Grown-3 of the other is gone
+    assert bytes_below(tmp_path / "out") == bytes_below(tmp_path / "whole")
 
 
 def test_one_process_works_and_nothing_is_left_of_nothing(tmp_path, slug_of):
@@ -211,7 +225,10 @@ def test_a_commit_is_due_now_and_then(tmp_path, monkeypatch):
 
 def test_progress_in_a_pipe(capsys, monkeypatch):
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0.0)
-    with ProgressBar("encoding", 2000, "texts") as texts, ProgressBar("building", 400, "bytes") as size:
+    with (
+        ProgressBar("encoding", 2000, "texts") as texts,
+        ProgressBar("building", 400, "bytes") as size,
+    ):
         texts.say("3 files")
         texts.update(1000)
         texts.update(2000, "2 skipped")

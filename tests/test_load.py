@@ -27,7 +27,9 @@ class Whole:
 
 
 def test_a_file_becomes_a_value_of_its_type(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"step": 3, "parts": [{"name": "x", "share": 1}], "unknown": [1]}')
+    (tmp_path / "a.json").write_text(
+        '{"step": 3, "parts": [{"name": "x", "share": 1}], "unknown": [1]}'
+    )
     assert read_typed(tmp_path / "a.json", Whole) == Whole(3, [Part("x", 1.0)])
     (tmp_path / "a.toml").write_text('step = 3\n[[parts]]\nname = "x"\n')
     assert read_typed(tmp_path / "a.toml", Whole) == Whole(3, [Part("x")])
@@ -45,7 +47,10 @@ def test_a_file_becomes_a_value_of_its_type(tmp_path: Path) -> None:
         ("[]", "expected `object`, found `array`"),
         ("{}", "lacks the key `step`"),
         ('{"step": "1"}', "`step`: expected `int`, found `str`"),
-        ('{"step": 1, "parts": [{"name": "x"}, {"name": null}]}', "`parts[1].name`: expected `str`, found `null`"),
+        (
+            '{"step": 1, "parts": [{"name": "x"}, {"name": null}]}',
+            "`parts[1].name`: expected `str`, found `null`",
+        ),
     ],
 )
 def test_what_is_not_of_the_type_is_one_error_with_file_key_expected_and_found(
@@ -60,7 +65,10 @@ def test_what_is_not_of_the_type_is_one_error_with_file_key_expected_and_found(
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-_JSON = st.recursive(_SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner))
+_JSON = st.recursive(
+    _SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+)
 _KEYS = st.sampled_from(["step", "parts", "where", "name", "share"])
 
 
@@ -91,7 +99,9 @@ def test_any_json_is_a_value_of_the_type_or_one_error(
         assert all(type(part.name) is str and type(part.share) is float for part in value.parts)
 
 
-def test_a_file_of_another_format_size_or_kind_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_format_size_or_kind_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "a.toml").write_bytes(b'a = "\xff"')
     (tmp_path / "b.toml").write_text("a = [")
     for name in ("a.toml", "b.toml"):

@@ -41,7 +41,9 @@ def _run(sources: Path, cache: Path, code: str = HALF_OF_THE_LOST) -> tuple[str,
         "NUMBA_CACHE_DIR": str(cache),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     return process.stdout.strip(), "compiling loops" in process.stderr
 
 
@@ -82,7 +84,9 @@ def test_damaged_file_is_compiled_again(tmp_path: Path, sources: Path, cache: Pa
     assert _run(sources, copied) == ("28", False)
 
 
-def test_sources_that_changed_since_the_process_began_are_not_cached(tmp_path: Path, sources: Path) -> None:
+def test_sources_that_changed_since_the_process_began_are_not_cached(
+    tmp_path: Path, sources: Path
+) -> None:
     copied = _copy_package(tmp_path / "sources")
     callee = copied / "albertkit" / "pretraining" / "randomness.py"
     touch = f"import albertkit.jit, pathlib, time; time.sleep(0.02); pathlib.Path({str(callee)!r}).touch()"
@@ -99,7 +103,12 @@ def test_digest_is_of_all_modules_that_a_module_imports() -> None:
     def names(module: object) -> set[str]:
         return {str(path.relative_to(PACKAGE)) for path in loop_cache.source_files(module.__file__)}
 
-    assert names(examples) == {"pretraining/examples.py", "pretraining/randomness.py", "jit.py", "validation.py"}
+    assert names(examples) == {
+        "pretraining/examples.py",
+        "pretraining/randomness.py",
+        "jit.py",
+        "validation.py",
+    }
     assert names(examples) < names(masking)
     assert "pretraining/masking.py" in names(masking)
 
@@ -119,7 +128,11 @@ def test_package_in_a_zip_file_computes(tmp_path: Path, sources: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", sources)
     environment = {**os.environ, "PYTHONPATH": archive}
     process = subprocess.run(
-        [sys.executable, "-c", HALF_OF_THE_LOST], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", HALF_OF_THE_LOST],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert process.stdout.strip() == "28"
     assert "no folder to cache compiled loops in" in process.stderr

@@ -51,31 +51,46 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, 9)) + "." for _ in range(200)]
     tokenizer = train_tokenizer(texts, runs / "tokenizer", 44)
-    (runs / "text.txt").write_text("\n".join("\n\n".join(texts[n : n + 5]) for n in range(0, 200, 5)))
+    (runs / "text.txt").write_text(
+        "\n".join("\n\n".join(texts[n : n + 5]) for n in range(0, 200, 5))
+    )
     build_store([str(runs / "text.txt")], runs / "store", tokenizer, workers=0)
     (runs / "labels.tsv").write_text(
         "text\tlabel\n" + "".join(f"{text}\t{'ab'[n % 2]}\n" for n, text in enumerate(texts))
     )
-    rows = "".join(f"{first}\t{second}\t{n % 5}\n" for n, (first, second) in enumerate(pairwise(texts)))
+    rows = "".join(
+        f"{first}\t{second}\t{n % 5}\n" for n, (first, second) in enumerate(pairwise(texts))
+    )
     (runs / "pairs.tsv").write_text("text\tpair\tlabel\n" + rows)
     np.save(runs / "vectors.npy", rng.normal(size=(199, 8)).astype(np.float32))
     config = AlbertConfig(
         vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=64, max_position_embeddings=64,
     )  # fmt: skip
-    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(
+        labels=("a", "b"), length=32
+    )
     for seed, name in enumerate(("best", "final")):
         torch.manual_seed(seed)
         folders = {kind: runs / kind / name for kind in KINDS}
         AlbertForPreTraining(config).save_pretrained(folders["pretraining"], tokenizer)
         classifier = AlbertForSequenceClassification(config.with_changes(**task.head())).eval()
         save_task_model(folders["fine-tuning"], classifier, tokenizer, task)
-        SentenceEncoder(AlbertModel(config), tokenizer, max_length=16).save_pretrained(folders["embedding"])
+        SentenceEncoder(AlbertModel(config), tokenizer, max_length=16).save_pretrained(
+            folders["embedding"]
+        )
         grid = Grid(1, 1, 1)
-        captioner = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=8, grid=grid).put_into(config))
+        captioner = AlbertForImageCaptioning(
+            CaptionConfig(img_feature_dim=8, grid=grid).put_into(config)
+        )
         VideoCaptioner(captioner, tokenizer).save_pretrained(folders["captioning"])
         for kind, folder in folders.items():
-            write_selected(folder, 1_200 + seed, "masked_lm_loss" if kind == "pretraining" else "accuracy", 7.09123)
+            write_selected(
+                folder,
+                1_200 + seed,
+                "masked_lm_loss" if kind == "pretraining" else "accuracy",
+                7.09123,
+            )
             (runs / kind / "run.toml").write_text("steps = 1\n")
     return runs
 
@@ -84,7 +99,8 @@ class Reached(Exception):
     """Raised where a command has found the model that a run stands for."""
 
 
-# Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture, {out} is a new path.
+# Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture,
+# {out} is a new path.
 COMMANDS = (
     "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
     "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
@@ -121,7 +137,12 @@ def test_every_command_finds_the_model_of_every_run(
         name: runs / f"{name}.{end}"
         for name, end in (("text", "txt"), ("labels", "tsv"), ("pairs", "tsv"), ("vectors", "npy"))
     }
-    folders = {"store": runs / "store", "tokenizer": runs / "tokenizer", "run": runs / kind, "out": tmp_path / "out"}
+    folders = {
+        "store": runs / "store",
+        "tokenizer": runs / "tokenizer",
+        "run": runs / kind,
+        "out": tmp_path / "out",
+    }
     with pytest.raises(Reached) as caught:
         main([part.format(**files, **folders) for part in command.split()])
     assert str(caught.value) == str(runs / kind / "best")
@@ -138,9 +159,13 @@ def test_a_command_prints_the_model_of_a_run_once_and_answers_as_that_model(
             main(["inspect", str(runs / kind / name), "--json"])
         assert ended.value.code == 0
         printed = capsys.readouterr()
-        answers[name] = {key: value for key, value in json.loads(printed.out).items() if key != "run"}
+        answers[name] = {
+            key: value for key, value in json.loads(printed.out).items() if key != "run"
+        }
         metric = "masked lm loss 7.091" if kind == "pretraining" else "accuracy 7.091"
-        assert printed.err == ("" if name else f"model  {runs / kind / 'best'}, step 1,200, {metric}\n")
+        assert printed.err == (
+            "" if name else f"model  {runs / kind / 'best'}, step 1,200, {metric}\n"
+        )
     assert answers[""] == answers["best"] != answers["final"]
 
 
@@ -149,7 +174,9 @@ def test_python_classes_read_runs(runs: Path) -> None:
         ("pretraining", AlbertForPreTraining), ("fine-tuning", AlbertForSequenceClassification),
         ("embedding", AlbertModel), ("captioning", AlbertForImageCaptioning),
     ):  # fmt: skip
-        of_run, best, final = (model_class.from_pretrained(runs / kind / name) for name in ("", "best", "final"))
+        of_run, best, final = (
+            model_class.from_pretrained(runs / kind / name) for name in ("", "best", "final")
+        )
         word = "get_input_embeddings"
         assert torch.equal(getattr(of_run, word)().weight, getattr(best, word)().weight)
         assert not torch.equal(getattr(of_run, word)().weight, getattr(final, word)().weight)
@@ -160,7 +187,7 @@ def test_python_classes_read_runs(runs: Path) -> None:
         assert AlbertConfig.from_pretrained(runs / kind) == best.config
 
 
-# --- the rule ---------------------------------------------------------------------------------------------------------
+# --- the rule -------------------------------------------------------------------------------------
 
 
 def model(folder: Path) -> Path:
@@ -173,15 +200,22 @@ def test_the_model_of_a_run_is_best_or_else_final(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     assert model_of_run(run) is None
-    assert or_model_of_run(run) == local_folder(run) == run  # a folder of another kind, such as a tokenizer's
+    # A folder of another kind, such as a tokenizer's
+    assert or_model_of_run(run) == local_folder(run) == run
     (run / "run.toml").write_text("")
     with pytest.raises(DataError, match="has no model yet, neither best/ nor final/") as caught:
         model_of_run(run)
     assert caught.value.hint == "wait for its first evaluation"
-    model(run / "checkpoints" / "step-000009"), model(run / "checkpoints" / "step-000010"), (run / "best").mkdir()
+    (
+        model(run / "checkpoints" / "step-000009"),
+        model(run / "checkpoints" / "step-000010"),
+        (run / "best").mkdir(),
+    )
     with pytest.raises(DataError) as caught:
         local_folder(run)
-    assert caught.value.hint == f"look at its newest checkpoint: {run / 'checkpoints' / 'step-000010'}"
+    assert (
+        caught.value.hint == f"look at its newest checkpoint: {run / 'checkpoints' / 'step-000010'}"
+    )
     final = model(run / "final")
     assert model_of_run(run) == local_folder(run) == final
     (run / "best" / "config.json").write_text("{}")
@@ -192,7 +226,9 @@ def test_the_model_of_a_run_is_best_or_else_final(tmp_path: Path) -> None:
     assert local_folder(run) == run
 
 
-def test_a_run_of_several_seeds_that_is_not_finished_names_the_model_of_a_seed(tmp_path: Path) -> None:
+def test_a_run_of_several_seeds_that_is_not_finished_names_the_model_of_a_seed(
+    tmp_path: Path,
+) -> None:
     best = model(tmp_path / "seed-0" / "best")
     (tmp_path / "seed-0" / "run.toml").write_text("")
     with pytest.raises(DataError) as caught:
@@ -232,14 +268,20 @@ def test_a_misspelt_path_is_answered_with_the_nearest_folder_and_no_network(
         if wrong == "/":
             assert local_folder(wrong) == Path("/")
             continue
-        for load in (AlbertModel.from_pretrained, AlbertTokenizer.from_pretrained, AlbertConfig.from_pretrained):
+        for load in (
+            AlbertModel.from_pretrained,
+            AlbertTokenizer.from_pretrained,
+            AlbertConfig.from_pretrained,
+        ):
             with pytest.raises(DataError, match="no checkpoint folder at") as caught:
                 load(wrong)
             assert caught.value.slug == "not-found"
             assert caught.value.hint.startswith(hint), caught.value.hint
 
 
-def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_googles_old_names_and_names_of_the_hub_are_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     downloads: list[tuple[str, bool]] = []
 
@@ -254,10 +296,16 @@ def test_googles_old_names_and_names_of_the_hub_are_downloaded(tmp_path: Path, m
     local_folder("someone/model")
     with pytest.raises(DataError, match="no checkpoint folder at `albert-base-v3`"):
         local_folder("albert-base-v3")
-    assert downloads == [("albert/albert-base-v2", True), ("albert/albert-xxlarge-v1", False), ("someone/model", True)]
+    assert downloads == [
+        ("albert/albert-base-v2", True),
+        ("albert/albert-xxlarge-v1", False),
+        ("someone/model", True),
+    ]
 
 
-def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_named_where_it_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -279,12 +327,16 @@ def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model
 
 def test_the_commands_after_a_korean_pretraining_are_korean(runs: Path, tmp_path: Path) -> None:
     korean = [*KOREAN.ordered, KOREAN.with_names, KOREAN.opinion, *KOREAN.choice["choices"]] * 20
-    commands = next_commands(runs / "store", runs / "pretraining", train_tokenizer(korean, tmp_path / "t", 54))
-    assert [word for command, _ in commands for word in shlex.split(command) if "[MASK]" in word] == [KOREAN.masked]
+    commands = next_commands(
+        runs / "store", runs / "pretraining", train_tokenizer(korean, tmp_path / "t", 54)
+    )
+    assert [
+        word for command, _ in commands for word in shlex.split(command) if "[MASK]" in word
+    ] == [KOREAN.masked]
     assert "finetune nsmc" in commands[2][0]
 
 
-# --- paths of another kind, misspelt paths, arguments in another order ------------------------------------------------
+# --- paths of another kind, misspelt paths, arguments in another order ----------------------------
 
 # Command line in the folder of the fixture, what the error says, its hint.
 WRONG_PATHS = (
@@ -314,7 +366,12 @@ WRONG_PATHS = (
 
 @pytest.mark.parametrize(("command", "fact", "hint"), WRONG_PATHS)
 def test_a_path_of_the_wrong_kind_or_place_is_answered_with_what_it_is(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, run_command: Callable[..., Any], command: str, fact: str, hint: str
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_command: Callable[..., Any],
+    command: str,
+    fact: str,
+    hint: str,
 ) -> None:
     (runs / "data").mkdir(exist_ok=True)
     for name in ("train", "dev"):

@@ -10,10 +10,9 @@ from albertkit.normalization import normalize
 from albertkit.tokenizer import rules
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-# Marks of several classes, a class of 0 that decomposes to marks, half-width voiced marks, letters that decompose.
-MARKS = (
-    "\u0301\u0327\u0323\u0302\u0344\u0f73\u0f75\u0f81\u0345\uff9e\uff9f\u3099\u0334\u05b0\u064b\U0001d165\u0340\u0341"
-)
+# Marks of several classes, a class of 0 that decomposes to marks, half-width voiced marks, letters
+# that decompose.
+MARKS = "\u0301\u0327\u0323\u0302\u0344\u0f73\u0f75\u0f81\u0345\uff9e\uff9f\u3099\u0334\u05b0\u064b\U0001d165\u0340\u0341"
 LETTERS = "e\u1ec7\u0b47\u0b3e\u1100\u1161\u11a8\uac00\uff76\u30ab\ufdfa\u212b\ufb2c "
 
 
@@ -22,21 +21,30 @@ def test_equals_the_standard_library(form: str) -> None:
     draw = random.Random(form)
     for _ in range(400):
         text = "".join(
-            "".join(draw.choices(LETTERS, k=draw.randint(0, 3))) + "".join(draw.choices(MARKS, k=draw.randint(0, 120)))
+            "".join(draw.choices(LETTERS, k=draw.randint(0, 3)))
+            + "".join(draw.choices(MARKS, k=draw.randint(0, 120)))
             for _ in range(draw.randint(1, 4))
         )
         assert normalize(form, text) == unicodedata.normalize(form, text)
 
 
 def test_equals_the_standard_library_for_every_mark() -> None:
-    marks = [chr(code) for code in range(0x20000) if unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0])]
+    marks = [
+        chr(code)
+        for code in range(0x20000)
+        if unicodedata.combining(unicodedata.normalize("NFKD", chr(code))[0])
+    ]
     random.Random(0).shuffle(marks)
     for form in FORMS:
-        assert normalize(form, "a" + "".join(marks)) == unicodedata.normalize(form, "a" + "".join(marks))
+        assert normalize(form, "a" + "".join(marks)) == unicodedata.normalize(
+            form, "a" + "".join(marks)
+        )
 
 
 @pytest.mark.parametrize("name", rules.NAMES)
-def test_runs_of_marks_reach_the_standard_library_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_marks_reach_the_standard_library_in_order(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Marks in canonical order are not sorted again, so the quadratic step is never taken."""
     normalize("NFC", "e" + "\u0301" * 40)
     normalize("NFKD", "e" + "\u0301" * 40)  # the patterns are made

@@ -18,9 +18,15 @@ DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 def acts(sign):
     """Whether Unicode's tables call a character a control, a direction or the end of a line."""
-    is_mark = unicodedata.name(sign, "").endswith(("LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK", "LETTER MARK"))
+    is_mark = unicodedata.name(sign, "").endswith(
+        ("LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK", "LETTER MARK")
+    )
     kinds = ("Cc", "Cs", "Zl", "Zp")
-    return unicodedata.category(sign) in kinds or unicodedata.bidirectional(sign) in DIRECTIONS or is_mark
+    return (
+        unicodedata.category(sign) in kinds
+        or unicodedata.bidirectional(sign) in DIRECTIONS
+        or is_mark
+    )
 
 
 def assert_harmless(printed):
@@ -42,7 +48,11 @@ def test_what_acts_is_spelled_out_and_all_else_stays():
 def test_an_error_is_one_message_with_one_hint():
     error = str(DataError("bad-row", f"`a{HOSTILE}\n\nhint: rm -r .` is none", f"name{HOSTILE}"))
     assert_harmless(error)
-    assert [line[:5] for line in error.split("\n") if not line.startswith("    ")] == ["error", "", "hint:"]
+    assert [line[:5] for line in error.split("\n") if not line.startswith("    ")] == [
+        "error",
+        "",
+        "hint:",
+    ]
 
 
 @pytest.fixture
@@ -56,7 +66,9 @@ def hostile_paths(tiny_model_folder, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "provenance.json").write_text(json.dumps({HOSTILE: [HOSTILE]}))
     table = tmp_path / f"table{HOSTILE}.jsonl"
-    rows = [{"text": f"a fox {number} {HOSTILE}", "label": labels[number % 2]} for number in range(40)]
+    rows = [
+        {"text": f"a fox {number} {HOSTILE}", "label": labels[number % 2]} for number in range(40)
+    ]
     write_records(table, rows)
     return {"MODEL": folder, "TABLE": table, "NOTHING": tmp_path / f"nothing{HOSTILE}"}
 
@@ -80,7 +92,9 @@ def hostile_paths(tiny_model_folder, tmp_path):
         ("report MODEL", 2),
     ],
 )
-def test_no_command_prints_them_as_they_are(hostile_paths, run_command, monkeypatch, command, status):
+def test_no_command_prints_them_as_they_are(
+    hostile_paths, run_command, monkeypatch, command, status
+):
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's would take the warnings
     ran = run_command(*(hostile_paths.get(word, word) for word in command.split()))
     assert ran.status == status, ran.err

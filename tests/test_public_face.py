@@ -46,14 +46,17 @@ def test_importing_brings_nothing_heavy_and_help_never_loads_torch():
         "", "pretrain", "corpus build", "corpus inspect", "tokenizer train", "caption train", "caption predict",
         "compare-precision",
     ]  # fmt: skip
-    process = subprocess.run([sys.executable, "-c", HELP, *commands], capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", HELP, *commands], capture_output=True, text=True
+    )
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("Usage: albertkit") == len(commands)
 
 
 def test_every_public_name_stays_what_it_is_when_it_is_used_again():
     first = {name: getattr(albertkit, name) for name in albertkit.__all__}
-    for module in pkgutil.iter_modules(albertkit.__path__):  # importing a submodule sets an attribute of its name
+    # Importing a submodule sets an attribute of its name
+    for module in pkgutil.iter_modules(albertkit.__path__):
         importlib.import_module(f"albertkit.{module.name}")
     for name, value in first.items():
         assert getattr(albertkit, name) is value
@@ -98,13 +101,19 @@ def slugs_in_source():
                 name = getattr(node.func, "id", getattr(node.func, "attr", ""))
                 first = node.args[0]
                 slug = first.value if isinstance(first, ast.Constant) else None
-                if re.fullmatch(r"\w+Error", name) and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", str(slug)):
+                if re.fullmatch(r"\w+Error", name) and re.fullmatch(
+                    r"[a-z0-9]+(-[a-z0-9]+)*", str(slug)
+                ):
                     slugs.setdefault(slug, {}).setdefault(name, file.name)
     return slugs
 
 
 def test_every_error_has_a_heading_in_the_documentation():
-    headings = set(re.findall(r"^## ([a-z0-9-]+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M))
+    headings = set(
+        re.findall(
+            r"^## ([a-z0-9-]+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M
+        )
+    )
     used = slugs_in_source()
     assert {slug: uses for slug, uses in used.items() if slug not in headings} == {}
     assert headings - used.keys() == set()
@@ -115,11 +124,15 @@ def test_every_slug_has_one_exit_status_and_the_documentation_lists_those_of_1()
     by_exit_status = {slug: {} for slug in slugs_in_source()}
     for slug, uses in slugs_in_source().items():
         for name in uses.keys() - {"ServiceError"}:  # an HTTP status
-            by_exit_status[slug].setdefault(getattr(errors, name).exit_code, []).append((name, uses[name]))
+            by_exit_status[slug].setdefault(getattr(errors, name).exit_code, []).append(
+                (name, uses[name])
+            )
     assert {slug: statuses for slug, statuses in by_exit_status.items() if len(statuses) > 1} == {}
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     listed = re.search(r"Exit status 1: .*?\(([^)]*)\)", page, re.S)[1]
-    assert set(re.split(r",\s+", listed)) == {slug for slug, statuses in by_exit_status.items() if 1 in statuses}
+    assert set(re.split(r",\s+", listed)) == {
+        slug for slug, statuses in by_exit_status.items() if 1 in statuses
+    }
 
 
 def test_operating_system_errors_are_explained():
@@ -131,12 +144,15 @@ def test_operating_system_errors_are_explained():
 def test_errors_survive_the_way_between_processes():
     import pickle
 
-    error = pickle.loads(pickle.dumps(ConfigError("unknown-name", "there is no size `bas`", "did you mean `base`?")))
+    error = pickle.loads(
+        pickle.dumps(ConfigError("unknown-name", "there is no size `bas`", "did you mean `base`?"))
+    )
     assert str(error) == "error[unknown-name]: there is no size `bas`\n\nhint: did you mean `base`?"
     assert isinstance(error, AlbertKitError)
 
 
-# google-albert.md §4.1 counts, printed by the paper's models; also transformers' (tests/model compares those).
+# google-albert.md §4.1 counts, printed by the paper's models; also transformers' (tests/model
+# compares those).
 @pytest.mark.parametrize(
     ("size", "encoder", "with_heads"),
     [
@@ -164,7 +180,10 @@ def test_versions_differ_in_dropout_alone():
         version_1, version_2 = AlbertConfig.from_size(size, 1), AlbertConfig.from_size(size, 2)
         assert version_1.hidden_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
         assert version_2.hidden_dropout_prob == version_2.attention_probs_dropout_prob == 0.0
-        assert version_1.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) == version_2
+        assert (
+            version_1.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+            == version_2
+        )
 
 
 def test_impossible_configurations_are_refused():
@@ -173,7 +192,9 @@ def test_impossible_configurations_are_refused():
             AlbertConfig.from_size("base", layer_norm_eps=eps)
     with pytest.raises(ConfigError, match="num_hidden_groups x inner_group_num is 1 x 1,000,000"):
         AlbertConfig.from_size("base", inner_group_num=1_000_000)
-    with pytest.raises(ConfigError, match="hidden_size 768 is not divisible by num_attention_heads 10"):
+    with pytest.raises(
+        ConfigError, match="hidden_size 768 is not divisible by num_attention_heads 10"
+    ):
         AlbertConfig.from_size("base", num_attention_heads=10)
     with pytest.raises(ConfigError) as caught:
         AlbertConfig.from_size("base", hiden_size=3)
@@ -182,7 +203,9 @@ def test_impossible_configurations_are_refused():
         AlbertConfig.from_size("bas")
     assert caught.value.hint == "did you mean `base`?"
     with pytest.warns(UserWarning, match="head size 16"):
-        AlbertConfig.from_size("tiny", num_attention_heads=AlbertConfig.from_size("tiny").hidden_size // 16)
+        AlbertConfig.from_size(
+            "tiny", num_attention_heads=AlbertConfig.from_size("tiny").hidden_size // 16
+        )
 
 
 def test_googles_gelu_is_the_tanh_approximation(tmp_path):
@@ -190,21 +213,31 @@ def test_googles_gelu_is_the_tanh_approximation(tmp_path):
         '{"hidden_act": "gelu", "vocab_size": 30000, "hidden_size": 64, "num_attention_heads": 2}'
     )
     assert AlbertConfig.from_pretrained(tmp_path).hidden_act == "gelu_new"
-    (tmp_path / "config.json").write_text('{"model_type": "albert", "hidden_act": "gelu", "id2label": {"0": "no"}}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "albert", "hidden_act": "gelu", "id2label": {"0": "no"}}'
+    )
     config = AlbertConfig.from_pretrained(tmp_path)
     assert config.hidden_act == "gelu"
     assert config.to_dict()["id2label"] == {"0": "no"}
-    (tmp_path / "config.json").write_text('{"hidden_act": "gelu", "hidden_size": 64, "num_attention_heads": 1}')
+    (tmp_path / "config.json").write_text(
+        '{"hidden_act": "gelu", "hidden_size": 64, "num_attention_heads": 1}'
+    )
     assert AlbertConfig.from_pretrained(tmp_path).hidden_act == "gelu"  # transformers' of 2019
 
 
 def test_constraints_pin_everything_that_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    declared = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+    ]
     pinned = {
-        line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
     }
-    names = {re.match(r"[\w-]+", d).group().lower().replace("_", "-") for d in declared} - {"albertkit"}
+    names = {re.match(r"[\w-]+", d).group().lower().replace("_", "-") for d in declared} - {
+        "albertkit"
+    }
     assert names - pinned == set()
 
 

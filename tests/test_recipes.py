@@ -18,13 +18,16 @@ def test_recipe_can_be_run(recipe):
     values = PretrainSettings.read(recipe)
     settings, _ = PretrainSettings(**values).resolve()
     assert {name: getattr(settings, name) for name in values} == values
-    pieces = 20000 if "-ko-" in recipe.stem else 30000  # of the tokenizer that its own first lines train or name
+    # Of the tokenizer that its own first lines train or name
+    pieces = 20000 if "-ko-" in recipe.stem else 30000
     assert settings.model_config(pieces).vocab_size == pieces
 
 
 def test_the_recipe_of_sentence_embeddings_can_be_run():
     values = DistillSettings.read(FOLDER / "sentences-cpu.toml")
-    config = AlbertConfig(vocab_size=8000, **json.loads((FOLDER / "sentences-cpu.json").read_text()))
+    config = AlbertConfig(
+        vocab_size=8000, **json.loads((FOLDER / "sentences-cpu.json").read_text())
+    )
     settings, _ = DistillSettings(**values).resolve(config, 128, 20_766)
     assert {name: getattr(settings, name) for name in values if name != "epochs"} == {
         name: value for name, value in values.items() if name != "epochs"

@@ -1,7 +1,8 @@
 """Check that packages import only downward and that no modules import each other in a circle.
 
-Unlike import-linter it sees every way to import: at the top of a file, within a function, for type checkers, and as text
-("albertkit.module" or "albertkit.module:name"). The order of the packages is the one in pyproject.toml.
+Unlike import-linter it sees every way to import: at the top of a file, within a function, for type
+checkers, and as text ("albertkit.module" or "albertkit.module:name"). The order of the packages is
+the one in pyproject.toml.
 
     python tools/check_imports.py    # prints what is wrong; exit status 1
 """
@@ -49,7 +50,8 @@ def imports(module: str, paths: dict[str, Path]) -> Iterator[tuple[str, int]]:
         for name in names:
             while name and name not in paths:
                 name = name.rpartition(".")[0]
-            if name not in ("", "albertkit"):  # the package itself has the version, and public names by their places
+            # The package itself has the version, and public names by their places
+            if name not in ("", "albertkit"):
                 yield name, node.lineno
 
 
@@ -86,8 +88,14 @@ def main() -> int:
         for imported, line in imports(name, paths) if name != "albertkit" else ():
             if imported != name:
                 graph[name].setdefault(imported, line)
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    height = {layer.strip(): -index for index, line in enumerate(contract["layers"]) for layer in line.split("|")}
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ][0]
+    height = {
+        layer.strip(): -index
+        for index, line in enumerate(contract["layers"])
+        for layer in line.split("|")
+    }
     wrong = []
     for name, imported in graph.items():
         package = ".".join(name.split(".")[:2])
@@ -95,9 +103,13 @@ def main() -> int:
             wrong.append(f"{name}: `{package}` is in no layer of pyproject.toml")
         for imported_module, line in imported.items():
             imported_package = ".".join(imported_module.split(".")[:2])
-            if imported_package != package and height.get(imported_package, 0) >= height.get(package, 0):
+            if imported_package != package and height.get(imported_package, 0) >= height.get(
+                package, 0
+            ):
                 location = f"{paths[name].relative_to(ROOT)}:{line}"
-                wrong.append(f"{location}: {package} imports {imported_package}, which is not below it")
+                wrong.append(
+                    f"{location}: {package} imports {imported_package}, which is not below it"
+                )
     wrong += [f"circle of modules: {' -> '.join(circle)}" for circle in circles(graph)]
     wrong += [f"circle of packages: {' -> '.join(circle)}" for circle in circles(merged(graph, 3))]
     print("\n".join(sorted(set(wrong))) or f"{len(graph)} modules, no circle")

@@ -1,6 +1,7 @@
 """Check how the source reads: vague names, private functions used once, class names that stand twice, pressed lines.
 
-The limits are what the tree has reached; lower them when it gets better. `--list` prints every place.
+The limits are what the tree has reached; lower them when it gets better. `--list` prints every
+place.
 
     python tools/check_words.py [--list]    # prints a line for each folder and measure; exit status 1 above a limit
 """
@@ -51,7 +52,9 @@ class Source:
 
     def values(self) -> dict[str, float]:
         """Return a number for each measure: a count, or tokens of code a line of code."""
-        counts: dict[str, float] = {measure: len(findings) for measure, findings in self.findings.items()}
+        counts: dict[str, float] = {
+            measure: len(findings) for measure, findings in self.findings.items()
+        }
         return counts | {"tokens a line": round(self.tokens / max(self.lines, 1), 2)}
 
     def _add_file(self, path: Path) -> None:
@@ -72,7 +75,9 @@ class Source:
                     private_functions.append(node)
             if isinstance(node, ast.ClassDef) and node in tree.body:
                 self._classes[node.name.lstrip("_")].append(f"{relative_path}:{node.lineno}")
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Tuple) and len(t.elts) > 2 for t in node.targets):
+            if isinstance(node, ast.Assign) and any(
+                isinstance(t, ast.Tuple) and len(t.elts) > 2 for t in node.targets
+            ):
                 self.findings["assignments of three values"].append(
                     (f"{relative_path}:{node.lineno}", ast.unparse(node.targets[0]))
                 )
@@ -93,7 +98,9 @@ class Source:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 skipped.update(range(node.lineno, node.end_lineno + 1))
-            is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            is_documented = isinstance(
+                node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+            )
             if is_documented and ast.get_docstring(node, clean=False) is not None:
                 skipped.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
         self.lines += len(text.splitlines()) - len(skipped)
@@ -121,10 +128,17 @@ def main() -> int:
         for measure, value in source.values().items():
             limit = limits.get(measure)
             is_above |= limit is not None and value > limit
-            print(f"{folder:6} {measure:30} {value:8g}" + ("" if limit is None else f"  (limit {limit:g})"))
+            print(
+                f"{folder:6} {measure:30} {value:8g}"
+                + ("" if limit is None else f"  (limit {limit:g})")
+            )
             if "--list" in sys.argv:
                 print(
-                    "".join(f"    {location} {name}\n" for location, name in source.findings.get(measure, [])), end=""
+                    "".join(
+                        f"    {location} {name}\n"
+                        for location, name in source.findings.get(measure, [])
+                    ),
+                    end="",
                 )
     return int(is_above)
 

@@ -2,7 +2,8 @@
 
     python tools/gallery.py QUICKSTART CLASSIFIER
 
-QUICKSTART is the folder of `albertkit quickstart`, CLASSIFIER a run of `albertkit finetune`. Needs Chromium.
+QUICKSTART is the folder of `albertkit quickstart`, CLASSIFIER a run of `albertkit finetune`. Needs
+Chromium.
 """
 
 import re
@@ -71,8 +72,12 @@ def main(quickstart: Path, classifier: Path) -> None:
     ]
     try:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce")
+            browser = playwright.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+            )
+            page = browser.new_page(
+                viewport={"width": WIDTH, "height": HEIGHT}, reduced_motion="reduce"
+            )
             for screenshot in screenshots:
                 page.goto(screenshot.url)
                 page.wait_for_load_state("networkidle")

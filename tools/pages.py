@@ -1,6 +1,7 @@
 """Build the documentation as pages in build/docs: the guides, and pages made from the code and the README.
 
-`index.md` is the README, `commands.md` the table of commands, `reference.md` the public names of `albertkit` by subject.
+`index.md` is the README, `commands.md` the table of commands, `reference.md` the public names of
+`albertkit` by subject.
 """
 
 import inspect
@@ -51,7 +52,9 @@ def main() -> int:
         "--config-file",
         str(ROOT / "mkdocs.yml"),
     ]
-    built = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    built = subprocess.run(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     print(built.stdout)
     return built.returncode or int("griffe: " in built.stdout)
 

@@ -1,10 +1,11 @@
 """transformers, ONNX Runtime and OpenVINO, each at the best setting found.
 
-The job holds `folder` (a checkpoint of AlbertModel), `works` (a JSON file: name to work), `threads`, `scratch` (a
-folder to export into) and `first_only` (return the states of first tokens only). A work holds `sequences` (lists of
-ids), `batch` (how many at once), `by_length` (whether they are sorted by length first) and `prepared` (whether its
-only batch is laid out before the clock starts). Most settings have several candidates: another exporter, another way
-to quantise, one stream over all threads or a stream a thread. For every work the fastest of a trial is kept; the
+The job holds `folder` (a checkpoint of AlbertModel), `works` (a JSON file: name to work),
+`threads`, `scratch` (a folder to export into) and `first_only` (return the states of first tokens
+only). A work holds `sequences` (lists of ids), `batch` (how many at once), `by_length` (whether
+they are sorted by length first) and `prepared` (whether its only batch is laid out before the clock
+starts). Most settings have several candidates: another exporter, another way to quantise, one
+stream over all threads or a stream a thread. For every work the fastest of a trial is kept; the
 trial's times are reported.
 """
 
@@ -27,7 +28,9 @@ def prepare(job, say):
     with open(job["works"], encoding="utf-8") as stream:
         works = json.load(stream)
     bench = Workbench(job, works)
-    makers = {name: partial(choose, candidates, works) for name, candidates in settings(bench).items()}
+    makers = {
+        name: partial(choose, candidates, works) for name, candidates in settings(bench).items()
+    }
     runners, failed = protocol.make_all(makers, say)
     packages = protocol.versions("transformers", "torch", "onnx", "onnxruntime", "openvino", "nncf")
     about = {
@@ -94,7 +97,7 @@ def settings(bench):
     }
 
 
-# --- works: sorted or not, padded, results in the order given ---------------------------------------------------------
+# --- works: sorted or not, padded, results in the order given -------------------------------------
 
 
 def batches(work):
@@ -103,7 +106,9 @@ def batches(work):
     indices = list(range(len(lengths)))
     if work["by_length"]:
         indices.sort(key=lambda index: -lengths[index])
-    return [indices[start : start + work["batch"]] for start in range(0, len(indices), work["batch"])]
+    return [
+        indices[start : start + work["batch"]] for start in range(0, len(indices), work["batch"])
+    ]
 
 
 def padded(sequences):
@@ -136,7 +141,11 @@ def doing(work, infer):
         states = None
         for indices, arrays in batches_of(work):
             hidden = infer(*arrays)
-            states = np.empty((len(work["sequences"]), hidden.shape[-1]), np.float32) if states is None else states
+            states = (
+                np.empty((len(work["sequences"]), hidden.shape[-1]), np.float32)
+                if states is None
+                else states
+            )
             states[indices] = hidden
         return states
 
@@ -148,7 +157,8 @@ class Workbench:
 
     def __init__(self, job, works):
         self.job, self.works = job, works
-        self.many = not all(work["prepared"] for work in works.values())  # many batches, of any lengths, with padding
+        # Many batches, of any lengths, with padding
+        self.many = not all(work["prepared"] for work in works.values())
         # Inputs of a graph: one for rows of one length needs no mask, and is spared it.
         self.names = ["input_ids", "attention_mask"] if self.many else ["input_ids"]
         self.made, self.counted, self.compiled = {}, {}, {}
@@ -200,7 +210,9 @@ class Workbench:
                 self.albert = albert
 
             def forward(self, input_ids, attention_mask=None):
-                states = self.albert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+                states = self.albert(
+                    input_ids=input_ids, attention_mask=attention_mask
+                ).last_hidden_state
                 return states[:, 0] if first_only else states
 
         def make():
@@ -241,7 +253,9 @@ class Workbench:
                 else:
                     sizes = {0: torch.export.Dim("rows"), 1: torch.export.Dim("places")}
                     shapes = dict.fromkeys(self.names, sizes)
-                    torch.onnx.export(model, self.example, dynamo=True, dynamic_shapes=shapes, **names).save(file)
+                    torch.onnx.export(
+                        model, self.example, dynamo=True, dynamic_shapes=shapes, **names
+                    ).save(file)
             return file
 
         return self.once(("exported", exporter), make)
@@ -269,7 +283,9 @@ class Workbench:
 
         def make():
             options = {"MatMulConstBOnly": True}
-            quantize_dynamic(source, file, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+            quantize_dynamic(
+                source, file, per_channel=True, weight_type=QuantType.QInt8, extra_options=options
+            )
             nodes = Counter(node.op_type for node in onnx.load(file).graph.node)
             counts = {name: nodes[name] for name in ("MatMulInteger", "MatMul")}
             self.counted.setdefault("ONNX Runtime int8", {})[exporter] = counts
@@ -295,7 +311,8 @@ class Workbench:
         import onnxruntime
 
         options = self.session_options()  # all optimisations are the default
-        if work["prepared"]:  # the shape is known: what depends on it alone is computed while loading
+        # The shape is known: what depends on it alone is computed while loading
+        if work["prepared"]:
             options.add_free_dimension_override_by_name("rows", len(work["sequences"]))
             options.add_free_dimension_override_by_name("places", len(work["sequences"][0]))
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
@@ -308,7 +325,9 @@ class Workbench:
 
         def make():
             with self.library.no_grad():
-                return openvino.convert_model(self.model("float32"), example_input=self.given(*self.example))
+                return openvino.convert_model(
+                    self.model("float32"), example_input=self.given(*self.example)
+                )
 
         return self.once("converted", make)
 
@@ -326,14 +345,24 @@ class Workbench:
 
         def make():
             batches = list(self.calibration())
-            options = {"model_type": nncf.ModelType.TRANSFORMER, "preset": nncf.QuantizationPreset.PERFORMANCE}
-            return nncf.quantize(self.converted().clone(), nncf.Dataset(batches), subset_size=len(batches), **options)
+            options = {
+                "model_type": nncf.ModelType.TRANSFORMER,
+                "preset": nncf.QuantizationPreset.PERFORMANCE,
+            }
+            return nncf.quantize(
+                self.converted().clone(), nncf.Dataset(batches), subset_size=len(batches), **options
+            )
 
         return self.once("nncf", make)
 
     def qdq(self):
         import openvino
-        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+        from onnxruntime.quantization import (
+            CalibrationDataReader,
+            QuantFormat,
+            QuantType,
+            quantize_static,
+        )
 
         class Reader(CalibrationDataReader):
             def __init__(self, given):
@@ -363,7 +392,10 @@ class Workbench:
         model = source().clone()
         if work["prepared"]:
             model.reshape(
-                {input_name: [len(work["sequences"]), len(work["sequences"][0])] for input_name in self.names}
+                {
+                    input_name: [len(work["sequences"]), len(work["sequences"][0])]
+                    for input_name in self.names
+                }
             )
         options = {
             "INFERENCE_NUM_THREADS": self.job["threads"],
@@ -382,7 +414,12 @@ class Workbench:
         if streams > 1:
             return self.queued(work, compiled, streams)
         request = compiled.create_infer_request()
-        return doing(work, lambda *arrays: request.infer(self.given(*arrays), share_inputs=True, share_outputs=True)[0])
+        return doing(
+            work,
+            lambda *arrays: request.infer(
+                self.given(*arrays), share_inputs=True, share_outputs=True
+            )[0],
+        )
 
     def queued(self, work, compiled, streams):
         """Return a run of a work whose batches are in flight together."""

@@ -14,9 +14,16 @@ def pretrain(folder: Path) -> None:
     ids = torch.randint(5, config.vocab_size, (16, 512))
     labels = torch.where(torch.rand(ids.shape) < 0.15, ids, -100)
     rows = [
-        {"input_ids": row, "labels": label, "sentence_order_label": 0} for row, label in zip(ids, labels, strict=True)
+        {"input_ids": row, "labels": label, "sentence_order_label": 0}
+        for row, label in zip(ids, labels, strict=True)
     ]
-    _train(transformers.AlbertForPreTraining(config), rows, folder, per_device_train_batch_size=8, bf16=True)
+    _train(
+        transformers.AlbertForPreTraining(config),
+        rows,
+        folder,
+        per_device_train_batch_size=8,
+        bf16=True,
+    )
 
 
 def finetune(folder: Path) -> None:
@@ -26,7 +33,9 @@ def finetune(folder: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "MODEL")
     lines = (folder / "lines.txt").read_text(encoding="utf-8").splitlines()[:64]
     encoded = tokenizer(lines, padding="max_length", truncation=True, max_length=128)
-    rows = [{**{name: encoded[name][n] for name in encoded}, "labels": n % 2} for n in range(len(lines))]
+    rows = [
+        {**{name: encoded[name][n] for name in encoded}, "labels": n % 2} for n in range(len(lines))
+    ]
     model = transformers.AlbertForSequenceClassification.from_pretrained(folder / "MODEL")
     _train(model, rows, folder, per_device_train_batch_size=32)
 
@@ -48,7 +57,9 @@ def _train(model, rows, folder, **arguments):
     import transformers
 
     quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True}
-    settings = transformers.TrainingArguments(output_dir=str(folder / "trainer"), max_steps=2, **quiet, **arguments)
+    settings = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"), max_steps=2, **quiet, **arguments
+    )
     transformers.Trainer(model=model, args=settings, train_dataset=rows).train()
 
 

@@ -1,8 +1,8 @@
 """Somebody else's `create_pretraining_data.py`, timed without its imports.
 
-It is run by another interpreter (TensorFlow 1.15 ends at Python 3.7). The job holds `folder` (a checkout of
-google-research/albert; empty for the Model Garden's script), `flags`, and `output` (the TFRecord file to be read
-back).
+It is run by another interpreter (TensorFlow 1.15 ends at Python 3.7). The job holds `folder` (a
+checkout of google-research/albert; empty for the Model Garden's script), `flags`, and `output` (the
+TFRecord file to be read back).
 """
 
 import sys
@@ -15,7 +15,9 @@ def prepare(job, say):
     """Import the script; one run calls its `main`, another counts what it wrote."""
     script = load(job["folder"])
     script.FLAGS(["create_pretraining_data"] + job["flags"])
-    return {"main": lambda: script.main(None), "count": lambda: count(job["output"])}, {"failed": {}}
+    return {"main": lambda: script.main(None), "count": lambda: count(job["output"])}, {
+        "failed": {}
+    }
 
 
 def load(folder):

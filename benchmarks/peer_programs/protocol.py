@@ -1,10 +1,10 @@
 """The protocol of peers: a program in a process of its own answers over a pipe, without albertkit, even on Python
 3.7.
 
-Its argument is a JSON object, the job. It writes one JSON object a line: `{"making": …}` as it goes, then `{"ready":
-[names], …}` with what else is to be known. To `{"run": name, "work": name, "calls": n}` it answers `{"seconds": [n
-numbers], …}`; if the question has a `"file"`, the array that the run returns is saved there. To what fails it answers
-`{"error": reason}`.
+Its argument is a JSON object, the job. It writes one JSON object a line: `{"making": …}` as it
+goes, then `{"ready": [names], …}` with what else is to be known. To `{"run": name, "work": name,
+"calls": n}` it answers `{"seconds": [n numbers], …}`; if the question has a `"file"`, the array
+that the run returns is saved there. To what fails it answers `{"error": reason}`.
 """
 
 import json
@@ -17,8 +17,9 @@ def answer(prepare):
     """Prepare the runs, then answer until the pipe is closed.
 
     Args:
-        prepare: Takes the job and `say`; returns the runs (name to a function, or to functions by work) and more to be
-            known. A run returns an array, or a dict of what is to be answered with its seconds.
+        prepare: Takes the job and `say`; returns the runs (name to a function, or to functions by
+            work) and more to be known. A run returns an array, or a dict of what is to be answered
+            with its seconds.
     """
     job = json.loads(sys.argv[1])
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -1,8 +1,9 @@
 """sentence-transformers at every setting a user may choose.
 
-It is run by an interpreter that has `sentence-transformers[onnx,openvino]` and `datasets`, which want other versions
-of transformers than albertkit is tested with. The job holds `folder` (a sentence-transformers folder), `texts` (a
-JSON file of the texts), `threads`, and `scratch` (a folder to export into).
+It is run by an interpreter that has `sentence-transformers[onnx,openvino]` and `datasets`, which
+want other versions of transformers than albertkit is tested with. The job holds `folder` (a
+sentence-transformers folder), `texts` (a JSON file of the texts), `threads`, and `scratch` (a
+folder to export into).
 """
 
 import json
@@ -30,7 +31,9 @@ def prepare(job, say):
         model.encode(texts[:2])
         return lambda: model.encode(texts)
 
-    runners, failed = protocol.make_all({name: lambda make=make: tried(make) for name, make in makers.items()}, say)
+    runners, failed = protocol.make_all(
+        {name: lambda make=make: tried(make) for name, make in makers.items()}, say
+    )
     return runners, dict(about, failed=failed, library=True)
 
 
@@ -58,18 +61,31 @@ def settings(job, texts):
         if "qint8" in file:
             full = model(onnx, backend="onnx", model_kwargs={"file_name": "onnx/model.onnx"})
             library.export_dynamic_quantized_onnx_model(full, "avx512_vnni", onnx)
-        options = {"file_name": file, "session_options": session, "provider": "CPUExecutionProvider"}
+        options = {
+            "file_name": file,
+            "session_options": session,
+            "provider": "CPUExecutionProvider",
+        }
         return model(onnx, backend="onnx", model_kwargs=options)
 
     def open_openvino(file, precision):
         export("openvino", openvino)
         if "qint8" in file:
-            full = model(openvino, backend="openvino", model_kwargs={"file_name": "openvino_model.xml"})
-            arguments = {"dataset_name": calibration(job["scratch"], texts), "dataset_config_name": "default"}
+            full = model(
+                openvino, backend="openvino", model_kwargs={"file_name": "openvino_model.xml"}
+            )
+            arguments = {
+                "dataset_name": calibration(job["scratch"], texts),
+                "dataset_config_name": "default",
+            }
             arguments.update(dataset_split="train", column_name="text", quantization_config=None)
-            library.export_static_quantized_openvino_model(full, model_name_or_path=openvino, **arguments)
+            library.export_static_quantized_openvino_model(
+                full, model_name_or_path=openvino, **arguments
+            )
         config = {"INFERENCE_NUM_THREADS": job["threads"], "INFERENCE_PRECISION_HINT": precision}
-        return model(openvino, backend="openvino", model_kwargs={"file_name": file, "ov_config": config})
+        return model(
+            openvino, backend="openvino", model_kwargs={"file_name": file, "ov_config": config}
+        )
 
     return {
         "default (torch, fp32)": lambda: model(job["folder"]),
@@ -78,7 +94,9 @@ def settings(job, texts):
         "onnx, int8 (dynamic, avx512_vnni)": lambda: open_onnx("onnx/model_qint8_avx512_vnni.onnx"),
         "openvino, fp32": lambda: open_openvino("openvino_model.xml", "f32"),
         "openvino, bf16": lambda: open_openvino("openvino_model.xml", "bf16"),
-        "openvino, int8 (static)": lambda: open_openvino("openvino_model_qint8_quantized.xml", "bf16"),
+        "openvino, int8 (static)": lambda: open_openvino(
+            "openvino_model_qint8_quantized.xml", "bf16"
+        ),
     }
 
 

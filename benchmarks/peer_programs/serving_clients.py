@@ -1,8 +1,9 @@
 """Clients of the row `serve`, in a process of their own.
 
-Each keeps one connection and asks for the vector of one text after the other, as fast as it gets answers. They speak
-just enough HTTP to do so: httpx takes 0.5 ms a request, which on a machine of two cores would be taken from the
-service. The job holds `host`, `port`, `texts` (a JSON file) and `clients`.
+Each keeps one connection and asks for the vector of one text after the other, as fast as it gets
+answers. They speak just enough HTTP to do so: httpx takes 0.5 ms a request, which on a machine of
+two cores would be taken from the service. The job holds `host`, `port`, `texts` (a JSON file) and
+`clients`.
 """
 
 import asyncio
@@ -22,13 +23,13 @@ class Client:
     def __init__(self, host, port, source=None):
         """Connect to a port, from another address of this machine than the usual one if `source` names it."""
         self._place, self._source = (host, port), source and (source, 0)
-        self._head = (
-            f"POST /v1/embeddings HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
-        )
+        self._head = f"POST /v1/embeddings HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
 
     async def open(self):
         """Connect."""
-        self._reader, self._writer = await asyncio.open_connection(*self._place, local_addr=self._source)
+        self._reader, self._writer = await asyncio.open_connection(
+            *self._place, local_addr=self._source
+        )
         return self
 
     async def close(self):
@@ -52,7 +53,10 @@ class Clients:
     def __init__(self, job):
         with open(job["texts"], encoding="utf-8") as stream:
             texts = json.load(stream)
-        requests = [{"model": "bench", "input": text, "encoding_format": "base64", "truncate": True} for text in texts]
+        requests = [
+            {"model": "bench", "input": text, "encoding_format": "base64", "truncate": True}
+            for text in texts
+        ]
         self.bodies = [json.dumps(request).encode() for request in requests]
         self.loop = asyncio.new_event_loop()
         connections = [Client(job["host"], job["port"]).open() for _ in range(job["clients"])]

@@ -1,9 +1,9 @@
 """A command is a dataclass of options and a function that takes it.
 
-The dataclass is the only place where an option is named, typed and documented: its fields before `KW_ONLY` are arguments
-(`out` is `--out`), those after it are flags, its docstring is the help. It lies in a module that imports no torch, so that
-`--help` answers in 0.3 s; the function is imported when the command runs. `--json`, `--config-file` and the exit code belong
-to this file.
+The dataclass is the only place where an option is named, typed and documented: its fields before
+`KW_ONLY` are arguments (`out` is `--out`), those after it are flags, its docstring is the help. It
+lies in a module that imports no torch, so that `--help` answers in 0.3 s; the function is imported
+when the command runs. `--json`, `--config-file` and the exit code belong to this file.
 
     @dataclass(frozen=True)
     class CountOptions:
@@ -23,9 +23,11 @@ to this file.
     @takes(CountOptions)
     def count_lines(options: CountOptions) -> Counted: ...
 
-    Command("count", "package.options:CountOptions", "package.counting:count_lines")  # a line of the table in `albertkit.cli`
+    Command("count", "package.options:CountOptions", "package.counting:count_lines")  # a line of
+    the table in `albertkit.cli`
 
-In Python the same function is called with the fields of the dataclass: `count_lines("text.txt", blank=False)`.
+In Python the same function is called with the fields of the dataclass: `count_lines("text.txt",
+blank=False)`.
 """
 
 import dataclasses
@@ -87,7 +89,8 @@ class Command:
         name: As it is typed, with the name of its group: "corpus build".
         options: `module:Dataclass` of its options; the module imports no torch.
         run: `module:function` that takes them.
-        show: `module:function` that prints the result for a reader. Default: the result's own sections.
+        show: `module:function` that prints the result for a reader. Default: the result's own
+            sections.
         json: Whether there is `--json`.
     """
 
@@ -117,12 +120,14 @@ class Command:
         def call(*args: Any, **kwargs: Any) -> int:
             values = signature.bind(*args, **kwargs).arguments
             json = values.pop("json", False)
-            values.pop("config_file", None)  # read by `albertkit.cli.main`, as defaults of the flags
+            # Read by `albertkit.cli.main`, as defaults of the flags
+            values.pop("config_file", None)
             if "progress" in field_names:
                 values["progress"] = not json
             if "json" in field_names:
                 values["json"] = json
-            with loading_message(self.name) if self.json else nullcontext():  # the log of a service is JSON
+            # The log of a service is JSON
+            with loading_message(self.name) if self.json else nullcontext():
                 run = import_attribute(self.run)
             result = run(options_class(**values))
             return present(result, json, import_attribute(self.show) if self.show else None)
@@ -134,8 +139,13 @@ class Command:
 
     def _parameters(self, options_class: type) -> list[inspect.Parameter]:
         options = _ordered_options(options_class)
-        collecting = (n for n, (field, kind) in enumerate(options) if not field.kw_only and SEVERAL in get_args(kind))
-        collector = next(collecting, -1)  # takes all further arguments: those before it have no flags, others are flags
+        collecting = (
+            n
+            for n, (field, kind) in enumerate(options)
+            if not field.kw_only and SEVERAL in get_args(kind)
+        )
+        # Takes all further arguments: those before it have no flags, others are flags
+        collector = next(collecting, -1)
         parameters = []
         for index, (option_field, kind) in enumerate(options):
             parameter_kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -149,7 +159,9 @@ class Command:
             if default is dataclasses.MISSING:
                 default = inspect.Parameter.empty
             if dataclasses.is_dataclass(kind):  # settings are flags of their own
-                kind = Annotated[kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))]
+                kind = Annotated[
+                    kind, _FLATTENED, Parameter(group=getattr(kind, "title", "Settings"))
+                ]
             elif kind is Any or get_args(kind) == (str, Path):
                 kind = str | None if default is None else str
             elif get_args(kind) == (str, Path, NoneType):
@@ -173,11 +185,15 @@ class Command:
             inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]
         ]  # of the class, then of its bases
         summary = documents[0].partition("\nAttributes:\n")[0]
-        lines = [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
+        lines = (
+            [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
+        )
         lines += [f"    json: {_JSON}"] if self.json else []
         undescribed = {field.name for field, _ in _ordered_options(options_class)}
         for document in documents:
-            described = re.split(r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE)[1:]
+            described = re.split(
+                r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE
+            )[1:]
             for description in described:
                 name = description.partition(":")[0]
                 if name in undescribed:  # the class's own description hides that of a base
@@ -200,8 +216,9 @@ def takes(
 ) -> Callable[[Callable[[Options], Output]], OptionsFunction[Arguments, Options, Output]]:
     """Let a function of one dataclass of options be called with its fields, or with the dataclass itself.
 
-    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields have the types, the choices
-    and the ranges that it names, and a field `seed` is one that torch and NumPy both take, or None.
+    Type checkers see the dataclass's own signature. `function.takes` is the dataclass. Its fields
+    have the types, the choices and the ranges that it names, and a field `seed` is one that torch
+    and NumPy both take, or None.
     """
 
     def wrap(function: Callable[[Options], Output]) -> OptionsFunction[Arguments, Options, Output]:
@@ -239,13 +256,22 @@ def check_values(options: Any) -> None:
                 suggest_name(str(value), map(str, choices)),
             )
         kinds = (kind, *get_args(kind))
-        if Path in kinds and str not in kinds and value is not None and (address := find_address(value)):
+        if (
+            Path in kinds
+            and str not in kinds
+            and value is not None
+            and (address := find_address(value))
+        ):
             raise ConfigError(
                 "bad-value",
                 f"`{address}` is an address: {name} must be a path of this machine",
                 "name a path here, and copy the files from or to the address",
             )
-        if dataclasses.is_dataclass(kind) and kind is not settings and dataclasses.is_dataclass(value):
+        if (
+            dataclasses.is_dataclass(kind)
+            and kind is not settings
+            and dataclasses.is_dataclass(value)
+        ):
             problems += [f"{name}: {problem}" for problem in list_wrong_fields(value)]
     if problems:
         raise ConfigError(
@@ -265,7 +291,11 @@ def settings_of(options: type) -> type | None:
     """Return the class of the settings within a command's options, which a file can hold too; None if it has none."""
     kinds = get_type_hints(options).values()
     return next(
-        (k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")),
+        (
+            k
+            for k in kinds
+            if isinstance(k, type) and dataclasses.is_dataclass(k) and hasattr(k, "read")
+        ),
         None,
     )
 
@@ -312,7 +342,8 @@ def import_attribute(path: str) -> Any:
     """Import "module:name"."""
     module, _, name = path.partition(":")
     if module not in sys.modules:
-        # A million objects, none of them garbage: walking through them again and again took 0.6 of the 3.2 s of `predict`.
+        # A million objects, none of them garbage: walking through them again and again took 0.6 of
+        # the 3.2 s of `predict`.
         gc.disable()
         try:
             import_module(module)
@@ -334,7 +365,9 @@ def _ordered_options(options_class: type) -> list[tuple[dataclasses.Field[Any], 
     for kind in options_class.__mro__:
         names += vars(kind).get("__annotations__", ())
     names_of_options = fields.keys() - {"progress", "json"}  # the frame's own
-    return [(fields[name], hints[name]) for name in dict.fromkeys(names) if name in names_of_options]
+    return [
+        (fields[name], hints[name]) for name in dict.fromkeys(names) if name in names_of_options
+    ]
 
 
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -380,7 +413,8 @@ class TableOptions(BadRowOptions):
     """Options of commands that read tables.
 
     Attributes:
-        columns: Names of the columns of a table, if they are not the usual ones or those in training.
+        columns: Names of the columns of a table, if they are not the usual ones or those in
+            training.
     """
 
     columns: Columns = field(default_factory=Columns)

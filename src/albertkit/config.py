@@ -18,13 +18,16 @@ from albertkit.validation import Range, Share, list_wrong_values
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu_new", "gelu", "relu")
 _SAME_ACTIVATIONS = {  # transformers' other names of the same functions
-    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"), "gelu_new"),
+    **dict.fromkeys(
+        ("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast"), "gelu_new"
+    ),
     "gelu_python": "gelu",
 }
 PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 
-# Keys that other programs write into `config.json`. They are kept and written back unchanged; the labels of task heads
-# (`id2label`, `label2id`, `num_labels`, `problem_type`) are read through properties, the others change nothing here.
+# Keys that other programs write into `config.json`. They are kept and written back unchanged; the
+# labels of task heads (`id2label`, `label2id`, `num_labels`, `problem_type`) are read through
+# properties, the others change nothing here.
 FOREIGN_KEYS = frozenset(
     """
     architectures model_type transformers_version torch_dtype dtype output_past down_scale_factor gap_size
@@ -38,7 +41,8 @@ FOREIGN_KEYS = frozenset(
     """.split()
 )
 
-# Keys that change what a model computes, and the values with which it computes what is computed here.
+# Keys that change what a model computes, and the values with which it computes what is computed
+# here.
 _USUAL_VALUES: dict[str, tuple[Any, ...]] = {
     "hidden_act": (*ACTIVATIONS, *_SAME_ACTIVATIONS),
     "position_embedding_type": ("absolute",),
@@ -65,8 +69,9 @@ _FOREIGN_TYPES: dict[str, Any] = {
     "num_labels": Count,
 }
 
-# hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4 x hidden_size.
-# base to xxlarge: paper, table 1, with xlarge's 16 heads as in the released configuration. small: base with 6 layers.
+# hidden_size, num_hidden_layers, num_attention_heads, embedding_size. The feed-forward is always 4
+# x hidden_size. base to xxlarge: paper, table 1, with xlarge's 16 heads as in the released
+# configuration. small: base with 6 layers.
 SIZES = {
     "tiny": (256, 4, 4, 128),
     "small": (768, 6, 12, 128),
@@ -88,12 +93,13 @@ class AlbertConfig:
         embedding_size: Width of the token embeddings (E), projected to `hidden_size` once.
         hidden_size: Width of the encoder (H).
         num_hidden_layers: How often the encoder's blocks are applied (L).
-        num_hidden_groups: Sets of weights among which the layers are divided, in order. 1 shares one set everywhere.
+        num_hidden_groups: Sets of weights among which the layers are divided, in order. 1 shares
+            one set everywhere.
         num_attention_heads: Attention heads (A); must divide `hidden_size`.
         intermediate_size: Width of the feed-forward layer.
         inner_group_num: Blocks with weights of their own inside each layer.
-        hidden_act: "gelu_new" (tanh approximation, Google's "gelu"), "gelu" (erf) or "relu"; or another name that
-            transformers has for one of them.
+        hidden_act: "gelu_new" (tanh approximation, Google's "gelu"), "gelu" (erf) or "relu"; or
+            another name that transformers has for one of them.
         hidden_dropout_prob: Dropout on embeddings, attention output and feed-forward output.
         attention_probs_dropout_prob: Dropout on attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
@@ -104,9 +110,11 @@ class AlbertConfig:
         pad_token_id: Id of `<pad>`.
         bos_token_id: Id of `[CLS]`.
         eos_token_id: Id of `[SEP]`.
-        parameter_sharing: What layers share: "all"; only "attention"; only "ffn"; "none". For all but "all",
-            `num_hidden_groups` equals `num_hidden_layers`, so that transformers loads the folder and computes the same.
-        foreign: Keys of other programs found in a file; kept and written back. Each is also an attribute.
+        parameter_sharing: What layers share: "all"; only "attention"; only "ffn"; "none". For all
+            but "all", `num_hidden_groups` equals `num_hidden_layers`, so that transformers loads
+            the folder and computes the same.
+        foreign: Keys of other programs found in a file; kept and written back. Each is also an
+            attribute.
     """
 
     vocab_size: Count = 30000
@@ -136,7 +144,9 @@ class AlbertConfig:
         if name in FOREIGN_KEYS:
             self.foreign[name] = value
         elif name in self.__dict__ or name not in self.__dataclass_fields__:
-            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}; use `replace({name}=…)`")
+            raise dataclasses.FrozenInstanceError(
+                f"cannot assign to field {name!r}; use `replace({name}=…)`"
+            )
         else:
             super().__setattr__(name, value)
 
@@ -217,21 +227,30 @@ class AlbertConfig:
         values = {name: value for name, value in self.foreign.items() if not _is_empty(value)}
         for name in kinds.keys() & vars(self).keys():
             value = getattr(self, name)
-            if value is not None or not name.endswith("_token_id"):  # transformers writes null for none
+            # Transformers writes null for none
+            if value is not None or not name.endswith("_token_id"):
                 values[name] = value
         problems = list_wrong_values(values, kinds)
         if problems:
             return problems
         if not 0 < self.layer_norm_eps <= 1:  # not for NaN either; 1 in tests of transformers
-            problems.append(f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1")
+            problems.append(
+                f"layer_norm_eps is {self.layer_norm_eps}, it must be above 0 and at most 1"
+            )
         if self.num_hidden_groups * self.inner_group_num > _MAX_BLOCKS:
             blocks = f"{self.num_hidden_groups:,} x {self.inner_group_num:,}"
-            problems.append(f"num_hidden_groups x inner_group_num is {blocks}, at most {_MAX_BLOCKS:,} are built")
+            problems.append(
+                f"num_hidden_groups x inner_group_num is {blocks}, at most {_MAX_BLOCKS:,} are built"
+            )
         if self.num_hidden_layers * self.inner_group_num > _MAX_LAYERS:
             layers = f"{self.num_hidden_layers:,} x {self.inner_group_num:,}"
-            problems.append(f"num_hidden_layers x inner_group_num is {layers}, at most {_MAX_LAYERS:,} are computed")
+            problems.append(
+                f"num_hidden_layers x inner_group_num is {layers}, at most {_MAX_LAYERS:,} are computed"
+            )
         if self.hidden_size % self.num_attention_heads:
-            divisors = [n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0]
+            divisors = [
+                n for n in range(1, self.hidden_size // 32 + 1) if self.hidden_size % n == 0
+            ]
             nearest = sorted(divisors, key=lambda n: abs(n - self.num_attention_heads))[:2]
             problems.append(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads {self.num_attention_heads}"
@@ -245,7 +264,9 @@ class AlbertConfig:
         num_labels = self.foreign.get("num_labels")
         if labels and not _are_numbered(labels):
             keys = ", ".join(sorted(map(str, labels))[:5])
-            problems.append(f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}")
+            problems.append(
+                f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}"
+            )
         if labels and any(isinstance(label, list | dict) for label in labels.values()):
             problems.append("id2label has a label that is a list or an object, labels are texts")
         if labels and num_labels and num_labels != len(labels):
@@ -253,7 +274,9 @@ class AlbertConfig:
         choices = {"parameter_sharing": SHARING, "problem_type": (None, *PROBLEM_TYPES)}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                problems.append(f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}")
+                problems.append(
+                    f"{name} is {getattr(self, name)!r}, it must be one of {', '.join(map(str, allowed))}"
+                )
         if self.parameter_sharing != "all" and self.num_hidden_groups != self.num_hidden_layers:
             problems.append(
                 f"parameter_sharing {self.parameter_sharing!r} needs num_hidden_groups equal to num_hidden_layers "
@@ -267,7 +290,8 @@ class AlbertConfig:
 
         Args:
             size: tiny, small, base, large, xlarge or xxlarge.
-            version: 1 or 2. Version 1 has dropout 0.1 except for xxlarge; version 2 has none (paper, section 4.9).
+            version: 1 or 2. Version 1 has dropout 0.1 except for xxlarge; version 2 has none
+                (paper, section 4.9).
             **changes: Fields to set otherwise, for example `vocab_size=8000`.
 
         Raises:
@@ -329,9 +353,9 @@ class AlbertConfig:
     def from_pretrained(cls, folder: str | Path) -> "AlbertConfig":
         """Read `config.json` (transformers) or `albert_config.json` (Google) of a folder, a run or the hub, or such a file.
 
-        Google's "gelu" is the tanh approximation and is therefore read as "gelu_new"; in a `config.json`, which is
-        transformers', it is the erf, with a `model_type` or, as until 2019, without one. Keys that nothing in ALBERT reads
-        are left out, with a warning in the log.
+        Google's "gelu" is the tanh approximation and is therefore read as "gelu_new"; in a
+        `config.json`, which is transformers', it is the erf, with a `model_type` or, as until 2019,
+        without one. Keys that nothing in ALBERT reads are left out, with a warning in the log.
 
         Raises:
             DataError: not-found or bad-file.
@@ -341,9 +365,17 @@ class AlbertConfig:
         if not path.is_file() and path.suffix != ".json":
             path = local_folder(folder, weights=False)
             google = path / "albert_config.json"
-            path = google if google.exists() and not (path / "config.json").exists() else path / "config.json"
+            path = (
+                google
+                if google.exists() and not (path / "config.json").exists()
+                else path / "config.json"
+            )
         values = read_typed(path, dict[str, Any], "model configuration")
-        if "model_type" not in values and path.name != "config.json" and values.get("hidden_act") == "gelu":
+        if (
+            "model_type" not in values
+            and path.name != "config.json"
+            and values.get("hidden_act") == "gelu"
+        ):
             values["hidden_act"] = "gelu_new"
         config, notes = make_config(values, path)
         for note in notes:
@@ -352,7 +384,9 @@ class AlbertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every field, with the foreign keys, as `config.json` holds them."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"}
+        fields = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "foreign"
+        }
         return {
             "model_type": "albert",
             **{k: v for k, v in self.foreign.items() if k != "model_type"},
@@ -384,16 +418,21 @@ class AlbertConfig:
         _check_computable(changes, "the arguments")
         values = self.to_dict()
         if "num_labels" in changes or "id2label" in changes:
-            values = {key: value for key, value in values.items() if key not in ("num_labels", "id2label", "label2id")}
+            values = {
+                key: value
+                for key, value in values.items()
+                if key not in ("num_labels", "id2label", "label2id")
+            }
         return self.from_dict({**values, **changes}, source="the arguments")
 
-    # --- sizes --------------------------------------------------------------------------------------------------------
+    # --- sizes ------------------------------------------------------------------------------------
 
     def num_parameters(self, heads: bool = False) -> int:
         """Count the parameters, exactly.
 
         Args:
-            heads: Add the masked-LM and sentence-order heads (the decoder is tied, so only its bias counts).
+            heads: Add the masked-LM and sentence-order heads (the decoder is tied, so only its bias
+                counts).
 
         Returns:
             For base with 30,000 tokens: 11,683,584, or 11,813,810 with heads.
@@ -406,7 +445,9 @@ class AlbertConfig:
         ffn = h * i + i + i * h + h + 2 * h
         attention_sets = 1 if self.parameter_sharing == "attention" else self.num_hidden_groups
         ffn_sets = 1 if self.parameter_sharing == "ffn" else self.num_hidden_groups
-        embeddings = (v + self.max_position_embeddings + self.type_vocab_size) * e + 2 * e + e * h + h
+        embeddings = (
+            (v + self.max_position_embeddings + self.type_vocab_size) * e + 2 * e + e * h + h
+        )
         encoder = self.inner_group_num * (attention_sets * attention + ffn_sets * ffn)
         pooler = h * h + h
         head_parameters = (h * e + e + 2 * e + v) + (2 * h + 2) if heads else 0
@@ -417,11 +458,14 @@ class AlbertConfig:
     ) -> float:
         """Return the operations of a training step per real token: three times the forward pass, no recomputation.
 
-        In floating point; a multiply-add counts as 2. Attention is bidirectional: 4·s·h a token and block.
+        In floating point; a multiply-add counts as 2. Attention is bidirectional: 4·s·h a token and
+        block.
 
         Args:
-            mean_length: Length of the sequence an average token sits in: sum of squared lengths over sum of lengths.
-            predicted_share: Share of tokens the masked-LM head is computed for; 0.15 when gathered, 1 when dense.
+            mean_length: Length of the sequence an average token sits in: sum of squared lengths
+                over sum of lengths.
+            predicted_share: Share of tokens the masked-LM head is computed for; 0.15 when gathered,
+                1 when dense.
             num_layers: Layers that are computed. Default: all.
         """
         h = self.hidden_size
@@ -437,11 +481,12 @@ class AlbertConfig:
 def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[str]]:
     """Make a configuration of a file's values, and notes of the keys that nothing in ALBERT reads and that are left out.
 
-    Old files of transformers hold the settings of text generation, files of other programs those of their own.
+    Old files of transformers hold the settings of text generation, files of other programs those of
+    their own.
 
     Raises:
-        ConfigError: wrong-model for a `model_type` that is not albert; unknown-name for a misspelt field; unsupported for
-            a key that changes what is computed; bad-value.
+        ConfigError: wrong-model for a `model_type` that is not albert; unknown-name for a misspelt
+            field; unsupported for a key that changes what is computed; bad-value.
     """
     if values.get("model_type") not in (None, "", "albert"):
         raise ConfigError(
@@ -451,7 +496,11 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         )
     fields = {f.name for f in dataclasses.fields(AlbertConfig)} - {"foreign"}
     unknown = [key for key in values if key not in fields | FOREIGN_KEYS]
-    shaping = {name for name in fields - values.keys() if not name.endswith(("_prob", "_token_id", "_range"))}
+    shaping = {
+        name
+        for name in fields - values.keys()
+        if not name.endswith(("_prob", "_token_id", "_range"))
+    }
     for key in unknown:
         if field_name := closest_name(key, shaping, 0.85):
             raise ConfigError(
@@ -462,7 +511,9 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     _check_computable(values, f"`{file}`")
     known_values = {key: value for key, value in values.items() if key not in unknown}
     notes = (
-        [f"left out of the configuration, nothing in ALBERT reads them: {format_list(unknown, 40)}"] if unknown else []
+        [f"left out of the configuration, nothing in ALBERT reads them: {format_list(unknown, 40)}"]
+        if unknown
+        else []
     )
     return AlbertConfig.from_dict(known_values, source=f"`{file}`"), notes
 

@@ -1,8 +1,9 @@
 """Find out in what encoding a text is that is not UTF-8, and name the command that converts it.
 
-LATIN1 takes every byte, so the advice to convert from it never fails, and makes letters of nonsense of a Korean, Japanese,
-Chinese or Russian file. So those encodings are tried first: one fits if nearly all that it decodes are common characters of
-its own language, as hardly any of another encoding's bytes are (the rare half of CP949's syllables, of GB18030's characters).
+LATIN1 takes every byte, so the advice to convert from it never fails, and makes letters of nonsense
+of a Korean, Japanese, Chinese or Russian file. So those encodings are tried first: one fits if
+nearly all that it decodes are common characters of its own language, as hardly any of another
+encoding's bytes are (the rare half of CP949's syllables, of GB18030's characters).
 """
 
 import os
@@ -13,11 +14,13 @@ from typing import Literal
 from albertkit.errors import DataError
 
 SAMPLE_BYTES = 1 << 16
-# Share of what is beyond ASCII that must be common characters of the encoding's language: 14 of 14 cases of 30 bytes and more
-# are named rightly; johab, CP866 and Mac Roman become Western European.
+# Share of what is beyond ASCII that must be common characters of the encoding's language: 14 of 14
+# cases of 30 bytes and more are named rightly; johab, CP866 and Mac Roman become Western European.
 _FITS = 0.9
 _REPLACEMENT = "\ufffd"
-_PUNCTUATION = re.compile("[\u2010-\u203f\u3000-\u3004\u3008-\u3020\uff01-\uff20\uff3b-\uff40\u00b7]")
+_PUNCTUATION = re.compile(
+    "[\u2010-\u203f\u3000-\u3004\u3008-\u3020\uff01-\uff20\uff3b-\uff40\u00b7]"
+)
 _WORD = re.compile(r"[^\W\d_]+")
 _MIN_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
 
@@ -54,7 +57,11 @@ def _korean(text: str) -> float:
 
 def _japanese(text: str) -> float:
     letters = _foreign_letters(text)
-    return _share(letters, _kana, _in_rows("euc_jp", 0xB0, 0xCF)) if _share(letters, _kana) > 0.15 else 0.0
+    return (
+        _share(letters, _kana, _in_rows("euc_jp", 0xB0, 0xCF))
+        if _share(letters, _kana) > 0.15
+        else 0.0
+    )
 
 
 def _simplified(text: str) -> float:
@@ -77,10 +84,14 @@ def _cyrillic(text: str) -> float:
 
 
 def _cyrillic_word(word: str) -> bool:
-    return all("\u0401" <= character <= "\u0451" for character in word) and word[1:] == word[1:].lower()
+    return (
+        all("\u0401" <= character <= "\u0451" for character in word)
+        and word[1:] == word[1:].lower()
+    )
 
 
-# Names that iconv and Python know; the first that fits is named. Korean in CP949 fits GB18030 too, but hardly the reverse.
+# Names that iconv and Python know; the first that fits is named. Korean in CP949 fits GB18030 too,
+# but hardly the reverse.
 _CANDIDATES: dict[str, Callable[[str], float]] = {
     "CP949": _korean,
     "SHIFT_JIS": _japanese,
@@ -108,8 +119,8 @@ def likely_encoding(sample: bytes) -> str | None:
         sample: The beginning of a text, or some of its lines; 64 KiB are plenty.
 
     Returns:
-        "UTF-8" for UTF-8 with a few damaged bytes; UTF-16 or another encoding that fits; None if only one of Western Europe
-        is left, which every sequence of bytes is.
+        "UTF-8" for UTF-8 with a few damaged bytes; UTF-16 or another encoding that fits; None if
+        only one of Western Europe is left, which every sequence of bytes is.
     """
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
@@ -128,12 +139,17 @@ def _decode(sample: bytes, encoding: str) -> tuple[str, float]:
     """Return the text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
     text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
     num_foreign = sum(character > "\x7f" for character in text)
-    return text.replace(_REPLACEMENT, ""), 1 - text.count(_REPLACEMENT) / num_foreign if num_foreign else 0.0
+    return text.replace(_REPLACEMENT, ""), 1 - text.count(
+        _REPLACEMENT
+    ) / num_foreign if num_foreign else 0.0
 
 
 def _is_utf16(sample: bytes, encoding: str) -> bool:
     text = sample[: len(sample) // 2 * 2].decode(encoding, "replace")
-    plain = sum((c.isprintable() and (c < "\u0250" or c.isalpha() or c.isspace())) or c in "\t\r\n" for c in text)
+    plain = sum(
+        (c.isprintable() and (c < "\u0250" or c.isalpha() or c.isspace())) or c in "\t\r\n"
+        for c in text
+    )
     ascii_part = sum("\x08" < c < "\x7f" for c in text)
     return plain > 0.95 * len(text) and ascii_part > 0.05 * len(text)
 
@@ -168,7 +184,8 @@ def encoding_advice(sample: bytes) -> str:
 def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
     """Return what to do about a file that is not UTF-8: the encoding that fits, and a command that works on this file.
 
-    Where other lines are UTF-8, the command converts only those that are not: all would become letters of nonsense.
+    Where other lines are UTF-8, the command converts only those that are not: all would become
+    letters of nonsense.
 
     Args:
         lines: All lines of the file.

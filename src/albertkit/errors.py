@@ -1,7 +1,8 @@
 """Errors that a user can act on.
 
-Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the value and where it came
-from, and one hint with something that works. The command line prints them without a traceback.
+Every error that reaches a user carries a slug (a heading in `docs/errors.md`), the fact with the
+value and where it came from, and one hint with something that works. The command line prints them
+without a traceback.
 """
 
 import errno
@@ -14,10 +15,10 @@ from pathlib import Path
 from albertkit.printable import escape_control_characters
 
 _MAX_COMPARED_NAMES = 1000  # names of a folder that a misspelt one is compared with
-_ADDRESS = re.compile(
-    r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL
-)  # two letters at least: `C:/` is a drive of Windows
-_MAX_LISTED_NAMES = 40  # words in a hint: a table may have a thousand columns, a folder a thousand files
+# Two letters at least: `C:/` is a drive of Windows
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+# Words in a hint: a table may have a thousand columns, a folder a thousand files
+_MAX_LISTED_NAMES = 40
 
 
 class AlbertKitError(Exception):
@@ -118,7 +119,9 @@ def suggest_path(path: str | os.PathLike[str], otherwise: str) -> str:
     try:
         if missing_path.exists():
             return otherwise
-        parent = next((ancestor for ancestor in missing_path.parents if ancestor.is_dir()), Path("."))
+        parent = next(
+            (ancestor for ancestor in missing_path.parents if ancestor.is_dir()), Path(".")
+        )
         wrong, *remaining_parts = missing_path.relative_to(parent).parts
         close = closest_name(wrong, sorted(os.listdir(parent))[:_MAX_COMPARED_NAMES], 0.7)
     except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
@@ -133,7 +136,9 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
     """State an error of the operating system, or want of memory, as one of ours; None if we cannot explain it."""
     if isinstance(error, AlbertKitError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and is_out_of_memory(error)
+    ):
         fact = str(error).strip().partition("\n")[0] or "there is not enough memory"
         hint = (
             "compute less at once: a smaller --batch-tokens (and a larger --accumulation), --micro-batch or --batch-size, or "
@@ -178,7 +183,8 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
                 f"no file or folder can be called{quoted_path[:300]}: {error.strerror}",
                 "check the path",
             )
-        if error.errno is not None or "requested and" in str(error):  # the words of numpy's `tofile`
+        # The words of numpy's `tofile`
+        if error.errno is not None or "requested and" in str(error):
             fact = error.strerror or (os.strerror(error.errno) if error.errno else str(error))
             if quoted_path:
                 fact += f":{quoted_path}"
@@ -192,5 +198,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     message = str(error)
     return type(error).__name__ == "OutOfMemoryError" or any(
         words in message
-        for words in ("can't allocate memory", "Cannot allocate memory", "not enough memory", "can't start new thread")
+        for words in (
+            "can't allocate memory",
+            "Cannot allocate memory",
+            "not enough memory",
+            "can't start new thread",
+        )
     )

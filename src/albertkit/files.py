@@ -1,7 +1,8 @@
 """Files that appear whole or not at all, checksums, the lock of a folder, and files of others read safely.
 
-Everything albertkit leaves behind is written under a temporary name in the same folder, flushed to the disk and renamed,
-so that a process killed at any moment leaves either the old file or the new one.
+Everything albertkit leaves behind is written under a temporary name in the same folder, flushed to
+the disk and renamed, so that a process killed at any moment leaves either the old file or the new
+one.
 """
 
 import errno
@@ -104,7 +105,8 @@ def atomic_file(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
 def atomic_folder(path: StrPath) -> Iterator[Path]:
     """Fill a folder that takes its name only when the block ends without an error.
 
-    A folder already there is moved aside first and removed last, so its files are lost only once the new ones are in place.
+    A folder already there is moved aside first and removed last, so its files are lost only once
+    the new ones are in place.
 
     Yields:
         The temporary folder to fill; a sibling of the final one.
@@ -179,7 +181,9 @@ def _temporary_path(target: Path) -> Path:
 def _remove_leftovers_of(target: Path) -> None:
     """Settle what killed processes have left of a target; what a living one is writing is locked."""
     name = re.compile(f"{re.escape(_TEMPORARY)}(old-)?{re.escape(target.name)}-[0-9a-f]{{8}}")
-    for leftover in [file for file in target.parent.glob(f"{_TEMPORARY}*") if name.fullmatch(file.name)]:
+    for leftover in [
+        file for file in target.parent.glob(f"{_TEMPORARY}*") if name.fullmatch(file.name)
+    ]:
         try:
             descriptor = _open_to_lock(leftover)
         except OSError:  # gone meanwhile, or another user's
@@ -254,7 +258,9 @@ def lock_folder(
 
 def _is_open(folder: Path, descriptor: int) -> bool:
     """Return whether a descriptor still stands for what lies at a path."""
-    return os.name == "nt" or (folder.exists() and os.path.samestat(os.fstat(descriptor), os.stat(folder)))
+    return os.name == "nt" or (
+        folder.exists() and os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    )
 
 
 def write_file(path: StrPath, content: str | bytes) -> None:
@@ -345,7 +351,8 @@ def check_new_file(path: StrPath) -> Path:
     return Path(path)
 
 
-# Ends of names that files alone have: `run-1.5`, `albert.ko` and `model.v2` are folders as good as others.
+# Ends of names that files alone have: `run-1.5`, `albert.ko` and `model.v2` are folders as good as
+# others.
 _FILE_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (
@@ -402,7 +409,9 @@ def check_other_files(folder: StrPath, ours: Sequence[str], owner: str) -> None:
         ours: Patterns of the names that may be there.
         owner: Whose part ours are, for the message: "a run".
     """
-    other_files = sorted(file.name for file in Path(folder).glob("*") if not any(map(file.match, ours)))
+    other_files = sorted(
+        file.name for file in Path(folder).glob("*") if not any(map(file.match, ours))
+    )
     if other_files:
         raise CheckpointError(
             "exists",
@@ -444,7 +453,9 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object")
+        raise ValueError(
+            f"the key `{next(name for name in names if names.count(name) > 1)}` occurs twice in an object"
+        )
     return record
 
 
@@ -458,7 +469,9 @@ def parse_yaml(text: str | bytes) -> Any:
     import yaml  # 15 ms, which a help page does without
 
     class UniqueKeyLoader(yaml.SafeLoader):
-        def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:  # before `<<` adds the keys of another
+        def compose_mapping_node(
+            self, anchor: str | None
+        ) -> yaml.MappingNode:  # before `<<` adds the keys of another
             node = super().compose_mapping_node(anchor)
             unique_keys([(str(key.value), value) for key, value in node.value])
             return node
@@ -470,7 +483,10 @@ def read_json(path: StrPath, kind: str = "file", parse: Callable[[str], Any] = j
     """Read JSON."""
     try:
         return parse(check_regular_file(path, kind).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no JSON, no UTF-8, a number of 5,000 digits; nested without end
         if isinstance(error, DataError):
             raise
         raise DataError(
@@ -488,8 +504,8 @@ def read_typed(
 ) -> T:
     """Read one of our own JSON or TOML files (by its suffix) as a value of a type.
 
-    This is the one place that checks the types of what we read back. Keys that a dataclass does not name are ignored; one that it
-    names without a default must be there.
+    This is the one place that checks the types of what we read back. Keys that a dataclass does not
+    name are ignored; one that it names without a default must be there.
 
     Args:
         path: The file.
@@ -535,7 +551,9 @@ CHECKSUMS = "SHA256SUMS"  # what `sha256sum -c` reads
 
 def write_checksums(folder: StrPath) -> None:
     """Write the SHA-256 of every file below a folder beside them: `sha256sum -c SHA256SUMS` checks them, too."""
-    names = sorted(str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file())
+    names = sorted(
+        str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file()
+    )
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in names if name != CHECKSUMS]
     with atomic_file(Path(folder, CHECKSUMS), "w") as stream:
         stream.writelines(lines)
@@ -564,9 +582,13 @@ def changed_files(folder: StrPath, patterns: Sequence[str] = ("*",)) -> list[str
 def folder_digest(folder: Path) -> str:
     """Return the SHA-256 of all files of a model."""
     files = sorted(
-        p for p in folder.rglob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
+        p
+        for p in folder.rglob("*")
+        if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
     )
-    return sha256_bytes("".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode())
+    return sha256_bytes(
+        "".join(f"{p.relative_to(folder)} {sha256_file(p)}\n" for p in files).encode()
+    )
 
 
 def sha256_bytes(data: bytes) -> str:

@@ -12,10 +12,22 @@ from rich.console import Console
 
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.corpus import BuildSettings, TokenStore, build_store, read_documents, write_builtin_corpus
+from albertkit.corpus import (
+    BuildSettings,
+    TokenStore,
+    build_store,
+    read_documents,
+    write_builtin_corpus,
+)
 from albertkit.corpus.build import settings_for
 from albertkit.errors import CheckpointError, DataError
-from albertkit.files import check_folder_name, check_other_files, read_json, remove_leftovers, write_json
+from albertkit.files import (
+    check_folder_name,
+    check_other_files,
+    read_json,
+    remove_leftovers,
+    write_json,
+)
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.output.card import package_versions, settings_sections
 from albertkit.output.render import write_page
@@ -30,11 +42,12 @@ from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.training.launch import exit_status
 from albertkit.training.monitor import read_metrics
 
-SAMPLE_CHARACTERS = 20_000_000  # text the tokenizer is trained on, at most: SentencePiece holds it in memory
+# Text the tokenizer is trained on, at most: SentencePiece holds it in memory
+SAMPLE_CHARACTERS = 20_000_000
 
-# Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is masked. One layer run twice
-# has a loss of 5.63 (H 128, 1.5 M tokens), run four times 5.60 at twice the cost. From random weights the loss is 5.75 after 300
-# updates, from text 4.50.
+# Chosen on the built-in text; docs/log.md has what was tried. Text is short, so more of it is
+# masked. One layer run twice has a loss of 5.63 (H 128, 1.5 M tokens), run four times 5.60 at twice
+# the cost. From random weights the loss is 5.75 after 300 updates, from text 4.50.
 SHAPE: dict[str, Any] = dict(
     embedding_size=128,
     hidden_size=192,
@@ -45,15 +58,16 @@ SHAPE: dict[str, Any] = dict(
 )
 SETTINGS = PretrainSettings(
     length=64,
-    # 1,024 looked better in the first million tokens; so both cores are busy (25,000 tokens/s, not 17,000), and the run
-    # ends 0.3 nats lower.
+    # 1,024 looked better in the first million tokens; so both cores are busy (25,000 tokens/s, not
+    # 17,000), and the run ends 0.3 nats lower.
     batch_tokens=2048,
     # Masking 30 to 40 % pays where text is scarce.
     masked_lm_prob=0.4,
     held_out=0.05,
     initial_weights="text",
     optimizer="adamw",
-    # Without it steps are 3 to 6 times too long for several hundred updates: at 1e-3 the loss was 6.24, with it 5.70.
+    # Without it steps are 3 to 6 times too long for several hundred updates: at 1e-3 the loss was
+    # 6.24, with it 5.70.
     bias_correction=True,
     lr=2e-3,
     warmup_steps=200,
@@ -63,7 +77,8 @@ SETTINGS = PretrainSettings(
 
 
 MASK = "[MASK]"
-_LETTERS = 0.95  # of the characters of a sentence that a mask is shown in; in prose 0.97, in lines of code 0.8
+# Of the characters of a sentence that a mask is shown in; in prose 0.97, in lines of code 0.8
+_LETTERS = 0.95
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,8 @@ class QuickstartResult(Result):
         model: Folder of the model; albertkit and transformers load it.
         report: The HTML page.
         numbers: The evaluation on held-out documents.
-        pretraining: How the pretraining went: its updates, its seconds, and how many updates were planned.
+        pretraining: How the pretraining went: its updates, its seconds, and how many updates were
+            planned.
         examples: Masks filled in held-out sentences.
         seconds: Wall-clock time of everything.
         next: Commands to try, and what each does.
@@ -136,7 +152,8 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     """Make a tokenizer, a store and a tiny ALBERT from text, and show what it learned; see `QuickstartOptions`.
 
     Raises:
-        CheckpointError: changed if `out` was made with other options; exists if it holds other files.
+        CheckpointError: changed if `out` was made with other options; exists if it holds other
+            files.
         DataError: as `build_store`. ConfigError: bad-value.
     """
     started = time.monotonic()
@@ -147,7 +164,8 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     inputs = list(options.corpus)
     if not inputs:
         text = out / "corpus.txt"
-        if not text.exists():  # a build that was interrupted goes on only with the file it began with
+        # A build that was interrupted goes on only with the file it began with
+        if not text.exists():
             write_builtin_corpus(text)
         _say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
         inputs = [str(text)]
@@ -207,10 +225,14 @@ def _say(line: str) -> None:
 def _store(out: Path, inputs: list[str]) -> TokenStore:
     layout = settings_for(find_inputs(inputs))
     if layout != BuildSettings():
-        _say(f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}")
+        _say(
+            f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}"
+        )
     built = build_store(inputs, out / "store", out / "tokenizer", layout)
     store = TokenStore.open(out / "store")
-    _say(f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens")
+    _say(
+        f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens"
+    )
     for warning in built.warnings:
         _say(f"  {warning}")
     return store
@@ -241,7 +263,8 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
     }
     recorded = out / "quickstart.json"
     remove_leftovers(out)
-    # Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in the same folder.
+    # Until there is a tokenizer nothing depends on them, so a mistaken option can be corrected in
+    # the same folder.
     if recorded.exists() and (out / "tokenizer").exists():
         if read_json(recorded) != chosen:
             raise CheckpointError(
@@ -324,16 +347,23 @@ def masked_sentences(
 ) -> list[tuple[str, str]]:
     """Return pairs of text and hidden word: sentences of held-out documents, chosen evenly, not for the model to shine.
 
-    Only sentences of 8 to 30 tokens, most characters of which are letters, and words of one token and at least three letters
-    are taken: what stands between the signs of a formula or of code is no word to guess.
+    Only sentences of 8 to 30 tokens, most characters of which are letters, and words of one token
+    and at least three letters are taken: what stands between the signs of a formula or of code is
+    no word to guess.
     """
     starts = tokenizer.word_starts()
     rng = np.random.default_rng(seed)
     documents = np.flatnonzero(np.concatenate(held_out))
     pairs = []
     for number in rng.permutation(documents):
-        short_sentences = [sentence for sentence in store.document(int(number)) if 8 <= len(sentence) <= 30]
-        sentences = [sentence for sentence in short_sentences if _is_prose(tokenizer.decode(sentence.tolist()))]
+        short_sentences = [
+            sentence for sentence in store.document(int(number)) if 8 <= len(sentence) <= 30
+        ]
+        sentences = [
+            sentence
+            for sentence in short_sentences
+            if _is_prose(tokenizer.decode(sentence.tolist()))
+        ]
         if not sentences:
             continue
         sentence = sentences[rng.integers(len(sentences))]
@@ -346,7 +376,9 @@ def masked_sentences(
         ids = sentence.tolist()
         before = tokenizer.decode(ids[:masked_position])
         after = tokenizer.decode(ids[masked_position + 1 :])
-        pairs.append((f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[masked_position]]).strip()))
+        pairs.append(
+            (f"{before} {MASK} {after}".strip(), tokenizer.decode([ids[masked_position]]).strip())
+        )
         if len(pairs) == count:
             break
     return pairs

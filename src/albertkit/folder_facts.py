@@ -1,7 +1,7 @@
 """Read what a folder says of itself: classes, added tokens, adapters, quantization, activation; refuse what is not computed.
 
-Files of transformers and sentence-transformers since 2019. A fact stands in several files, by era; it is looked up here and
-nowhere else.
+Files of transformers and sentence-transformers since 2019. A fact stands in several files, by era;
+it is looked up here and nowhere else.
 """
 
 import re
@@ -17,19 +17,25 @@ from albertkit.files import check_regular_file, read_json
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_JSON = "tokenizer.json"
-OUR_RULES = "text_rules"  # key of a tokenizer_config.json that albertkit wrote; transformers keeps it
+# Key of a tokenizer_config.json that albertkit wrote; transformers keeps it
+OUR_RULES = "text_rules"
 _ALBERT_CLASSES = ("AlbertTokenizer", "AlbertTokenizerFast")
 # ElectraTokenizer and DistilBertTokenizer are BertTokenizer under another name.
 BERT_CLASSES = tuple(
-    f"{name}Tokenizer{fast}" for name in ("Bert", "Electra", "DistilBert", "MobileBert") for fast in ("", "Fast")
+    f"{name}Tokenizer{fast}"
+    for name in ("Bert", "Electra", "DistilBert", "MobileBert")
+    for fast in ("", "Fast")
 )
-_JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")  # whatever their tokenizer.json says
+# Whatever their tokenizer.json says
+_JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _SPECIAL_LISTS = (
     "additional_special_tokens",
     "extra_special_tokens",
     "model_specific_special_tokens",
 )
-_NAMED_TOKENS = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+_NAMED_TOKENS = tuple(
+    f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+)
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODULES = "modules.json"
 _SENTENCE_SETTINGS = "config_sentence_transformers.json"
@@ -46,7 +52,8 @@ class AddedToken:
     Attributes:
         content: Its name in a text.
         id: None where the folder does not say.
-        flags: `single_word`, `lstrip`, `rstrip`, `normalized` and `special`, as the `tokenizers` library has them.
+        flags: `single_word`, `lstrip`, `rstrip`, `normalized` and `special`, as the `tokenizers`
+            library has them.
     """
 
     content: str
@@ -87,7 +94,7 @@ class FolderFacts:
             _object(folder / _SENTENCE_SETTINGS),
         )
 
-    # --- the tokenizer ------------------------------------------------------------------------------------------------
+    # --- the tokenizer ----------------------------------------------------------------------------
 
     @property
     def tokenizer_class(self) -> str | None:
@@ -137,7 +144,11 @@ class FolderFacts:
     def reads_json_first(self) -> bool:
         """Return whether transformers reads `tokenizer.json` and no other file, as for a class that has no other."""
         is_own = OUR_RULES not in self.tokenizer
-        return is_own and self.tokenizer_class in _JSON_CLASSES and (self.folder / TOKENIZER_JSON).exists()
+        return (
+            is_own
+            and self.tokenizer_class in _JSON_CLASSES
+            and (self.folder / TOKENIZER_JSON).exists()
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -147,8 +158,8 @@ class FolderFacts:
     def added_tokens(self) -> dict[str, AddedToken]:
         """Return all tokens that the folder's files add, the special ones among them, by name.
 
-        Later files win, in transformers' order: `added_tokens.json`, names of special tokens, `tokenizer.json`,
-        `added_tokens_decoder`.
+        Later files win, in transformers' order: `added_tokens.json`, names of special tokens,
+        `tokenizer.json`, `added_tokens_decoder`.
 
         Raises:
             CheckpointError: bad-file.
@@ -163,11 +174,14 @@ class FolderFacts:
             ) from None
 
     def _listed_tokens(self) -> list[AddedToken]:
-        names: dict[str, dict[str, Any]] = {}  # of the further special tokens that are listed by name
+        # Of the further special tokens that are listed by name
+        names: dict[str, dict[str, Any]] = {}
         model_specific = [
             value
             for key, value in self.tokenizer.items()
-            if key.endswith("_token") and key not in _NAMED_TOKENS and isinstance(value, str | Mapping)
+            if key.endswith("_token")
+            and key not in _NAMED_TOKENS
+            and isinstance(value, str | Mapping)
         ]
         lists = [self.tokenizer.get(key) or [] for key in _SPECIAL_LISTS]
         for values in (*lists, model_specific):
@@ -176,9 +190,13 @@ class FolderFacts:
                 names[token["content"]] = {**token, "special": True}
         tokens = []
         for content, number in _object(self.folder / "added_tokens.json").items():
-            tokens.append(_added_token({"content": content, "special": content in names}, _number(number)))
+            tokens.append(
+                _added_token({"content": content, "special": content in names}, _number(number))
+            )
         numbered_names = {added.content for added in tokens}
-        tokens += [_added_token(token, None) for name, token in names.items() if name not in numbered_names]
+        tokens += [
+            _added_token(token, None) for name, token in names.items() if name not in numbered_names
+        ]
         if (file := self.folder / TOKENIZER_JSON).exists():
             for token in _json_facts(file).added_tokens or []:
                 tokens.append(_added_token(token, _number(token["id"])))
@@ -193,12 +211,18 @@ class FolderFacts:
         """
         token = self.added_tokens().get(name)
         stated = self.tokenizer.get("mask_token")
-        has_vocabulary = any(self.folder.glob("vocab*.txt")) and not (self.folder / TOKENIZER_JSON).exists()
+        has_vocabulary = (
+            any(self.folder.glob("vocab*.txt")) and not (self.folder / TOKENIZER_JSON).exists()
+        )
         if token is None and isinstance(stated, Mapping) and has_vocabulary:
             token = _added_token({**stated, "special": True}, None)
-        return tuple(flag for flag in ("single_word", "normalized") if token is not None and token.flags[flag])
+        return tuple(
+            flag
+            for flag in ("single_word", "normalized")
+            if token is not None and token.flags[flag]
+        )
 
-    # --- the model ----------------------------------------------------------------------------------------------------
+    # --- the model --------------------------------------------------------------------------------
 
     def check_model(self) -> None:
         """Refuse weights that need another library: adapters, quantized weights.
@@ -215,23 +239,23 @@ class FolderFacts:
                 hint = "merge it into its model with the package `adapters`, and save that"
             raise CheckpointError("unsupported", fact, hint)
         if (self.folder / "language_model.bin").exists():
-            hint = (
-                "save it with FARM: AdaptiveModel.load('{}', 'cpu').convert_to_transformers()[0].save_pretrained('NEW')"
-            )
+            hint = "save it with FARM: AdaptiveModel.load('{}', 'cpu').convert_to_transformers()[0].save_pretrained('NEW')"
             raise CheckpointError(
                 "unsupported",
                 f"`{self.folder}` is a model of FARM",
                 hint.format(self.folder),
             )
         if quantization := self.model.get("quantization_config"):
-            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+            method = (
+                quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+            )
             raise CheckpointError(
                 "unsupported",
                 f"the weights in `{self.folder}` are quantized (`quantization_config`: {method})",
                 "save them unquantized: model.dequantize() of transformers",
             )
 
-    # --- sentence-transformers ----------------------------------------------------------------------------------------
+    # --- sentence-transformers --------------------------------------------------------------------
 
     @property
     def names_are_tokens(self) -> bool:
@@ -244,7 +268,11 @@ class FolderFacts:
         modules = read_json(file, "list of modules") if file.exists() else []
         if not isinstance(modules, list):
             return []
-        return [str(module.get("type")).rpartition(".")[2] for module in modules if isinstance(module, dict)]
+        return [
+            str(module.get("type")).rpartition(".")[2]
+            for module in modules
+            if isinstance(module, dict)
+        ]
 
     @property
     def is_cross_encoder(self) -> bool:
@@ -258,8 +286,8 @@ class FolderFacts:
     def has_unnamed_score(self) -> bool:
         """Return whether a classifier has one output, and nothing says what it is.
 
-        Such folders are most CrossEncoders before version 4, and regressions of transformers before 4.6; both libraries put a
-        sigmoid on that output today.
+        Such folders are most CrossEncoders before version 4, and regressions of transformers before
+        4.6; both libraries put a sigmoid on that output today.
         """
         is_named = self._has_cross_encoder_mark or self.model.get("problem_type") is not None
         return self._is_classifier and self._outputs == 1 and not is_named
@@ -272,7 +300,9 @@ class FolderFacts:
     @property
     def _has_cross_encoder_mark(self) -> bool:
         has_settings = isinstance(self.model.get("sentence_transformers"), dict)
-        return has_settings or self._activation is not None or self.module_types() == ["Transformer"]
+        return (
+            has_settings or self._activation is not None or self.module_types() == ["Transformer"]
+        )
 
     @property
     def _outputs(self) -> int:

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 class _Compiling(event.Listener):
     """Log once a process that loops are compiled: nothing else is heard of it for 10 to 50 seconds.
 
-    As a warning, which Python prints wherever no log is set up. Loops that the cache on the disk holds cause no event,
-    whoever compiles them.
+    As a warning, which Python prints wherever no log is set up. Loops that the cache on the disk
+    holds cause no event, whoever compiles them.
     """
 
     _logged = False
@@ -36,7 +36,9 @@ class _Compiling(event.Listener):
         """Log the first one."""
         if not _Compiling._logged:
             _Compiling._logged = True
-            logger.warning("compiling loops for this processor, once: 10 to 50 s (beforehand: albertkit doctor --warm)")
+            logger.warning(
+                "compiling loops for this processor, once: 10 to 50 s (beforehand: albertkit doctor --warm)"
+            )
 
     def on_end(self, event: event.Event) -> None:
         """Log nothing."""
@@ -45,7 +47,9 @@ class _Compiling(event.Listener):
 event.register("numba:compile", _Compiling())
 
 
-def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False, forceinline: bool = False) -> Any:
+def compiled(
+    function: Callable[..., Any], fastmath: bool | set[str] = False, forceinline: bool = False
+) -> Any:
     """Compile with numba: no GIL, cached on disk where there is a folder to write to.
 
     Args:
@@ -68,15 +72,18 @@ def compiled(function: Callable[..., Any], fastmath: bool | set[str] = False, fo
     try:
         loop._cache = loop_cache(function)
     except (RuntimeError, OSError):  # no folder can be written; the package lies in a zip file
-        warnings.warn("no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start")
+        warnings.warn(
+            "no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start"
+        )
     return loop
 
 
 class _Loop(CPUDispatcher):
     """A loop that Python calls, and loops that call it take in as a `_PartLibrary`.
 
-    numba optimizes a loop and makes its machine code before another one takes it in, and so again at each level of calls:
-    six times for the engine's products, in which compiling for `predict` took 2.3 times as long.
+    numba optimizes a loop and makes its machine code before another one takes it in, and so again
+    at each level of calls: six times for the engine's products, in which compiling for `predict`
+    took 2.3 times as long.
     """
 
     def __init__(self, function: Callable[..., Any], targetoptions: dict[str, Any]) -> None:
@@ -132,7 +139,10 @@ class _PartCompiler(CompilerBase):
     def define_pipelines(self) -> list[PassManager]:
         """Return numba's passes, the last but one replaced."""
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        replaced = [(_PartLowering if step is NativeLowering else step, text) for step, text in passes.passes]
+        replaced = [
+            (_PartLowering if step is NativeLowering else step, text)
+            for step, text in passes.passes
+        ]
         passes.passes = replaced
         passes.finalize()
         return [passes]
@@ -171,7 +181,9 @@ def from_bfloat16(bits):  # type: ignore[no-untyped-def]
     return np.uint32(np.uint32(bits) << np.uint32(16)).view(np.float32)
 
 
-def call_llvm(builder: Any, name: str, arguments: list[Any], result: Any = None, **options: Any) -> Any:
+def call_llvm(
+    builder: Any, name: str, arguments: list[Any], result: Any = None, **options: Any
+) -> Any:
     """Emit a call of one of LLVM's functions, which returns nothing by default; options are those of `builder.call`."""
     kind = ir.FunctionType(result or ir.VoidType(), [argument.type for argument in arguments])
     return builder.call(
@@ -201,7 +213,8 @@ def call_shared(
     Args:
         builder: Of the caller.
         name: The function's; its code must follow from it.
-        emit: Called at first use with a builder within the function and its arguments; returns what the function shall.
+        emit: Called at first use with a builder within the function and its arguments; returns what
+            the function shall.
         arguments: Of the call.
         returns: The class of the type of the result.
     """

@@ -1,10 +1,11 @@
 """Work that may be killed at any moment: the same call again goes on from the last commit and ends with the same bytes.
 
-A job works in a folder of its own, in files of two kinds: a part is written whole and is done when it is committed; a growing
-file is appended to. `commits.jsonl` has one line for what the work is made from (the key), then one for every commit: size and
-SHA-256 of the files that changed, and facts that say where to go on. When a job is taken up, every file is cut back to its last
-commit and compared with its SHA-256; what was never committed is deleted. `publish` moves the files to their place; the one that
-makes them a result comes last.
+A job works in a folder of its own, in files of two kinds: a part is written whole and is done when
+it is committed; a growing file is appended to. `commits.jsonl` has one line for what the work is
+made from (the key), then one for every commit: size and SHA-256 of the files that changed, and
+facts that say where to go on. When a job is taken up, every file is cut back to its last commit and
+compared with its SHA-256; what was never committed is deleted. `publish` moves the files to their
+place; the one that makes them a result comes last.
 """
 
 import hashlib
@@ -95,11 +96,13 @@ class Job:
 
     Args:
         folder: Where the work lies, a folder of its own. Nobody else may write to it meanwhile.
-        key: What the work is made from, as JSON: anything that decides the bytes. Its names are shown where they differ.
+        key: What the work is made from, as JSON: anything that decides the bytes. Its names are
+            shown where they differ.
         into: Where `publish` moves the files.
         overwrite: Begin again where the folder holds other or damaged work.
         title, total, unit, progress: As of `ProgressBar`, which `job.progress` is.
-        rank: Number of this process among several that share the parts. Process 0 opens the job before the others.
+        rank: Number of this process among several that share the parts. Process 0 opens the job
+            before the others.
 
     Attributes:
         facts: Facts of the last commit, by this call or an earlier one; empty at the beginning.
@@ -167,12 +170,16 @@ class Job:
             with suppress(OSError):  # such as the full disk that ended the work
                 self._close()
             state = self._state
-            if self._rank == 0 and self.folder.exists() and not (state.facts or state.files or state.marks):
+            if (
+                self._rank == 0
+                and self.folder.exists()
+                and not (state.facts or state.files or state.marks)
+            ):
                 self._clear()  # nothing to go on from
                 with suppress(OSError):
                     self.folder.rmdir()
 
-    # --- parts --------------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def missing(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the names of parts that are not done yet, in their order, and show how far the work is."""
@@ -206,7 +213,7 @@ class Job:
         """Note that a part is done which leaves no file here."""
         self._append({"marks": [name]})
 
-    # --- files that grow ----------------------------------------------------------------------------------------------
+    # --- files that grow --------------------------------------------------------------------------
 
     def write(self, name: str, content: bytes | memoryview) -> None:
         """Append to a growing file, for good at the next commit."""
@@ -256,7 +263,9 @@ class Job:
             (self.folder / name).unlink(missing_ok=True)
         self._changed.clear()
         self._discarded.clear()
-        self._growing = {name: growing for name, growing in self._growing.items() if not growing.stream.closed}
+        self._growing = {
+            name: growing for name, growing in self._growing.items() if not growing.stream.closed
+        }
 
     def add_checksums(self) -> None:
         """Write `SHA256SUMS` of all committed files, which `sha256sum -c` and `albertkit doctor FOLDER` read."""
@@ -264,13 +273,14 @@ class Job:
         with self.part(CHECKSUMS) as stream:
             stream.write("".join(lines).encode())
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def publish(self, last: str, replaces: Sequence[str] = ()) -> None:
         """Move all files to their place and remove the folder; killed meanwhile, the next call does the rest.
 
         Args:
-            last: The file that makes the others a result: of an earlier result it goes first, and it comes last.
+            last: The file that makes the others a result: of an earlier result it goes first, and
+                it comes last.
             replaces: Patterns of files of an earlier result that go with it.
         """
         if self._changed:
@@ -309,7 +319,7 @@ class Job:
         self._clear()
         self._state = _State(key=self.key)
 
-    # --- taking up ----------------------------------------------------------------------------------------------------
+    # --- taking up --------------------------------------------------------------------------------
 
     def _take_up(self) -> None:
         self._state = state = _State()
@@ -317,7 +327,8 @@ class Job:
             for commit in _read_log(log):
                 state.add(commit)
         if state.key is None or (state.finished and not (self.folder / state.finished).exists()):
-            self._begin()  # what is there was left by a kill between the last step and the removal of the folder
+            # What is there was left by a kill between the last step and the removal of the folder
+            self._begin()
             return
         check_made_from(self.into, state.key, self.key, unfinished=True)
         for name, committed in state.files.items():
@@ -327,7 +338,9 @@ class Job:
             self._hashes[name] = _verify_committed(path, committed)
         if self._rank == 0:
             remove_leftovers(self.folder)
-            committed_files = {self.folder / name for name in self.files} | set(self.folder.glob("commits*.jsonl"))
+            committed_files = {self.folder / name for name in self.files} | set(
+                self.folder.glob("commits*.jsonl")
+            )
             for file in self.folder.rglob("*"):
                 if file not in committed_files and (file.is_symlink() or not file.is_dir()):
                     file.unlink()
@@ -384,8 +397,14 @@ def check_made_from(
     plain = json.loads(json.dumps(now))
     if not isinstance(before, dict):
         before = {}
-    if differing := [name for name in sorted(before | plain) if before.get(name) != plain.get(name)]:
-        contents = "unfinished work that began otherwise" if unfinished else "something that was made otherwise"
+    if differing := [
+        name for name in sorted(before | plain) if before.get(name) != plain.get(name)
+    ]:
+        contents = (
+            "unfinished work that began otherwise"
+            if unfinished
+            else "something that was made otherwise"
+        )
         first = "run the command that began it, " if unfinished else ""
         raise DataError(
             "changed",
@@ -415,7 +434,10 @@ def _read_log(log: Path) -> Iterator[_Commit]:
             commit = _decode_commit(text)
         except ValueError as error:  # of JSON or of msgspec
             raise corrupt_error(log, str(error)) from None
-        if any(PurePath(name).is_absolute() or ".." in PurePath(name).parts for name in commit.get("files", ())):
+        if any(
+            PurePath(name).is_absolute() or ".." in PurePath(name).parts
+            for name in commit.get("files", ())
+        ):
             raise corrupt_error(log, "a name leaves the folder")
         yield commit
 

@@ -1,8 +1,9 @@
 """Compiled loops on the disk, valid by the contents of the sources that they were compiled from.
 
-numba's own cache asks for the file of the outermost function only, so that a changed function of another module goes
-unnoticed. Here a loop is found by a digest of its module and of all modules of albertkit that this one imports: a loop is
-never older than its sources, and the same sources in another folder share their loops.
+numba's own cache asks for the file of the outermost function only, so that a changed function of
+another module goes unnoticed. Here a loop is found by a digest of its module and of all modules of
+albertkit that this one imports: a loop is never older than its sources, and the same sources in
+another folder share their loops.
 """
 
 import hashlib
@@ -29,9 +30,11 @@ from albertkit.files import atomic_file, cache_folder
 logger = logging.getLogger(__name__)
 
 _START_TIME = time.time()
-MAX_VERSIONS = 8  # of a module's loops: checkouts of several branches are used by turns, of 0.1 to 8 MB each
+# Of a module's loops: checkouts of several branches are used by turns, of 0.1 to 8 MB each
+MAX_VERSIONS = 8
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_IGNORED_MODULES = {Path(__file__), Path(__file__).with_name("errors.py")}  # of which nothing gets into a loop
+# Of which nothing gets into a loop
+_IGNORED_MODULES = {Path(__file__), Path(__file__).with_name("errors.py")}
 _IMPORT = re.compile(
     r"^from (albertkit[\w.]*) import (\([^)]*\)|.*)|^import (albertkit[\w.]*)",
     re.MULTILINE,
@@ -59,9 +62,8 @@ class LoopCache(caching.FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = sources_digest(
-            inspect.getfile(function)
-        )  # not the locator's: NUMBA_CACHE_LOCATOR_CLASSES may name another
+        # Not the locator's: NUMBA_CACHE_LOCATOR_CLASSES may name another
+        stamp = sources_digest(inspect.getfile(function))
         self._cache_file = CodeFiles(Path(self.cache_path), self._impl.filename_base, stamp)
 
 
@@ -112,8 +114,8 @@ LoopCache._impl_class = _Implementation
 class CodeFiles:
     """Store the code of each signature and processor in a file of its own.
 
-    numba numbers the files of a function and lists them in another file: two processes that compile at the same time can
-    list one's code under the other's signature.
+    numba numbers the files of a function and lists them in another file: two processes that compile
+    at the same time can list one's code under the other's signature.
     """
 
     def __init__(self, folder: Path, stem: str, stamp: str) -> None:
@@ -160,7 +162,8 @@ class CodeFiles:
 def source_files(path: str) -> frozenset[Path]:
     """Return a source file and those of all modules of albertkit that it imports, and these import.
 
-    Functions and constants of other modules become part of compiled code, and so do the fields of named tuples.
+    Functions and constants of other modules become part of compiled code, and so do the fields of
+    named tuples.
     """
     files = {Path(path)}
     waiting = [Path(path)]
@@ -171,16 +174,21 @@ def source_files(path: str) -> frozenset[Path]:
     return frozenset(files)
 
 
-# Of the whole package instead, every change anywhere would compile everything again, for 10 to 50 s.
+# Of the whole package instead, every change anywhere would compile everything again, for 10 to 50
+# s.
 @cache
 def sources_digest(path: str) -> str:
     """Return a digest of the contents of `source_files`, the same wherever these lie."""
-    return hashlib.sha256(b"".join(sorted(_file_digest(source) for source in source_files(path)))).hexdigest()
+    return hashlib.sha256(
+        b"".join(sorted(_file_digest(source) for source in source_files(path)))
+    ).hexdigest()
 
 
 def is_as_imported(path: str) -> bool:
     """Return whether no source has changed since this process began: else it would save old functions as new ones."""
-    return not any(_START_TIME < source.stat().st_mtime < time.time() for source in source_files(path))
+    return not any(
+        _START_TIME < source.stat().st_mtime < time.time() for source in source_files(path)
+    )
 
 
 @cache
@@ -212,7 +220,11 @@ def _module_file(name: str) -> Path | None:
 def _remove_old_versions(folder: Path) -> None:
     """Remove the versions of a module that were not used for the longest time."""
     with suppress(OSError):
-        versions = [path for path in folder.parent.glob(f"{folder.name[:-16]}*") if len(path.name) == len(folder.name)]
+        versions = [
+            path
+            for path in folder.parent.glob(f"{folder.name[:-16]}*")
+            if len(path.name) == len(folder.name)
+        ]
         versions.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for path in versions[MAX_VERSIONS:]:
             shutil.rmtree(path, ignore_errors=True)

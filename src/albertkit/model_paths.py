@@ -1,7 +1,8 @@
 """Find the folder that is meant by MODEL: a folder, a run, or a model of the Hugging Face hub.
 
-A run as MODEL means the model that its training recommends: `best/`, chosen on held-out data, or `final/` where there is no
-`best/`. Every command and every `from_pretrained` comes here, so that a run is the same model everywhere.
+A run as MODEL means the model that its training recommends: `best/`, chosen on held-out data, or
+`final/` where there is no `best/`. Every command and every `from_pretrained` comes here, so that a
+run is the same model everywhere.
 """
 
 import errno
@@ -56,7 +57,8 @@ def reaching(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        cause = error.__cause__  # fsspec says "not found" of a server that cannot be reached, or refuses, too
+        # Fsspec says "not found" of a server that cannot be reached, or refuses, too
+        cause = error.__cause__
         if isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410):
             raise _unreachable(url, cause) from None
         raise DataError(
@@ -80,7 +82,10 @@ def reaching(url: str) -> Iterator[None]:
             "known: s3://, gs://, https://, …",
         ) from None
     except Exception as error:  # every protocol has errors of its own
-        if isinstance(error, AlbertKitError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, AlbertKitError) or getattr(error, "errno", None) in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ):
             raise  # the disk here
         raise _unreachable(url, error) from None
 
@@ -115,12 +120,14 @@ WEIGHTS_FILES = (
     f"{OLD_WEIGHTS}.index.json",
 )
 
-# A model's name: organisation and name, as the hub allows them. A path with more parts, or a leading dot or slash, is none.
+# A model's name: organisation and name, as the hub allows them. A path with more parts, or a
+# leading dot or slash, is none.
 _HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 # Until 2023 Google's models had no organisation on the hub; transformers redirects the old names.
 _OLD_NAME = re.compile(r"albert-(base|large|xlarge|xxlarge)-v[12]")
 _TOKENIZER_FILES = ["*.json", "*.model", "vocab*.txt"]
-# Patterns of files of a model or a tokenizer, of any origin: a folder with one of them is not refused as data.
+# Patterns of files of a model or a tokenizer, of any origin: a folder with one of them is not
+# refused as data.
 _MODEL_FILES = (
     "*config.json", "*.model", "*vocab*", "tokenizer*.json", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.h5",
     "*.index", "*.meta", "*.data-*", "*.pb", "checkpoint", "modules.json", CAPTIONER_FILE,
@@ -148,9 +155,12 @@ def find_weights(folder: Path, use_safetensors: bool | None = None) -> Path | No
 
     Args:
         folder: A checkpoint folder.
-        use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone. Default: safetensors first.
+        use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone. Default:
+            safetensors first.
     """
-    names = {None: WEIGHTS_FILES, True: WEIGHTS_FILES[:2], False: WEIGHTS_FILES[2:]}[use_safetensors]
+    names = {None: WEIGHTS_FILES, True: WEIGHTS_FILES[:2], False: WEIGHTS_FILES[2:]}[
+        use_safetensors
+    ]
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
@@ -163,12 +173,12 @@ def local_folder(
 ) -> Path:
     """Return the folder of a model: the folder itself, the model of a run, or the downloaded copy of a model of the hub.
 
-    The model that a run stands for is logged (level INFO), with its step and its value of the metric that selects; the
-    command line prints that line.
+    The model that a run stands for is logged (level INFO), with its step and its value of the
+    metric that selects; the command line prints that line.
 
     Args:
-        source: A checkpoint folder; a run; or `org/name` of the hub, also one of Google's old names (`albert-base-v2`). A
-            folder that exists is always meant first.
+        source: A checkpoint folder; a run; or `org/name` of the hub, also one of Google's old names
+            (`albert-base-v2`). A folder that exists is always meant first.
         revision: Branch, tag or commit of a model of the hub. Default: its main branch.
         weights: False to download the tokenizer's files alone.
         use_safetensors: As `find_weights`.
@@ -205,7 +215,9 @@ def local_folder(
         raise DataError(
             "wrong-kind",
             f"`{source}` is a file, a model is a folder",
-            f"name its folder: {path.parent}" if (path.parent / CONFIG_FILE).exists() else _ANY_MODEL,
+            f"name its folder: {path.parent}"
+            if (path.parent / CONFIG_FILE).exists()
+            else _ANY_MODEL,
         )
     name = f"albert/{source}" if _OLD_NAME.fullmatch(str(source)) else str(source)
     # `run3/fianl` beside a folder `run3` is a misspelt path and no name of the hub.
@@ -237,8 +249,14 @@ def model_of_run(folder: str | Path) -> Path | None:
     if not begun:
         return None
     seeds = [run / "best" for run in begun if (run / "best" / CONFIG_FILE).exists()]
-    steps = [step for step in numbered_folders(begun[-1] / "checkpoints", "step") if (step / CONFIG_FILE).exists()]
-    hint = f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
+    steps = [
+        step
+        for step in numbered_folders(begun[-1] / "checkpoints", "step")
+        if (step / CONFIG_FILE).exists()
+    ]
+    hint = (
+        f"look at its newest checkpoint: {steps[-1]}" if steps else "wait for its first evaluation"
+    )
     hint = f"name the model of one of its seeds: {seeds[0]}" if seeds else hint
     raise DataError(
         "not-found",
@@ -323,11 +341,19 @@ def loading_digest(folder: StrPath) -> Iterator[str]:
     path = Path(folder)
 
     def versions() -> list[tuple[Path, int, int]]:
-        files = sorted(file for pattern in ("*", "[0-9]*_*/*") for file in path.glob(pattern) if file.is_file())
-        return [(file, file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.suffix != ".md"]
+        files = sorted(
+            file for pattern in ("*", "[0-9]*_*/*") for file in path.glob(pattern) if file.is_file()
+        )
+        return [
+            (file, file.stat().st_size, file.stat().st_mtime_ns)
+            for file in files
+            if file.suffix != ".md"
+        ]
 
     before = versions()
-    yield sha256_bytes("".join(f"{file.relative_to(path)} {sha256_file(file)}\n" for file, *_ in before).encode())
+    yield sha256_bytes(
+        "".join(f"{file.relative_to(path)} {sha256_file(file)}\n" for file, *_ in before).encode()
+    )
     if versions() != before:
         raise CheckpointError(
             "changed",
@@ -365,7 +391,11 @@ def write_selected(folder: Path, step: int, metric: str, value: float | None) ->
 
 def numbered_folders(folder: Path, name: str) -> list[Path]:
     """Return folders such as seed-3 or step-000100, in the order of their numbers."""
-    folders = [p for p in folder.glob(f"{name}-*") if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()]
+    folders = [
+        p
+        for p in folder.glob(f"{name}-*")
+        if re.fullmatch(rf"{name}-\d{{1,12}}", p.name) and p.is_dir()
+    ]
     return sorted(folders, key=lambda p: int(p.name.rpartition("-")[2]))
 
 
@@ -379,7 +409,11 @@ def _suggest_folder(path: Path) -> str:
     parent = next((ancestor for ancestor in path.parents if ancestor.is_dir()), Path("."))
     try:
         wrong = path.relative_to(parent).parts[0] if path.parts else ""
-        names = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent != Path("/") else []
+        names = (
+            sorted(entry.name for entry in parent.iterdir() if entry.is_dir())
+            if parent != Path("/")
+            else []
+        )
     except (OSError, ValueError):
         wrong = path.name
         names = []
@@ -393,14 +427,16 @@ def _suggest_folder(path: Path) -> str:
     return _ANY_MODEL
 
 
-# --- the hub ----------------------------------------------------------------------------------------------------------
+# --- the hub --------------------------------------------------------------------------------------
 # The package `huggingface_hub` does the work: its cache, `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` and `hf auth login` hold.
 
 
 def _download(repo_id: str, revision: str | None, patterns: Sequence[str]) -> Path:
     hub = open_hub()
     try:
-        return Path(hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns)))
+        return Path(
+            hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns))
+        )
     except Exception as error:
         raise explain_hub(error, repo_id, revision) from error
 
@@ -420,7 +456,11 @@ def open_hub() -> Any:
 
 def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> AlbertKitError:
     """Return an error of the hub, or of the network library below it, as one of ours; they have no base class in common."""
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     if isinstance(error, RevisionNotFoundError):
         return DataError(

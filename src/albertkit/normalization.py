@@ -6,7 +6,8 @@ from functools import cache
 from typing import Literal
 
 NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
-# The standard library sorts the marks behind a letter by insertion: 25,000 pairs of marks take 4 s. Real texts have a few.
+# The standard library sorts the marks behind a letter by insertion: 25,000 pairs of marks take 4 s.
+# Real texts have a few.
 _LONG_RUN = 32
 _AFTER_THE_MARKS = 0x20000  # combining marks are in Unicode's first two planes
 
@@ -14,7 +15,8 @@ _AFTER_THE_MARKS = 0x20000  # combining marks are in Unicode's first two planes
 def normalize(form: NormalForm, text: str) -> str:
     """Return what `unicodedata.normalize` returns, in time linear in the length of the text.
 
-    Long runs of combining marks are decomposed and put into canonical order first, which changes no normal form.
+    Long runs of combining marks are decomposed and put into canonical order first, which changes no
+    normal form.
 
     Args:
         form: NFC, NFD, NFKC or NFKD.
@@ -23,7 +25,8 @@ def normalize(form: NormalForm, text: str) -> str:
     if len(text) < _LONG_RUN or text.isascii():
         return unicodedata.normalize(form, text)
     decomposition: NormalForm = "NFKD" if "K" in form else "NFD"
-    # A long run has a mark at one of these positions. To search every text for runs takes 0.4 us a character.
+    # A long run has a mark at one of these positions. To search every text for runs takes 0.4 us a
+    # character.
     if _marks(decomposition).isdisjoint(text[::_LONG_RUN]):
         return unicodedata.normalize(form, text)
 

@@ -1,14 +1,15 @@
 """Print text from outside: names of a folder, cells of a table, labels, paths.
 
-A terminal obeys control characters and direction marks, and the end of a line forges the next: all are spelled out.
+A terminal obeys control characters and direction marks, and the end of a line forges the next: all
+are spelled out.
 """
 
 import re
 import sys
 from collections.abc import Iterable
 
-# C0 and C1 control characters, marks that reverse the direction of text (also invalid in HTML), other ends of a line, and
-# halves of surrogate pairs, which no stream can encode.
+# C0 and C1 control characters, marks that reverse the direction of text (also invalid in HTML),
+# other ends of a line, and halves of surrogate pairs, which no stream can encode.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -18,9 +18,11 @@ class QuickstartOptions:
         out: Folder for all output: corpus.txt, tokenizer/, store/, run/, report.html.
         corpus: Text files, globs or folders. Default: the documentation that is part of Python.
         vocab_size: Vocabulary size, in tokens.
-        text_rules: Text normalisation: google (English: lower case, no accents), multilingual (keeps both) or none.
-        minutes: Minutes of pretraining, including evaluations and checkpoints; the other steps take about one minute. The number
-            of updates is re-estimated during the run (fewer on a busy machine), and the learning rate schedule follows.
+        text_rules: Text normalisation: google (English: lower case, no accents), multilingual
+            (keeps both) or none.
+        minutes: Minutes of pretraining, including evaluations and checkpoints; the other steps take
+            about one minute. The number of updates is re-estimated during the run (fewer on a busy
+            machine), and the learning rate schedule follows.
         seed: Random seed for all steps.
     """
 

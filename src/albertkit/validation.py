@@ -71,7 +71,9 @@ class Range:
             "at most": self.maximum,
             "below": self.below,
         }
-        return " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
+        return " and ".join(
+            f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None
+        )
 
 
 Positive = Annotated[int, Range(1)]
@@ -87,7 +89,9 @@ def is_of_type(value: Any, kind: Any) -> bool:
     arguments = get_args(kind)
     if origin is Annotated:
         ranges = [limit for limit in arguments[1:] if isinstance(limit, Range)]
-        return is_of_type(value, arguments[0]) and (value is None or all(value in limit for limit in ranges))
+        return is_of_type(value, arguments[0]) and (
+            value is None or all(value in limit for limit in ranges)
+        )
     if origin in (Union, UnionType):
         return any(is_of_type(value, alternative) for alternative in arguments)
     if origin is Literal:
@@ -95,7 +99,9 @@ def is_of_type(value: Any, kind: Any) -> bool:
     if origin in (list, tuple):
         if not isinstance(value, list | tuple):
             return False
-        kinds = arguments if origin is tuple and ... not in arguments else [arguments[0]] * len(value)
+        kinds = (
+            arguments if origin is tuple and ... not in arguments else [arguments[0]] * len(value)
+        )
         return len(value) == len(kinds) and all(map(is_of_type, value, kinds))
     if kind is bool:  # that of NumPy is no `bool`, and a 0 is as good as False
         return value is not None and hasattr(value, "__bool__")

@@ -15,10 +15,14 @@ from albertkit.model_paths import WEIGHTS_FILE
 
 HEADS = {"predictions": "masked-LM head", "sop_classifier": "sentence-order head"}
 ENCODER = ("embeddings", "embedding projection", "attention", "feed-forward")
-_MAX_HEADER_BYTES = 8 << 20  # 100,000 tensors; an ALBERT of the most blocks that are built has 16,000
+# 100,000 tensors; an ALBERT of the most blocks that are built has 16,000
+_MAX_HEADER_BYTES = 8 << 20
 _WORDS = "embeddings.word_embeddings.weight"
-# torch's wrappers: compiled, DataParallel, FSDP, checkpointed; they stand before all names, or before those of a part.
-_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+# torch's wrappers: compiled, DataParallel, FSDP, checkpointed; they stand before all names, or
+# before those of a part.
+_WRAPPERS = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
 _OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 2018
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
 
@@ -26,8 +30,9 @@ _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters 
 def transformers_names(names: Iterable[str]) -> dict[str, str]:
     """Map the names of a file to those that transformers has today; names that are no ALBERT's stay as they are.
 
-    Programs put the names of their wrappers and of the attribute that holds the model before all names: `module.`,
-    `_orig_mod.`, Lightning's `model.`. The table of words shows which; an ALBERT cut out of a larger model may be `bert.`.
+    Programs put the names of their wrappers and of the attribute that holds the model before all
+    names: `module.`, `_orig_mod.`, Lightning's `model.`. The table of words shows which; an ALBERT
+    cut out of a larger model may be `bert.`.
 
     Raises:
         CheckpointError: ambiguous if two names mean one tensor.
@@ -43,7 +48,9 @@ def transformers_names(names: Iterable[str]) -> dict[str, str]:
         elif around:
             bare = bare.removeprefix(around)
         stem, _, last = bare.rpartition(".")
-        plain[name] = f"{stem}.{_OLD_NORMS[last]}" if last in _OLD_NORMS and stem.endswith("orm") else bare
+        plain[name] = (
+            f"{stem}.{_OLD_NORMS[last]}" if last in _OLD_NORMS and stem.endswith("orm") else bare
+        )
     first_names: dict[str, str] = {}
     for name, plain_name in plain.items():
         first_name = first_names.setdefault(plain_name, name)
@@ -76,7 +83,9 @@ def unread_weights_hint(file_names: Iterable[str]) -> str:
         if variant := _VARIANT.fullmatch(name):
             return f"rename `{name}`, a variant, to {variant[1]}{variant[2]}"
         if library := _OTHER_LIBRARIES.get(name.rpartition(".")[2]):
-            return f"`{name}` is {library}'s: name a folder with {WEIGHTS_FILE}, which it was made of"
+            return (
+                f"`{name}` is {library}'s: name a folder with {WEIGHTS_FILE}, which it was made of"
+            )
         if other_name := _OTHER_NAME.fullmatch(name):
             advice = f"rename it to {WEIGHTS_FILE}"
             if other_name[1] != "safetensors":
@@ -97,7 +106,9 @@ def check_header(file: Path) -> None:
         )
 
 
-def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfig) -> tuple[dict[str, int], int]:
+def count_parts(
+    header: Mapping[str, tuple[list[int], str]], config: AlbertConfig
+) -> tuple[dict[str, int], int]:
     """Count parameters by part of the model, each shared one counted once, and how many numbers the file stores for them.
 
     Args:
@@ -105,14 +116,15 @@ def count_parts(header: Mapping[str, tuple[list[int], str]], config: AlbertConfi
         config: Says what is shared.
 
     Returns:
-        Part to parameters in the order they run: embeddings, projection, attention, feed-forward, pooler, and heads;
-        and the count with every copy.
+        Part to parameters in the order they run: embeddings, projection, attention, feed-forward,
+        pooler, and heads; and the count with every copy.
     """
     counts: dict[str, int] = {}
     stored = 0
     for name, (shape, _) in header.items():
         bare = name.removeprefix("albert.")
-        if bare in _BUFFERS or bare.startswith("predictions.decoder."):  # the decoder is tied to the embeddings
+        # The decoder is tied to the embeddings
+        if bare in _BUFFERS or bare.startswith("predictions.decoder."):
             continue
         size = math.prod(shape)
         stored += size
@@ -174,7 +186,9 @@ def read_header(weights: Path) -> dict[str, tuple[list[int], str]]:
         try:
             with safe_open(file, "np") as tensors:
                 slices = {name: tensors.get_slice(name) for name in tensors.keys()}  # noqa: SIM118 (it is no mapping)
-                header |= {name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()}
+                header |= {
+                    name: (piece.get_shape(), piece.get_dtype()) for name, piece in slices.items()
+                }
         except SafetensorError as error:
             raise CheckpointError(
                 "corrupt",

@@ -14,30 +14,50 @@ def lines_of(path: Path) -> list[dict]:
 
 
 def test_reference_gives_the_ids_of_the_released_model(golden: Path, data: Path) -> None:
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(data / "albert" / "30k-clean.model")
+    )
     lines = lines_of(golden / "tokenizer" / "lines.jsonl")
     assert len(lines) > 1800
-    wrong = [entry["id"] for entry in lines if google_rules.ids(processor, entry["text"]) != entry["lower"]["ids"]]
+    wrong = [
+        entry["id"]
+        for entry in lines
+        if google_rules.ids(processor, entry["text"]) != entry["lower"]["ids"]
+    ]
     assert wrong == []
 
 
 def test_preprocessing_is_the_original(golden: Path) -> None:
     lines = lines_of(golden / "tokenizer" / "lines.jsonl")
-    wrong = [entry["id"] for entry in lines if google_rules.preprocess(entry["text"]) != entry["lower"]["text"]]
+    wrong = [
+        entry["id"]
+        for entry in lines
+        if google_rules.preprocess(entry["text"]) != entry["lower"]["text"]
+    ]
     assert wrong == []
 
 
 def test_digit_comma_rule_on_pieces_that_start_no_word(golden: Path) -> None:
     folder = golden / "tokenizer"
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "digit_comma_toy.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "digit_comma_toy.model")
+    )
     lines = lines_of(folder / "digit_comma_toy.jsonl")
-    wrong = [entry["id"] for entry in lines if google_rules.ids(processor, entry["text"]) != entry["lower"]["ids"]]
+    wrong = [
+        entry["id"]
+        for entry in lines
+        if google_rules.ids(processor, entry["text"]) != entry["lower"]["ids"]
+    ]
     assert wrong == []
 
 
 def test_raw_sentencepiece_does_not_pass_for_the_rules(golden: Path, data: Path) -> None:
     """The comparison can fail: without the rules most hard lines come out otherwise."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(data / "albert" / "30k-clean.model")
+    )
     lines = lines_of(golden / "tokenizer" / "lines.jsonl")
-    different = sum(processor.EncodeAsIds(entry["text"]) != entry["lower"]["ids"] for entry in lines)
+    different = sum(
+        processor.EncodeAsIds(entry["text"]) != entry["lower"]["ids"] for entry in lines
+    )
     assert different > 500

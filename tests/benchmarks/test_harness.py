@@ -43,21 +43,33 @@ def test_everybody_runs_once_a_round_in_turn_after_a_warm_up_that_is_not_counted
 
 def test_the_ratio_is_the_median_within_rounds_of_work_done():
     clock = Clock()
-    # The machine slows down tenfold from round to round; within each round we are 2, 4 and 3 times as fast.
+    # The machine slows down tenfold from round to round; within each round we are 2, 4 and 3 times
+    # as fast.
     ours = clock.contender("us", [0.0, 1.0, 10.0, 100.0])
     peer = clock.contender("them", [0.0, 2.0, 40.0, 300.0])
     half = clock.contender("half", [0.0, 2.0, 40.0, 300.0], work=5.0)
-    row = compare("r", "MB/s", ours, [peer, half], interleave([ours, peer, half], rounds=3, clock=clock))
+    row = compare(
+        "r", "MB/s", ours, [peer, half], interleave([ours, peer, half], rounds=3, clock=clock)
+    )
     assert row.ratio == {"them": pytest.approx(3.0), "half": pytest.approx(6.0)}
     assert row.ours == pytest.approx(1.0)  # median of 10, 1 and 0.1
     assert row.peers == {"them": pytest.approx(0.25), "half": pytest.approx(0.125)}
-    assert row.best == {"ours": pytest.approx(10.0), "them": pytest.approx(5.0), "half": pytest.approx(2.5)}
+    assert row.best == {
+        "ours": pytest.approx(10.0),
+        "them": pytest.approx(5.0),
+        "half": pytest.approx(2.5),
+    }
     assert row.spread["ours"] == pytest.approx(9.9)
 
 
 def made_row() -> Row:
-    ours, theirs = Contender("ours", lambda: 1.0, 10.0), Contender("the | peer [fp32]", lambda: 4.0, 10.0)
-    row = compare("tokens", "tokens/s", ours, [theirs], interleave([ours, theirs], 3), peak=20.0, equal=False)
+    ours, theirs = (
+        Contender("ours", lambda: 1.0, 10.0),
+        Contender("the | peer [fp32]", lambda: 4.0, 10.0),
+    )
+    row = compare(
+        "tokens", "tokens/s", ours, [theirs], interleave([ours, theirs], 3), peak=20.0, equal=False
+    )
     row.compared, row.missing, row.note = "the sums", {"another": "pip install another"}, "a note"
     row.versions = {"machine": "a processor", "cores": "2", "torch": "2"}
     return row
@@ -97,9 +109,12 @@ def test_results_are_kept_shown_and_measured_again_only_where_they_failed(tmp_pa
     commands, failing = runs
     failing.add("caption")
     with pytest.raises(SystemExit):
-        measure_all(out=tmp_path, only=("latency", "tokenize", "caption"), tokenizer=tmp_path / "folder")
+        measure_all(
+            out=tmp_path, only=("latency", "tokenize", "caption"), tokenizer=tmp_path / "folder"
+        )
     assert [command[0] for command in commands] == ["tokenize", "caption", "latency"]
-    assert ["--tokenizer" in command for command in commands] == [True, False, False]  # who takes it
+    # Who takes it
+    assert ["--tokenizer" in command for command in commands] == [True, False, False]
     page = (tmp_path / "measured.md").read_text()
     for line in (
         "| albertkit | 10 | 10 | 0% |  |",
@@ -113,7 +128,8 @@ def test_results_are_kept_shown_and_measured_again_only_where_they_failed(tmp_pa
     assert "2 cores of a processor; torch 2." in page
     assert json.loads((tmp_path / "latency.json").read_text())["rows"] == [made_row().to_json()]
     failing.clear()
-    (tmp_path / "measured.md").unlink()  # as a run that is killed before it writes the page leaves it
+    # As a run that is killed before it writes the page leaves it
+    (tmp_path / "measured.md").unlink()
     measure_all(out=tmp_path, only=("latency", "tokenize", "caption"))
     assert [command[0] for command in commands[3:]] == ["caption"]
     page = (tmp_path / "measured.md").read_text()
@@ -126,7 +142,9 @@ def test_results_are_kept_shown_and_measured_again_only_where_they_failed(tmp_pa
 def test_the_race_is_run_only_where_it_is_named_with_its_inputs(tmp_path, runs):
     commands, _ = runs
     measure_all(out=tmp_path, text=("a.txt",), tokenizer=tmp_path)
-    assert [command[0] for command in commands] == [name for name in MEASUREMENTS if name != "quality"]
+    assert [command[0] for command in commands] == [
+        name for name in MEASUREMENTS if name != "quality"
+    ]
     measure_all(out=tmp_path, only=("quality",), text=("a.txt",))
     assert len(commands) == len(MEASUREMENTS) - 1
     with pytest.raises(SystemExit, match="no such rows: latencies"):

@@ -37,11 +37,16 @@ def test_shapes_move_as_their_caption_says():
         for speed, pixels in SPEEDS.items():
             frames = draw_frames(Motion("yellow", "square", direction, speed), generator)
             moved = _centre(frames[-1], "yellow") - _centre(frames[0], "yellow")
-            np.testing.assert_allclose(moved, np.array(unit_vector) * pixels, atol=0.15 * pixels + 1)
+            np.testing.assert_allclose(
+                moved, np.array(unit_vector) * pixels, atol=0.15 * pixels + 1
+            )
 
 
 def test_captions_are_english():
-    assert Motion("orange", "ring", "left", "slowly").caption == "an orange ring moves slowly to the left"
+    assert (
+        Motion("orange", "ring", "left", "slowly").caption
+        == "an orange ring moves slowly to the left"
+    )
     assert Motion("red", "cross", "up", "quickly").caption == "a red cross moves quickly up"
     words = {word for part in motions(0) for motion in part for word in motion.caption.split()}
     assert words == set(WORDS)
@@ -50,7 +55,9 @@ def test_captions_are_english():
 def test_shapes_differ_and_stay_in_the_picture():
     for shape in SHAPES:
         for seed in range(5):
-            frames = draw_frames(Motion("white", shape, "left", "quickly"), np.random.default_rng(seed))
+            frames = draw_frames(
+                Motion("white", shape, "left", "quickly"), np.random.default_rng(seed)
+            )
             bright = (frames.astype(int).sum(-1) > 500).sum((1, 2))
             assert bright.min() > 60
             assert bright.max() < 1.2 * bright.min() + 20  # nothing of it leaves the picture
@@ -80,8 +87,11 @@ def test_videos_hold_what_was_drawn(tmp_path):
     make_clips(tmp_path / "clips", 20)
     generator = np.random.default_rng([0, 0, 3])
     frames = draw_frames(motions(0)[0][3], generator)
-    decoded = sample_frames(tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96))
-    assert np.abs(decoded.pixels.astype(int) - frames).mean() < 6  # H.264, and a colour for every four pixels
+    decoded = sample_frames(
+        tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96)
+    )
+    # H.264, and a colour for every four pixels
+    assert np.abs(decoded.pixels.astype(int) - frames).mean() < 6
 
 
 def test_few_clips_are_refused(tmp_path):
@@ -90,14 +100,22 @@ def test_few_clips_are_refused(tmp_path):
 
 
 def test_a_stopped_comparison_goes_on(tmp_path, capsys):
-    first = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal",), steps=2)
-    results = learn_shapes(tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2)
+    first = learn_shapes(
+        tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal",), steps=2
+    )
+    results = learn_shapes(
+        tmp_path, num_clips=20, objectives=("causal",), attentions=("diagonal", "full"), steps=2
+    )
     assert results[0] == first[0]
     assert [result.video_attention for result in results] == ["diagonal", "full"]
     assert all((result.model / "captioner.json").exists() for result in results)
     main(["shapes", str(tmp_path), *"--clips 20 --objective causal --steps 2 --json".split()])
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert printed == [json.loads(json.dumps(result.to_dict(), default=str)) for result in (results[1], results[0])]
+    printed = [
+        json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")
+    ]
+    assert printed == [
+        json.loads(json.dumps(result.to_dict(), default=str)) for result in (results[1], results[0])
+    ]
     # Other settings are never answered with the results of these.
     for changes in ({"num_clips": 30}, {"seed": 3}, {"steps": 3}):
         options = {"num_clips": 20, "steps": 2, **changes}

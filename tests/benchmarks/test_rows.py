@@ -13,19 +13,45 @@ from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, AlbertModel
-from benchmarks import captioning, data, finetuning, harness, inference, pretraining, quality, serving
+from benchmarks import (
+    captioning,
+    data,
+    finetuning,
+    harness,
+    inference,
+    pretraining,
+    quality,
+    serving,
+)
 from benchmarks.__main__ import ROWS, app, main
 from benchmarks.quality_programs import Judge, blocks, masked_batches
 from benchmarks.results import MEASUREMENTS
 from benchmarks.turns import Runner, take_turns
 
-KEYS = {"row", "unit", "ours", "peers", "ratio", "peak", "equal", "compared", "missing", "versions", "best", "spread"}
+KEYS = {
+    "row",
+    "unit",
+    "ours",
+    "peers",
+    "ratio",
+    "peak",
+    "equal",
+    "compared",
+    "missing",
+    "versions",
+    "best",
+    "spread",
+}
 
 
 @pytest.fixture
 def run(tiny_store, tmp_path, capsys, monkeypatch):
     """`run("latency", "--shapes", "1x8")`: the rows that a command prints, of a tiny model, text and tokenizer."""
-    for module, name, value in ((data, "TOKENS", 10_000), (serving, "TIMES", (1, 4)), (serving, "TEXTS_A_REQUEST", 8)):
+    for module, name, value in (
+        (data, "TOKENS", 10_000),
+        (serving, "TIMES", (1, 4)),
+        (serving, "TEXTS_A_REQUEST", 8),
+    ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setitem(harness.MATMUL, "cpu", 64)
     config = AlbertConfig(
@@ -41,13 +67,20 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         attention_probs_dropout_prob=0.0,
     )
     config.save_pretrained(tmp_path)
-    inputs = ["--text", tiny_store.parent / "text.txt", "--tokenizer", tiny_store.parent / "tokenizer"]
+    inputs = [
+        "--text",
+        tiny_store.parent / "text.txt",
+        "--tokenizer",
+        tiny_store.parent / "tokenizer",
+    ]
     python = tmp_path / "python"  # without any library
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
 
     def run(name, *arguments, tiny=True):
-        flags = {flag for argument in app[name].assemble_argument_collection() for flag in argument.names}
+        flags = {
+            flag for argument in app[name].assemble_argument_collection() for flag in argument.names
+        }
         options = ["--rounds", 1, "--threads", 1, "--config", tmp_path / "config.json"] * tiny
         options += inputs * ("--text" in flags)
         if name in ("latency", "encode", "embed") and "--peer-python" not in arguments:
@@ -82,11 +115,28 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         ("accelerate-training", 3, {True}),
         ("serve --sentences 40 --clients 1 8 --precision fp32", 2, {True}),
         pytest.param("serve --overload --seconds 1.5", 2, {None}, marks=pytest.mark.slow),
-        pytest.param("serve --rate 5 --seconds 1.5 --precision fp32", 1, {None}, marks=pytest.mark.slow),
+        pytest.param(
+            "serve --rate 5 --seconds 1.5 --precision fp32", 1, {None}, marks=pytest.mark.slow
+        ),
         pytest.param("serve --beside 40 --precision fp32", 1, {None}, marks=pytest.mark.slow),
-        pytest.param("latency --shapes 1x16 2x40 --peer-python " + sys.executable, 2, {True}, marks=pytest.mark.slow),
-        pytest.param("encode --sentences 70 --peer-python " + sys.executable, 1, {True}, marks=pytest.mark.slow),
-        pytest.param("embed --sentences 40 --peer-python " + sys.executable, 1, {True}, marks=pytest.mark.slow),
+        pytest.param(
+            "latency --shapes 1x16 2x40 --peer-python " + sys.executable,
+            2,
+            {True},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "encode --sentences 70 --peer-python " + sys.executable,
+            1,
+            {True},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "embed --sentences 40 --peer-python " + sys.executable,
+            1,
+            {True},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_row_runs_and_is_equal(run, command, number, equal):
@@ -141,12 +191,14 @@ def test_a_command_that_cannot_be_measured_is_refused(run, command):
 
 
 def test_a_peer_that_fails_is_named_with_its_last_words(run, tmp_path):
-    (tmp_path / "create_pretraining_data.py").write_text("raise SystemExit('no TensorFlow here')\n", encoding="utf-8")
+    (tmp_path / "create_pretraining_data.py").write_text(
+        "raise SystemExit('no TensorFlow here')\n", encoding="utf-8"
+    )
     with pytest.raises(SystemExit, match="the peer ended with exit status 1: no TensorFlow here"):
         run("data", "--google-albert", tmp_path)
 
 
-# --- differences are seen -----------------------------------------------------------------------------------------------
+# --- differences are seen -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -180,7 +232,9 @@ def test_words_of_another_video_differ(tiny_model):
 
 
 @pytest.mark.slow
-def test_both_fine_tunings_learn_the_same(run, tiny_texts, tiny_model_folder, tmp_path, monkeypatch):
+def test_both_fine_tunings_learn_the_same(
+    run, tiny_texts, tiny_model_folder, tmp_path, monkeypatch
+):
     for split, part in (("train", tiny_texts[:96]), ("dev", tiny_texts[96:150])):
         rows = "".join(f"{text}\t{int('the' in text)}\n" for text in part)
         (tmp_path / f"{split}.tsv").write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
@@ -188,26 +242,34 @@ def test_both_fine_tunings_learn_the_same(run, tiny_texts, tiny_model_folder, tm
     model = tiny_model_folder(AlbertForPreTraining, max_position_embeddings=128)
 
     def differ():
-        return run("finetune", "--model", model, "--data", tmp_path, "--steps", 6)[-1]["details"]["logits_differ"][0]
+        return run("finetune", "--model", model, "--data", tmp_path, "--steps", 6)[-1]["details"][
+            "logits_differ"
+        ][0]
 
     assert differ() < 1e-5
     monkeypatch.setattr(finetuning, "EPS", 1e-4)  # another epsilon is noticed
     assert differ() > 1e-4
 
 
-# --- the race -----------------------------------------------------------------------------------------------------------
+# --- the race -------------------------------------------------------------------------------------
 
 
 def test_the_judge_scores_as_transformers(tiny_store):
     transformers = pytest.importorskip("transformers")
     store = TokenStore.open(tiny_store)
     held_out = store.held_out(0.5, 0)
-    config = AlbertConfig.from_size("base", vocab_size=96, hidden_size=64, num_attention_heads=2, num_hidden_layers=2)
+    config = AlbertConfig.from_size(
+        "base", vocab_size=96, hidden_size=64, num_attention_heads=2, num_hidden_layers=2
+    )
     judge = Judge(store, held_out, config, 32)
     weights = AlbertForPreTraining(config.replace(initializer_range=0.3)).state_dict()
-    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "parameter_sharing")}
+    values = {
+        k: v for k, v in config.to_dict().items() if k not in ("model_type", "parameter_sharing")
+    }
     theirs = transformers.AlbertForMaskedLM(transformers.AlbertConfig(**values)).eval()
-    theirs.load_state_dict({k: v for k, v in weights.items() if "pooler" not in k and "sop" not in k}, strict=False)
+    theirs.load_state_dict(
+        {k: v for k, v in weights.items() if "pooler" not in k and "sop" not in k}, strict=False
+    )
     theirs.tie_weights()
     total, special = 0.0, torch.tensor(store.tokenizer().special_ids())
     text = blocks(store, held_out, 32)
@@ -249,10 +311,17 @@ def test_only_one_program_runs_at_a_time(tmp_path):
         moments = [float(line) for line in file.read_text().split()]
         assert len(moments) == 100
         # Stopping takes a moment.
-        assert all(any(begin <= moment <= end + 0.05 for begin, end in runner.slices) for moment in moments)
-        assert runner.active(0.0, time.time()) == pytest.approx(sum(end - begin for begin, end in runner.slices))
+        assert all(
+            any(begin <= moment <= end + 0.05 for begin, end in runner.slices) for moment in moments
+        )
+        assert runner.active(0.0, time.time()) == pytest.approx(
+            sum(end - begin for begin, end in runner.slices)
+        )
     failing = Runner.start(
-        "theirs", tmp_path / "log", 60.0, [sys.executable, "-c", "raise SystemExit('no such weights')"]
+        "theirs",
+        tmp_path / "log",
+        60.0,
+        [sys.executable, "-c", "raise SystemExit('no such weights')"],
     )
     with pytest.raises(SystemExit, match="theirs ended with status 1: no such weights"):
         take_turns([failing])
@@ -267,7 +336,9 @@ def test_a_race(run, tmp_path, monkeypatch):
         'pair_task = "none"\noptimizer = "adamw"\nlr = 2e-3\nwarmup_steps = 10\ninitial_weights = "text"\n'
     )
     out = tmp_path / "out"
-    (row,) = run("quality", "--recipe", recipe, "--minutes", 0.1, "--threads", 1, "--out", out, tiny=False)
+    (row,) = run(
+        "quality", "--recipe", recipe, "--minutes", 0.1, "--threads", 1, "--out", out, tiny=False
+    )
     assert len(row["details"]["curve_of_ours"]) == len(row["details"]["curve_of_theirs"]) == 16
     for side in ("ours", "theirs"):
         seconds = [s for s, _ in row["details"][f"curve_of_{side}"]]

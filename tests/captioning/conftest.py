@@ -37,7 +37,9 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / f"{number}.npy", values)
         captions = [f"a {colour} circle", f"the {colour} circle moves"][: 1 + number % 2]
         split = "dev" if number >= 22 else "train"
-        lines[split].append(json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": captions}))
+        lines[split].append(
+            json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": captions})
+        )
     for split, of_split in lines.items():
         (folder / f"{split}.jsonl").write_text("\n".join(of_split) + "\n")
     clips = {split: read_clips(folder, split) for split in lines}

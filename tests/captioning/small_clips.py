@@ -10,7 +10,9 @@ from albertkit.captioning.sources import read_clips
 from benchmarks.moving_shapes import make_clips
 
 
-def write_shapes(folder: Path, count: int = 20, splits: Sequence[str] = ("train", "dev")) -> dict[str, list[Clip]]:
+def write_shapes(
+    folder: Path, count: int = 20, splits: Sequence[str] = ("train", "dev")
+) -> dict[str, list[Clip]]:
     """Write clips, and return those of some splits."""
     make_clips(folder, count)
     return {split: read_clips(folder, split) for split in splits}
@@ -22,6 +24,11 @@ def save_tiny_clip(folder: Path) -> None:
 
     torch.manual_seed(0)
     config = CLIPVisionConfig(
-        hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=16,
     )
     CLIPVisionModel(config).save_pretrained(folder)

@@ -46,7 +46,9 @@ class Original:
         mask = torch.tensor(arrays["attention_mask"]).to(dtype)
         if self.model.caption.learned:
             text = arrays["input_ids"].shape[1]
-            mask[:, text:, text:] = gate_values(self.model.albert.video_gate.detach(), self.model.caption.hard_gate)
+            mask[:, text:, text:] = gate_values(
+                self.model.albert.video_gate.detach(), self.model.caption.hard_gate
+            )
         return {
             "input_ids": torch.tensor(arrays["input_ids"]).long(),
             "img_feats": torch.tensor(arrays["img_feats"]).to(dtype),

@@ -34,27 +34,36 @@ def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
     path.with_suffix(".lineidx.8b").write_bytes(starts.astype("<u8").tobytes())
 
 
-def write_swinbert(clips: Iterable[Clip], folder: Path, split: str, sampling: FrameSampling | None = None) -> Path:
+def write_swinbert(
+    clips: Iterable[Clip], folder: Path, split: str, sampling: FrameSampling | None = None
+) -> Path:
     """All files of a split: a row for each video, named by its path, or with `sampling` for each clip.
 
-    Only train has a linelist: in evaluation SwinBERT decodes a clip once for each line, and its scorer stops at repeated keys.
+    Only train has a linelist: in evaluation SwinBERT decodes a clip once for each line, and its
+    scorer stops at repeated keys.
     """
     rows: dict[str, list[Clip]] = defaultdict(list)
     for clip in clips:
         rows[clip.key if sampling else str(clip.source)].append(clip)
     images, captions, linelist = [], [], []
     for number, (name, members) in enumerate(rows.items()):
-        images.append([name, name] if sampling is None else [name, "{}", *jpegs(members[0], sampling)])
+        images.append(
+            [name, name] if sampling is None else [name, "{}", *jpegs(members[0], sampling)]
+        )
         records = []
         for clip in members:
-            is_named = clip.key == (name if len(members) == 1 else clip_key(name, clip.start, clip.end))
+            is_named = clip.key == (
+                name if len(members) == 1 else clip_key(name, clip.start, clip.end)
+            )
             fields = {"start": clip.start, "end": clip.end, "key": None if is_named else clip.key}
             present_fields = {name: value for name, value in fields.items() if value is not None}
             records += [{"caption": text, **present_fields} for text in clip.captions]
         captions.append([name, json.dumps(records)])
         linelist += [f"{number}\t{caption}" for caption in range(len(records))]
     write_tsv(folder / f"{split}.img.tsv", images)
-    texts = [(name, record["caption"]) for name, records in captions for record in json.loads(records)]
+    texts = [
+        (name, record["caption"]) for name, records in captions for record in json.loads(records)
+    ]
     coco = {
         "annotations": [{"image_id": name, "caption": text, "id": index} for index, (name, text) in enumerate(texts)],
         "images": [{"id": name, "file_name": name} for name, _ in captions],

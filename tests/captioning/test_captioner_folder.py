@@ -18,7 +18,9 @@ from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 
-SETTINGS = CaptionSettings(length=16, steps=1, batch_size=8, lr=1e-3, eval_every=1, precision="fp32")
+SETTINGS = CaptionSettings(
+    length=16, steps=1, batch_size=8, lr=1e-3, eval_every=1, precision="fp32"
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,9 @@ def trained_folder(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         clips = write_shapes(Path("clips"))
-        prepare_clips(clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32))
+        prepare_clips(
+            clips, "prepared", load_backbone("hf:bb/clip"), FrameSampling(num_frames=2, size=32)
+        )
         train_captioner(shell, "prepared", "run", SETTINGS)
     return folder
 
@@ -62,7 +66,9 @@ def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder, tmp_path
     prepared = Path(shutil.copytree(trained_folder / "prepared", tmp_path / "prepared"))
     elsewhere = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "elsewhere"))
     clips = {split: read_clips(trained_folder / "clips", split) for split in ("train", "dev")}
-    report = prepare_clips(clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32))
+    report = prepare_clips(
+        clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32)
+    )
     assert report.computed == 0
 
 
@@ -83,7 +89,9 @@ def test_a_moved_backbone_is_named(trained_folder, tmp_path, shell):
         with pytest.raises(CheckpointError, match="not-found"):
             train_captioner(shell, alone / "prepared", tmp_path / "a", SETTINGS)
         name = f"hf:{alone / 'elsewhere'}"
-        report = predict_captions(alone / "run", [alone / "video.mp4"], no_sheets=True, backbone=name, device="cpu")
+        report = predict_captions(
+            alone / "run", [alone / "video.mp4"], no_sheets=True, backbone=name, device="cpu"
+        )
         assert [clip.key for clip in report.clips] == ["video"]
         captioner = VideoCaptioner.from_pretrained(alone / "run", backbone=name)
         evaluate_captioner(captioner, alone / "prepared", split="dev")
@@ -103,7 +111,9 @@ def test_another_backbone_is_refused(trained_folder, frames, shell, tmp_path):
     model.save_pretrained(changed)
     for load in (
         lambda: VideoCaptioner.from_pretrained(trained_folder / "run", backbone=f"hf:{changed}"),
-        lambda: train_captioner(shell, trained_folder / "prepared", tmp_path / "a", SETTINGS, backbone=f"hf:{changed}"),
+        lambda: train_captioner(
+            shell, trained_folder / "prepared", tmp_path / "a", SETTINGS, backbone=f"hf:{changed}"
+        ),
     ):
         with pytest.raises(CheckpointError, match=r"\[changed\]"):
             load()

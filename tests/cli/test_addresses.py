@@ -81,8 +81,14 @@ def test_classes_write_to_no_address(bucket, tiny_model, tiny_tokenizer):
         for address in (NOWHERE, Path(NOWHERE)):
             with pytest.raises(AlbertKitError, match=f"`{NOWHERE}[^`]*` is an address"):
                 save(address)
-    for load in (AlbertModel.from_pretrained, AlbertTokenizer.from_pretrained, SentenceEncoder.from_pretrained):
-        with pytest.raises(AlbertKitError, match=f"`{NOWHERE}` is an address; models are read from folders"):
+    for load in (
+        AlbertModel.from_pretrained,
+        AlbertTokenizer.from_pretrained,
+        SentenceEncoder.from_pretrained,
+    ):
+        with pytest.raises(
+            AlbertKitError, match=f"`{NOWHERE}` is an address; models are read from folders"
+        ):
             load(NOWHERE)
 
 

@@ -33,25 +33,69 @@ def run_cli(capsys):
 @pytest.mark.parametrize(
     ("arguments", "fact", "hint"),
     [
-        (["finetune"], "`albertkit finetune TASK MODEL DATA`: TASK is missing", "`albertkit finetune --help`"),
-        (["finetune", "model", "data", "--out", "o"], "DATA is missing", "`albertkit finetune --help`"),
-        (["corpus", "build"], "`albertkit corpus build INPUTS`: INPUTS is missing", "`albertkit corpus build --help`"),
+        (
+            ["finetune"],
+            "`albertkit finetune TASK MODEL DATA`: TASK is missing",
+            "`albertkit finetune --help`",
+        ),
+        (
+            ["finetune", "model", "data", "--out", "o"],
+            "DATA is missing",
+            "`albertkit finetune --help`",
+        ),
+        (
+            ["corpus", "build"],
+            "`albertkit corpus build INPUTS`: INPUTS is missing",
+            "`albertkit corpus build --help`",
+        ),
         (["pretrain", "store"], "`albertkit pretrain STORE`: --out is missing", "--help"),
-        (["pretrain", "store", "--out"], "`albertkit pretrain STORE`: --out needs a value", "--help"),
-        (["predict", "m", "--text", "-5 degrees"], "--text needs a value", "begins with a dash: --text='-5 degrees'"),
+        (
+            ["pretrain", "store", "--out"],
+            "`albertkit pretrain STORE`: --out needs a value",
+            "--help",
+        ),
+        (
+            ["predict", "m", "--text", "-5 degrees"],
+            "--text needs a value",
+            "begins with a dash: --text='-5 degrees'",
+        ),
         (
             ["tokenizer", "train", "text", "--out", "o", "--special-pieces", "[PAD],[UNK]"],
             "--special-pieces takes 5 words, separated by spaces",
             "--help",
         ),
-        (["pretrain", "s", "--out", "r", "--steps", "x"], 'unable to convert "x" into int', "--help"),
-        (["finetune", "a", "b", "c", "--lenght", "3"], "unknown option: --lenght", "did you mean `--length`?"),
+        (
+            ["pretrain", "s", "--out", "r", "--steps", "x"],
+            'unable to convert "x" into int',
+            "--help",
+        ),
+        (
+            ["finetune", "a", "b", "c", "--lenght", "3"],
+            "unknown option: --lenght",
+            "did you mean `--length`?",
+        ),
         (["embed", "trian"], "`albertkit embed` has no command `trian`", "did you mean `train`?"),
         (["pretrian"], "`albertkit` has no command `pretrian`", "did you mean `pretrain`?"),
-        (["run_pretraining"], "`run_pretraining` is a script of another project", "albertkit pretrain STORE --out RUN"),
-        (["evaluate-v2.0.py"], "`evaluate-v2.0.py` is a script", "albertkit score squad PREDICTIONS GOLD"),
-        (["insert_vocab.ipynb"], "`insert_vocab.ipynb` is a script", "albertkit tokenizer extend TOKENIZER TEXT"),
-        (["albert/run_squad_v2.py"], "`albert/run_squad_v2.py` is a script", "albertkit finetune squad2 MODEL squad"),
+        (
+            ["run_pretraining"],
+            "`run_pretraining` is a script of another project",
+            "albertkit pretrain STORE --out RUN",
+        ),
+        (
+            ["evaluate-v2.0.py"],
+            "`evaluate-v2.0.py` is a script",
+            "albertkit score squad PREDICTIONS GOLD",
+        ),
+        (
+            ["insert_vocab.ipynb"],
+            "`insert_vocab.ipynb` is a script",
+            "albertkit tokenizer extend TOKENIZER TEXT",
+        ),
+        (
+            ["albert/run_squad_v2.py"],
+            "`albert/run_squad_v2.py` is a script",
+            "albertkit finetune squad2 MODEL squad",
+        ),
     ],
 )
 def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arguments, fact, hint):
@@ -73,7 +117,9 @@ def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arg
         "init --tokenizer MODEL --out", "export onnx MODEL --out", "caption train MODEL DATA --out", "quickstart --out",
     ],
 )  # fmt: skip
-def test_a_folder_that_is_called_a_file_is_refused_before_anything_is_read(run_cli, tmp_path, monkeypatch, command):
+def test_a_folder_that_is_called_a_file_is_refused_before_anything_is_read(
+    run_cli, tmp_path, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     for name in ("results.json", "results.json.gz", "Model.ONNX"):
         code, text = run_cli(*command.split(), name)
@@ -154,7 +200,9 @@ def test_a_broken_settings_file_is_refused(tmp_path, name, text, fact):
 
 def test_settings_of_another_training_are_recognised(tmp_path):
     PretrainSettings(size="tiny").save(tmp_path / "run.toml")
-    with pytest.raises(ConfigError, match="the file holds PretrainSettings, `FinetuneSettings` are expected"):
+    with pytest.raises(
+        ConfigError, match="the file holds PretrainSettings, `FinetuneSettings` are expected"
+    ):
         FinetuneSettings.read(tmp_path / "run.toml")
 
 
@@ -172,14 +220,20 @@ main(["--version"])
 )
 def test_waiting_threads_spin_as_long_as_the_environment_says(variables, bound):
     environment = {
-        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     }
-    process = subprocess.run([sys.executable, "-c", CALL], env=environment | variables, capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", CALL], env=environment | variables, capture_output=True, text=True
+    )
     assert process.stdout.split()[-1] == bound, process.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's")
-def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(run_cli, monkeypatch):
+def test_commands_that_train_keep_freed_memory_unless_the_environment_says_otherwise(
+    run_cli, monkeypatch
+):
     calls = []
     library = SimpleNamespace(mallopt=lambda option, value: calls.append((option, value)))
     monkeypatch.setattr("albertkit.cli.ctypes.CDLL", lambda name: library)
@@ -209,12 +263,16 @@ def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, comman
     usage = output.partition("\n")[0]
     assert usage.startswith(f"Usage: albertkit {command}")
     assert "[ARGS]" not in usage
-    assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(command, "") in usage
+    assert {"inspect": "[OPTIONS] [MODEL]", "predict": "[OPTIONS] MODEL [INPUT]"}.get(
+        command, ""
+    ) in usage
     assert "In Python" not in output
     sentences = " ".join(output.replace("│", " ").split())
     assert "[default: ()]" not in sentences
     assert "[default: None]" not in sentences
-    assert ("[default: <pad> <unk> [CLS] [SEP] [MASK]]" in sentences) == (command == "tokenizer train")
+    assert ("[default: <pad> <unk> [CLS] [SEP] [MASK]]" in sentences) == (
+        command == "tokenizer train"
+    )
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "-3", "wide", "99999999999"])

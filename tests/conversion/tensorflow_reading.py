@@ -16,7 +16,8 @@ def main(prefix: str, out: str) -> None:
     keys = [key for key in shapes if key != "_CHECKPOINTABLE_OBJECT_GRAPH"]
     np.savez(out, **{key: reader.get_tensor(key) for key in keys})
 
-    # The same objects as in the Model Garden: Python objects with attributes, some of them reached by two paths.
+    # The same objects as in the Model Garden: Python objects with attributes, some of them reached
+    # by two paths.
     modules: dict[str, tf.Module] = {}
 
     def object_at(path: str) -> tf.Module:
@@ -34,17 +35,25 @@ def main(prefix: str, out: str) -> None:
             continue
         above, _, name = path.rpartition("/")
         variables[key] = tf.Variable(tf.zeros(shapes[key]))
-        setattr(object_at(above), "bias" if name.startswith("output_bias") else name, variables[key])
+        setattr(
+            object_at(above), "bias" if name.startswith("output_bias") else name, variables[key]
+        )
     head = variables["masked_lm/embedding_table/.ATTRIBUTES/VARIABLE_VALUE"]
     words = object_at("encoder/layer_with_weights-0")
     words.embeddings = head  # one variable, reached by two paths
     root = tf.train.Checkpoint(encoder=modules["encoder"], masked_lm=modules["masked_lm"])
     root.read(prefix).assert_existing_objects_matched()
-    are_equal = all(np.array_equal(variable.numpy(), reader.get_tensor(key)) for key, variable in variables.items())
+    are_equal = all(
+        np.array_equal(variable.numpy(), reader.get_tensor(key))
+        for key, variable in variables.items()
+    )
     table = head.numpy()
-    # The encoder alone, as somebody restores it who fine-tunes: its words are found by its own path.
+    # The encoder alone, as somebody restores it who fine-tunes: its words are found by its own
+    # path.
     words.embeddings = tf.Variable(tf.zeros(head.shape))
-    tf.train.Checkpoint(encoder=modules["encoder"]).read(prefix).expect_partial().assert_existing_objects_matched()
+    tf.train.Checkpoint(encoder=modules["encoder"]).read(
+        prefix
+    ).expect_partial().assert_existing_objects_matched()
     shared = bool(np.array_equal(words.embeddings.numpy(), table))
     print(json.dumps({"restored": "same" if are_equal else "differs", "shared": shared}))
 

@@ -34,7 +34,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 @pytest.fixture(autouse=True)
 def without_transformers(monkeypatch):
     """The tests here are about files; `test_verify.py` is about running the other side."""
-    monkeypatch.setattr("albertkit.conversion.convert.compare_outputs", lambda *_: (None, "not run"))
+    monkeypatch.setattr(
+        "albertkit.conversion.convert.compare_outputs", lambda *_: (None, "not run")
+    )
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def variables_of(golden_or_folder: Path) -> dict[str, np.ndarray]:
     return {name: bundle.read(name) for name in bundle.names}
 
 
-# --- there and back ---------------------------------------------------------------------------------------------------
+# --- there and back -------------------------------------------------------------------------------
 
 GOLDEN = [
     "pretrain_a",
@@ -84,7 +86,9 @@ def test_there_and_back_to_the_same_bits(golden, tmp_path, name, to):
     convert(golden / "tf1" / name, tmp_path / "there", head=head)
     convert(tmp_path / "there", tmp_path / "back", to=to)
     original = TensorBundle.open(golden / "tf1" / name)
-    weights = [key for key in original.names if not key.endswith(("adam_m", "adam_v", "global_step"))]
+    weights = [
+        key for key in original.names if not key.endswith(("adam_m", "adam_v", "global_step"))
+    ]
     if to == "tf1":
         variables = variables_of(tmp_path / "back")
         assert sorted(path.name for path in (tmp_path / "back").glob("model*")) == [
@@ -121,36 +125,45 @@ def test_what_google_cannot_compute_is_not_written(tmp_path):
         assert error.value.slug == "not-expressible"
         assert not (tmp_path / "tf1").exists()
     convert(tmp_path / "erf", tmp_path / "tf1", to="tf1", lossy=True)
-    shaken(AlbertModel(AlbertConfig(**{**TINY, "embedding_size": 64}))).save_pretrained(tmp_path / "square")
+    shaken(AlbertModel(AlbertConfig(**{**TINY, "embedding_size": 64}))).save_pretrained(
+        tmp_path / "square"
+    )
     with pytest.raises(CheckpointError, match="no projection from E to H"):
         convert(tmp_path / "square", tmp_path / "out", to="tf1", lossy=True)
 
 
 def test_groups_that_the_two_count_differently_are_refused(tmp_path):
     """18 layers in 14 groups: Google truncates l / L · G, transformers l / (L / G); one of them is off by rounding."""
-    AlbertModel(AlbertConfig(**{**TINY, "num_hidden_layers": 18, "num_hidden_groups": 14})).save_pretrained(
-        tmp_path / "odd"
-    )
+    AlbertModel(
+        AlbertConfig(**{**TINY, "num_hidden_layers": 18, "num_hidden_groups": 14})
+    ).save_pretrained(tmp_path / "odd")
     with pytest.raises(CheckpointError, match=r"(?s)\[not-expressible\].*round differently"):
         convert(tmp_path / "odd", tmp_path / "out")
 
 
-# --- folders of transformers ------------------------------------------------------------------------------------------
+# --- folders of transformers ----------------------------------------------------------------------
 
 
 def test_old_names_copies_and_buffers(folder, tmp_path):
     """Everything that transformers' files of 2019 to 2022 had and today's have not, in one pickled file."""
     new = load_file(folder / "model.safetensors")
     old = {
-        "module." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+        "module."
+        + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): t
         for name, t in new.items()
     }
     old["module.albert.embeddings.position_ids"] = torch.arange(24)[None]
-    old["module.predictions.decoder.weight"] = new["albert.embeddings.word_embeddings.weight"].clone()
+    old["module.predictions.decoder.weight"] = new[
+        "albert.embeddings.word_embeddings.weight"
+    ].clone()
     old["module.predictions.decoder.bias"] = new["predictions.bias"].clone()
     (tmp_path / "old").mkdir()
     shutil.copy(folder / "config.json", tmp_path / "old")
-    added = dict(num_beams=1, eos_token_ids=0, output_past=True, torch_dtype="float32", ln_type="postln")
+    added = dict(
+        num_beams=1, eos_token_ids=0, output_past=True, torch_dtype="float32", ln_type="postln"
+    )
     change_config(tmp_path / "old", without=("dtype", "parameter_sharing", "model_type"), **added)
     torch.save(old, tmp_path / "old" / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     report = convert(tmp_path / "old", tmp_path / "new")
@@ -201,7 +214,9 @@ def test_several_files_with_an_index(folder, tmp_path, kind):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_dtypes_become_fp32(folder, tmp_path, dtype):
-    tensors = {name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()}
+    tensors = {
+        name: tensor.to(dtype) for name, tensor in load_file(folder / "model.safetensors").items()
+    }
     save_file(tensors, folder / "model.safetensors")
     report = convert(folder, tmp_path / "out")
     converted = load_file(tmp_path / "out" / "model.safetensors")
@@ -249,7 +264,9 @@ def test_a_pooler_that_the_class_does_not_use_is_kept(folder, tmp_path):
     report = convert(folder, tmp_path / "out")
     assert (report.model_class, report.tensors) == ("AlbertForMaskedLM", 30)
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == masked_lm.keys()
-    assert torch.equal(AlbertModel.from_pretrained(tmp_path / "out").pooler.weight, tensors["albert.pooler.weight"])
+    assert torch.equal(
+        AlbertModel.from_pretrained(tmp_path / "out").pooler.weight, tensors["albert.pooler.weight"]
+    )
     AlbertForMaskedLM.from_pretrained(tmp_path / "out")
 
 
@@ -257,7 +274,10 @@ def test_differing_copies_of_a_tied_tensor_are_refused(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors["predictions.decoder.bias"] = tensors["predictions.bias"] + 1
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"(?s)\[weights-mismatch\].*decoder.bias and predictions.bias .* differ"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"(?s)\[weights-mismatch\].*decoder.bias and predictions.bias .* differ",
+    ):
         convert(folder, tmp_path / "out")
 
 
@@ -286,12 +306,14 @@ def test_classes_of_transformers_folders(tmp_path, model_class, labels):
         assert convert(tmp_path / "model", tmp_path / "again").model_class == model_class.__name__
 
 
-# --- TensorFlow's side ------------------------------------------------------------------------------------------------
+# --- TensorFlow's side ----------------------------------------------------------------------------
 
 
 def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden, tmp_path):
     for name in ("race", "regression_stsb"):
-        with pytest.raises(CheckpointError, match=r"(?s)\[ambiguous\].*a regression .* and multiple choice") as error:
+        with pytest.raises(
+            CheckpointError, match=r"(?s)\[ambiguous\].*a regression .* and multiple choice"
+        ) as error:
             convert(golden / "tf1" / name, tmp_path / name)
         assert "--head regression` or `--head multiple-choice`" in error.value.hint
         assert not (tmp_path / name).exists()
@@ -314,8 +336,15 @@ def test_without_a_configuration_it_says_what_cannot_be_known(golden, tmp_path):
     with pytest.raises(CheckpointError, match=r"\[missing-file\]") as error:
         convert(tmp_path / "bare", tmp_path / "out")
     assert "vocab_size 211, embedding_size 16, max_position_embeddings 48" in error.value.message
-    assert "num_attention_heads, num_hidden_layers and hidden_act leave no trace" in error.value.message
-    report = convert(tmp_path / "bare", tmp_path / "out", config=golden / "tf1" / "pretrain_a" / "albert_config.json")
+    assert (
+        "num_attention_heads, num_hidden_layers and hidden_act leave no trace"
+        in error.value.message
+    )
+    report = convert(
+        tmp_path / "bare",
+        tmp_path / "out",
+        config=golden / "tf1" / "pretrain_a" / "albert_config.json",
+    )
     assert report.tensors
     for name in ("base", "tiny"):
         (tmp_path / "bare" / f"albert_config_{name}.json").write_text("{}")
@@ -329,7 +358,10 @@ def test_heads_come_from_the_configuration(golden, tmp_path):
     (tmp_path / "eight.json").write_text(json.dumps({**stated, "num_attention_heads": 8}))
     convert(golden / "tf1" / "pretrain_a", tmp_path / "out", config=tmp_path / "eight.json")
     assert AlbertConfig.from_pretrained(tmp_path / "out").num_attention_heads == 8
-    with pytest.raises(CheckpointError, match=r"(?s)\[weights-mismatch\].*4 attention heads, the configuration says 8"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"(?s)\[weights-mismatch\].*4 attention heads, the configuration says 8",
+    ):
         convert(golden / "tf2" / "mg22_converted", tmp_path / "tf2", config=tmp_path / "eight.json")
 
 
@@ -359,7 +391,9 @@ def test_names_on_either_side_are_listed(golden, tmp_path):
     variables["bert/embeddings/layer_normalization/beta"] = np.zeros(16, np.float32)
     source = tmp_path / "odd"
     write_bundle(source / "model.ckpt-1", variables)
-    (source / "albert_config.json").write_bytes((golden / "tf1" / "pretrain_a" / "albert_config.json").read_bytes())
+    (source / "albert_config.json").write_bytes(
+        (golden / "tf1" / "pretrain_a" / "albert_config.json").read_bytes()
+    )
     with pytest.raises(CheckpointError, match=r"\[weights-mismatch\]") as error:
         convert(source, tmp_path / "out")
     assert "bert/embeddings/layer_normalization/beta" in error.value.message
@@ -368,7 +402,11 @@ def test_names_on_either_side_are_listed(golden, tmp_path):
     for partly in (["pooler"], ["bert/embeddings/layer_normalization"]):
         with pytest.raises(CheckpointError):
             convert(source, tmp_path / "out", allow_missing=partly)
-    report = convert(source, tmp_path / "out", allow_missing=["pooler.weight", "bert/embeddings/layer_normalization"])
+    report = convert(
+        source,
+        tmp_path / "out",
+        allow_missing=["pooler.weight", "bert/embeddings/layer_normalization"],
+    )
     assert report.missing == ["albert.pooler.weight"]
     assert report.unused == ["bert/embeddings/layer_normalization/beta"]
     card = (tmp_path / "out" / "README.md").read_text()
@@ -383,19 +421,27 @@ def test_a_head_may_be_asked_for_that_is_not_there(golden, tmp_path):
     """The sentence-order head that the Model Garden dropped; a classifier on an encoder."""
     source = golden / "tf2" / "mg211_converted_pretrainer"
     with pytest.raises(
-        CheckpointError, match=r"sop_classifier.classifier.weight \(cls/seq_relationship/output_weights\)"
+        CheckpointError,
+        match=r"sop_classifier.classifier.weight \(cls/seq_relationship/output_weights\)",
     ):
         convert(source, tmp_path / "out", head="pretraining")
     report = convert(source, tmp_path / "out", head="pretraining", allow_missing=["sop_classifier"])
     assert report.model_class == "AlbertForPreTraining"
     assert len(report.missing) == 2
-    report = convert(source, tmp_path / "classes", head="classification", allow_missing=["classifier"])
-    assert AlbertForSequenceClassification.from_pretrained(tmp_path / "classes").classifier.weight.shape == (2, 32)
+    report = convert(
+        source, tmp_path / "classes", head="classification", allow_missing=["classifier"]
+    )
+    assert AlbertForSequenceClassification.from_pretrained(
+        tmp_path / "classes"
+    ).classifier.weight.shape == (2, 32)
 
 
 def test_a_hub_modules_scope_and_released_archives(golden, tmp_path):
     """Google's tar.gz: one folder with the checkpoint, its configuration and `30k-clean.model`."""
-    variables = {f"module/{name}": values for name, values in variables_of(golden / "tf1" / "pretrain_c").items()}
+    variables = {
+        f"module/{name}": values
+        for name, values in variables_of(golden / "tf1" / "pretrain_c").items()
+    }
     write_bundle(tmp_path / "albert_base" / "model.ckpt-best", variables)
     config = (golden / "tf1" / "pretrain_c" / "albert_config.json").read_bytes()
     (tmp_path / "albert_base" / "albert_config.json").write_bytes(config)
@@ -416,14 +462,21 @@ def test_a_hub_module_of_tensorflow_1(golden, tmp_path):
     (module / "tfhub_module.pb").write_bytes(b"\x08\x03")
     with pytest.raises(CheckpointError, match=r"\[missing-file\]"):
         convert(module, tmp_path / "out")
-    report = convert(module, tmp_path / "out", config=golden / "tf1" / "pretrain_b" / "albert_config.json")
-    assert (report.kind, report.model_class) == ("SavedModel of TensorFlow 1", "AlbertForPreTraining")
+    report = convert(
+        module, tmp_path / "out", config=golden / "tf1" / "pretrain_b" / "albert_config.json"
+    )
+    assert (report.kind, report.model_class) == (
+        "SavedModel of TensorFlow 1",
+        "AlbertForPreTraining",
+    )
     assert (tmp_path / "out" / "vocab.txt").exists()
     config = AlbertConfig.from_pretrained(tmp_path / "out")
     assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (0, 2, 3)
 
 
-@pytest.mark.parametrize("file", ["model.ckpt-8", "model.ckpt-8.index", "model.ckpt-8.data-00000-of-00001", ""])
+@pytest.mark.parametrize(
+    "file", ["model.ckpt-8", "model.ckpt-8.index", "model.ckpt-8.data-00000-of-00001", ""]
+)
 def test_a_checkpoint_has_many_names(golden, tmp_path, file):
     report = convert(golden / "tf1" / "pretrain_a" / file, tmp_path / "out")
     assert report.skipped == {"adam_m": 32, "adam_v": 32, "global_step": 1}
@@ -445,7 +498,7 @@ def test_variables_of_impossible_shapes_are_an_error(tmp_path, shape):
         convert(source, tmp_path / "out")
 
 
-# --- targets ----------------------------------------------------------------------------------------------------------
+# --- targets --------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_something_in_it_is_not_overwritten(folder, tmp_path):
@@ -458,7 +511,12 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder, tmp_path):
     (target / "left").touch()
     (target / "pytorch_model.bin").touch()
     convert(folder, target, overwrite=True, to="npz")
-    assert sorted(path.name for path in target.iterdir()) == ["README.md", "albert_config.json", "left", "model.npz"]
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md",
+        "albert_config.json",
+        "left",
+        "model.npz",
+    ]
     convert(target, tmp_path / "back")
     assert (tmp_path / "back" / "model.safetensors").read_bytes() == before
     home = tmp_path / "home"
@@ -485,7 +543,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_killed_at_any_moment_the_target_is_whole_or_not_there(folder, tmp_path, monkeypatch, overwrite):
+def test_killed_at_any_moment_the_target_is_whole_or_not_there(
+    folder, tmp_path, monkeypatch, overwrite
+):
     """Before each flush, rename and removal in turn; first anew, then over another checkpoint."""
     calls, last = 0, 0
 
@@ -530,12 +590,14 @@ def test_the_tokenizer_and_the_card_come_along(folder, tmp_path, data):
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     (folder / "README.md").write_text("---\nlicense: mit\n---\n\n# Mine\n\nTrained with care.\n")
     report = convert(folder, tmp_path / "out")
-    assert AlbertTokenizer.from_pretrained(tmp_path / "out").encode("ab") == AlbertTokenizer.from_pretrained(
-        folder
-    ).encode("ab")
+    assert AlbertTokenizer.from_pretrained(tmp_path / "out").encode(
+        "ab"
+    ) == AlbertTokenizer.from_pretrained(folder).encode("ab")
     assert any("15 tokens, but the model has 90" in note for note in report.notes)
     card = (tmp_path / "out" / "README.md").read_text()
-    assert card.startswith("---\nlicense: mit\n---\n\n# Mine\n\nTrained with care.\n\n## Conversion\n")
+    assert card.startswith(
+        "---\nlicense: mit\n---\n\n# Mine\n\nTrained with care.\n\n## Conversion\n"
+    )
     twice = convert(tmp_path / "out", tmp_path / "twice")
     assert (tmp_path / "twice" / "README.md").read_text().count("## Conversion") == 1
     assert twice.tensors
@@ -561,7 +623,9 @@ def test_what_is_no_checkpoint(tmp_path):
     (tmp_path / "text.txt").touch()
     (tmp_path / "broken.npz").write_bytes(b"PK no zip")
     (tmp_path / "albert_config.json").write_text(json.dumps(TINY))
-    write_bundle(tmp_path / "other" / "model.ckpt-1", {"resnet/conv/kernel": np.zeros((2, 2), np.float32)})
+    write_bundle(
+        tmp_path / "other" / "model.ckpt-1", {"resnet/conv/kernel": np.zeros((2, 2), np.float32)}
+    )
     expected = {
         "empty": "wrong-kind", "flax": "wrong-kind", "text.txt": "wrong-kind",
         "broken.npz": "corrupt", "other": "wrong-kind", "nowhere": "not-found",

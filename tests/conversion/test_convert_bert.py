@@ -22,7 +22,9 @@ TINY = dict(
 
 def saved(folder: Path, name: str = "BertForPreTraining", **changes: object) -> torch.nn.Module:
     torch.manual_seed(0)
-    model = shaken(getattr(transformers, name)(transformers.BertConfig(**{**TINY, **changes})), 0.05)
+    model = shaken(
+        getattr(transformers, name)(transformers.BertConfig(**{**TINY, **changes})), 0.05
+    )
     model.save_pretrained(folder)
     return model
 
@@ -54,7 +56,11 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torc
 
 @pytest.mark.parametrize(
     ("name", "ours"),
-    [("BertForPreTraining", AlbertForPreTraining), ("BertForMaskedLM", AlbertForMaskedLM), ("BertModel", AlbertModel)],
+    [
+        ("BertForPreTraining", AlbertForPreTraining),
+        ("BertForMaskedLM", AlbertForMaskedLM),
+        ("BertModel", AlbertModel),
+    ],
 )
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_exact(tmp_path, inputs, name, ours, activation):
@@ -98,7 +104,9 @@ def test_names_of_2018(tmp_path, inputs):
     bert = saved(tmp_path / "bert")
     file = tmp_path / "bert" / "model.safetensors"
     old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
         for name, tensor in load_file(file).items()
     }
     old["cls.predictions.decoder.weight"] = old["bert.embeddings.word_embeddings.weight"].clone()
@@ -120,12 +128,18 @@ def albert_config(file: Path, **changes: object) -> Path:
 def test_sharing_is_lossy_and_says_by_how_much(tmp_path):
     saved(tmp_path / "bert")
     three = albert_config(tmp_path / "three.json", num_hidden_groups=3)
-    with pytest.raises(CheckpointError, match=r"(?s)\[doubtful\].*6 layers of BERT do not fit 3 groups") as error:
+    with pytest.raises(
+        CheckpointError, match=r"(?s)\[doubtful\].*6 layers of BERT do not fit 3 groups"
+    ) as error:
         convert(tmp_path / "bert", tmp_path / "albert", config=three)
     assert "albertkit pretrain STORE --teacher BERT" in error.value.hint
     report = convert(tmp_path / "bert", tmp_path / "albert", config=three, lossy=True)
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("bert", "albert"))
-    stack = torch.stack([before[f"bert.encoder.layer.{layer}.output.dense.weight"] for layer in (2, 3)]).double()
+    before, after = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("bert", "albert")
+    )
+    stack = torch.stack(
+        [before[f"bert.encoder.layer.{layer}.output.dense.weight"] for layer in (2, 3)]
+    ).double()
     name = "albert.encoder.albert_layer_groups.1.albert_layers.0.ffn_output.weight"
     torch.testing.assert_close(after[name], stack.mean(0).float(), atol=0, rtol=0)
     expected = float(((stack - stack.mean(0)) ** 2).sum().sqrt() / (stack**2).sum().sqrt())
@@ -167,7 +181,9 @@ def test_a_configuration_may_change_nothing_but_the_groups(tmp_path):
 
 
 def test_other_models_are_refused(tmp_path):
-    config = transformers.DistilBertConfig(vocab_size=60, dim=64, n_layers=2, n_heads=2, hidden_dim=96)
+    config = transformers.DistilBertConfig(
+        vocab_size=60, dim=64, n_layers=2, n_heads=2, hidden_dim=96
+    )
     transformers.DistilBertModel(config).save_pretrained(tmp_path / "distil")
     with pytest.raises(ValueError, match="distilbert model, not an albert"):
         convert(tmp_path / "distil", tmp_path / "out")

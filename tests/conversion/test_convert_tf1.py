@@ -21,7 +21,8 @@ from albertkit.model import (
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 Arrays = dict[str, Tensor]
 
-# Folder and tolerance. pretrain_e: outputs of the order of 1e-3, where the epsilon of layer norm shows.
+# Folder and tolerance. pretrain_e: outputs of the order of 1e-3, where the epsilon of layer norm
+# shows.
 PRETRAINED = [
     ("pretrain_a", 1e-5),
     ("pretrain_b", 1e-5),
@@ -39,7 +40,11 @@ FINE_TUNED = [
 
 
 # Parameters that add the same to the logits of all places of a row.
-NOT_SEEN_BY_SOFTMAX = ("start_logits.dense.bias", "end_logits.LayerNorm.bias", "end_logits.dense_1.bias")
+NOT_SEEN_BY_SOFTMAX = (
+    "start_logits.dense.bias",
+    "end_logits.LayerNorm.bias",
+    "end_logits.dense_1.bias",
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +52,14 @@ def converted(golden, tmp_path_factory):
     """`converted(name, head)`: the folder made of a golden checkpoint, made once."""
     folders: dict[str, Path] = {}
 
-    def make(name: str, head: str | None = None, source: Path | None = None, config: Path | None = None) -> Path:
+    def make(
+        name: str, head: str | None = None, source: Path | None = None, config: Path | None = None
+    ) -> Path:
         if name not in folders:
             folders[name] = tmp_path_factory.mktemp("converted") / name.replace("/", "_")
-            report = convert(source or golden / "tf1" / name, folders[name], head=head, config=config)
+            report = convert(
+                source or golden / "tf1" / name, folders[name], head=head, config=config
+            )
             assert (report.missing, report.unused) == ([], [])
         return folders[name]
 
@@ -73,7 +82,9 @@ def difference(computed: Tensor, expected: Tensor) -> float:
 def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> dict[str, float]:
     """Largest difference of everything that the original printed of a pretraining model."""
     model = AlbertForPreTraining.from_pretrained(folder)
-    ids, real, segments = (inputs[name].long() for name in ("input_ids", "input_mask", "segment_ids"))
+    ids, real, segments = (
+        inputs[name].long() for name in ("input_ids", "input_mask", "segment_ids")
+    )
     batch = PackedBatch.from_padded(ids, real, segments)
     embeddings = model.albert.embeddings
     with torch.no_grad():
@@ -81,7 +92,11 @@ def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> d
         states = model.albert(ids, real, segments, output_hidden_states=True)
         output = model(ids, real, segments)
     at = real.bool()
-    positions = inputs["masked_lm_positions"].long()[..., None].expand(-1, -1, output.prediction_logits.shape[-1])
+    positions = (
+        inputs["masked_lm_positions"]
+        .long()[..., None]
+        .expand(-1, -1, output.prediction_logits.shape[-1])
+    )
     log_probs = output.prediction_logits.gather(1, positions).log_softmax(-1).flatten(0, 1)
     masked_loss = -log_probs.gather(1, inputs["masked_lm_ids"].long().view(-1, 1)).squeeze(1)
     weights = inputs["masked_lm_weights"].flatten()
@@ -107,7 +122,10 @@ def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> d
         "all_encoder_layers": lambda t: t[:, at],
         "sequence_output": lambda t: t[at],
     }
-    return {name: difference(t, cut.get(name, lambda t: t)(expected[name])) for name, t in computed.items()}
+    return {
+        name: difference(t, cut.get(name, lambda t: t)(expected[name]))
+        for name, t in computed.items()
+    }
 
 
 @pytest.mark.parametrize(("name", "tolerance"), PRETRAINED)
@@ -126,14 +144,18 @@ def test_pretrained(golden, converted, name, tolerance):
 def test_before_training(golden, converted):
     """A prefix and a configuration elsewhere; `start` has no file of inputs of its own."""
     parent = golden / "tf1" / "pretrain_a"
-    folder = converted("start", source=parent / "start" / "model.ckpt-0", config=parent / "albert_config.json")
+    folder = converted(
+        "start", source=parent / "start" / "model.ckpt-0", config=parent / "albert_config.json"
+    )
     inputs, expected = arrays(golden, "pretrain_a/start")
     assert max(pretraining_differences(folder, inputs, expected).values()) < 1e-5
 
 
 def shifted(tensor: Tensor) -> Tensor:
     """The tensor changed by -0.01 to 0.01, differently in every element: norms and softmax undo what all of them gain."""
-    change = torch.linspace(-0.01, 0.01, tensor.numel()) if tensor.numel() > 1 else torch.tensor([0.01])
+    change = (
+        torch.linspace(-0.01, 0.01, tensor.numel()) if tensor.numel() > 1 else torch.tensor([0.01])
+    )
     return tensor + change.reshape(tensor.shape)
 
 
@@ -155,7 +177,8 @@ def test_every_parameter_counts(golden, converted, tmp_path, name):
     (tmp_path / "config.json").write_bytes((converted("pretrain_a") / "config.json").read_bytes())
     inputs, expected = arrays(golden, "pretrain_a")
     noticed = max(pretraining_differences(tmp_path, inputs, expected).values())
-    if name.endswith("attention.key.bias"):  # adds the same to all scores of a query: softmax does not see it
+    # Adds the same to all scores of a query: softmax does not see it
+    if name.endswith("attention.key.bias"):
         assert noticed < 1e-5
         from albertkit.conversion.tensorflow.bundle import TensorBundle
 
@@ -167,7 +190,9 @@ def test_every_parameter_counts(golden, converted, tmp_path, name):
         assert noticed > 3e-5
 
 
-def fine_tuned_differences(folder: Path, model_class: type, inputs: Arrays, expected: Arrays) -> dict[str, float]:
+def fine_tuned_differences(
+    folder: Path, model_class: type, inputs: Arrays, expected: Arrays
+) -> dict[str, float]:
     model = model_class.from_pretrained(folder)
     padded = [inputs[name].long() for name in ("input_ids", "input_mask", "segment_ids")]
     with torch.no_grad():
@@ -176,17 +201,28 @@ def fine_tuned_differences(folder: Path, model_class: type, inputs: Arrays, expe
             values = {"logits": output.logits.squeeze(-1), "loss": output.loss}
         elif model_class is AlbertForMultipleChoice:
             output = model(*(t.view(2, 4, -1) for t in padded), labels=inputs["label_ids"].long())
-            values = {"logits": output.logits, "loss": output.loss, "probabilities": output.logits.softmax(-1)}
+            values = {
+                "logits": output.logits,
+                "loss": output.loss,
+                "probabilities": output.logits.softmax(-1),
+            }
         elif model_class is AlbertForQuestionAnswering:
             output = model(*padded)
             values = {"start_logits": output.start_logits, "end_logits": output.end_logits}
         else:
             beams = model(*padded, p_mask=inputs["p_mask"])
-            labels = {name: inputs[name].long() for name in ("start_positions", "end_positions", "is_impossible")}
+            labels = {
+                name: inputs[name].long()
+                for name in ("start_positions", "end_positions", "is_impossible")
+            }
             trained = model(*padded, p_mask=inputs["p_mask"], **labels)
-            values = {name: beams[name] for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits")}
+            values = {
+                name: beams[name]
+                for name in ("start_top_log_probs", "end_top_log_probs", "cls_logits")
+            }
             values |= {name: beams[name] for name in ("start_top_index", "end_top_index")}
-            # Fewer places are allowed than there are starts: the ends of a start that is none depend on padding.
+            # Fewer places are allowed than there are starts: the ends of a start that is none
+            # depend on padding.
             impossible = (expected["start_top_log_probs"] < -1e29).repeat_interleave(5, 1)
             for name in ("end_top_log_probs", "end_top_index"):
                 values[name] = torch.where(impossible, expected[name], values[name])
@@ -207,7 +243,9 @@ def test_fine_tuned(golden, converted, name, head, model_class):
 
 
 @pytest.mark.parametrize(("name", "head", "model_class"), FINE_TUNED)
-def test_a_fine_tuned_head_that_is_off_is_noticed(golden, converted, tmp_path, name, head, model_class):
+def test_a_fine_tuned_head_that_is_off_is_noticed(
+    golden, converted, tmp_path, name, head, model_class
+):
     folder = converted(name, head)
     tensors = load_file(folder / "model.safetensors")
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
@@ -233,10 +271,17 @@ def test_transformers_computes_the_same_of_it(golden, converted):
             output = theirs(*padded, output_hidden_states=True)
         at = padded[1].bool()
         assert difference(output.hidden_states[-1][at], expected["sequence_output"][at]) < 1e-5
-        assert difference(output.sop_logits.log_softmax(-1), expected["sentence_order_log_probs"]) < 1e-5
+        assert (
+            difference(output.sop_logits.log_softmax(-1), expected["sentence_order_log_probs"])
+            < 1e-5
+        )
     for name, head, model_class in FINE_TUNED[:4]:
         inputs, expected = arrays(golden, name)
-        theirs = getattr(transformers, model_class.__name__).from_pretrained(converted(name, head)).eval()
+        theirs = (
+            getattr(transformers, model_class.__name__)
+            .from_pretrained(converted(name, head))
+            .eval()
+        )
         padded = [inputs[key].long() for key in ("input_ids", "input_mask", "segment_ids")]
         padded = [t.view(2, 4, -1) for t in padded] if head == "multiple-choice" else padded
         with torch.no_grad():

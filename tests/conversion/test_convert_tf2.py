@@ -27,14 +27,19 @@ def path_of(golden: Path, name: str) -> Path:
 def differences(golden: Path, name: str, folder: Path) -> dict[str, float]:
     """Largest difference of everything that was printed, at real positions."""
     own_inputs = golden / "tf2" / name / "inputs.npz"
-    inputs = np.load(own_inputs if own_inputs.exists() else golden / "tf1" / "pretrain_a" / "inputs.npz")
+    inputs = np.load(
+        own_inputs if own_inputs.exists() else golden / "tf1" / "pretrain_a" / "inputs.npz"
+    )
     keys = (
         ("input_word_ids", "input_mask", "input_type_ids")
         if own_inputs.exists()
         else ("input_ids", "input_mask", "segment_ids")
     )
     ids, real, segments = (torch.from_numpy(inputs[key]).long() for key in keys)
-    expected = {key: torch.from_numpy(value) for key, value in np.load(golden / "tf2" / name / "outputs.npz").items()}
+    expected = {
+        key: torch.from_numpy(value)
+        for key, value in np.load(golden / "tf2" / name / "outputs.npz").items()
+    }
     at = real.bool()
     with torch.no_grad():
         output = AlbertModel.from_pretrained(folder)(ids, real, segments, output_hidden_states=True)
@@ -50,7 +55,9 @@ def differences(golden: Path, name: str, folder: Path) -> dict[str, float]:
         if "mlm_logits" in expected:
             logits = AlbertForMaskedLM.from_pretrained(folder)(ids, real, segments).logits
             positions = (
-                torch.from_numpy(inputs["masked_lm_positions"]).long()[..., None].expand(-1, -1, logits.shape[-1])
+                torch.from_numpy(inputs["masked_lm_positions"])
+                .long()[..., None]
+                .expand(-1, -1, logits.shape[-1])
             )
             largest["mlm_logits"] = (logits.gather(1, positions), expected["mlm_logits"])
     return {key: float((ours - theirs).abs().max()) for key, (ours, theirs) in largest.items()}
@@ -80,14 +87,16 @@ def test_what_google_converted_is_what_we_convert(golden, tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "part", ["attention.query.weight", "attention.value.bias", "attention.dense.weight", "ffn.weight"]
+    "part",
+    ["attention.query.weight", "attention.value.bias", "attention.dense.weight", "ffn.weight"],
 )
 def test_heads_in_another_order_are_noticed(golden, tmp_path, part):
     convert(path_of(golden, "mg211_encoder"), tmp_path / "out")
     file = tmp_path / "out" / "model.safetensors"
     tensors = load_file(file)
     name = next(key for key in tensors if key.endswith(part))
-    swapped = tensors[name].roll(7, 1 if part == "attention.dense.weight" else 0)  # heads are 7 wide
+    # Heads are 7 wide
+    swapped = tensors[name].roll(7, 1 if part == "attention.dense.weight" else 0)
     save_file({**tensors, name: swapped.contiguous()}, file)
     assert max(differences(golden, "mg211_encoder", tmp_path / "out").values()) > 10 * TOLERANCE
 

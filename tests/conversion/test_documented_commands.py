@@ -18,7 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
 def commands() -> list[str]:
-    return [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("albertkit ")]
+    return [
+        line
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("albertkit ")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +42,27 @@ def workplace(golden, tmp_path_factory):
         "mnli": "classifier_mnli", "stsb": "regression_stsb", "race": "race", "squad1": "squad_v1", "squad2": "squad_v2",
     }  # fmt: skip
     for name, source in tasks.items():
-        shutil.copytree(tf1 / source, folder / name, ignore=shutil.ignore_patterns("*.json", "*.npz"))
-    shutil.copyfile(tf2 / "mg211_saved_model" / "saved_model.tar.gz", folder / "albert_en_base_3.tar.gz")
-    shape = dict(vocab_size=60, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=48)
+        shutil.copytree(
+            tf1 / source, folder / name, ignore=shutil.ignore_patterns("*.json", "*.npz")
+        )
+    shutil.copyfile(
+        tf2 / "mg211_saved_model" / "saved_model.tar.gz", folder / "albert_en_base_3.tar.gz"
+    )
+    shape = dict(
+        vocab_size=60,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=48,
+    )
     old = transformers.AlbertForMaskedLM(transformers.AlbertConfig(embedding_size=16, **shape))
     old.config.architectures = ["AlbertForMaskedLM"]
     old.config.save_pretrained(folder / "old-folder")
     torch.save(old.state_dict(), folder / "old-folder" / "pytorch_model.bin")
     shape["num_hidden_layers"] = 6
-    transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(folder / "bert-folder")
+    transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(
+        folder / "bert-folder"
+    )
     groups = {**shape, "embedding_size": 64, "num_hidden_groups": 3, "hidden_act": "gelu"}
     (folder / "three-groups.json").write_text(json.dumps({"model_type": "albert", **groups}))
     return folder
@@ -59,7 +75,9 @@ def run(workplace, monkeypatch, tmp_path):
     monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
     archive = (workplace / "albert_base_v2.tar.gz").read_bytes()
     fsspec.filesystem("memory").pipe_file("/albert_models/albert_base_v2.tar.gz", archive)
-    return lambda command: app(shlex.split(command.removeprefix("albertkit ").replace("gs://", "memory://")))
+    return lambda command: app(
+        shlex.split(command.removeprefix("albertkit ").replace("gs://", "memory://"))
+    )
 
 
 def test_all_of_them_in_order(run, capsys):

@@ -132,7 +132,9 @@ def has_same_tensors(folder: Path, archive: Path) -> bool:
 def test_an_archive_is_converted_from_every_kind_of_address(archive, server, tmp_path):
     fsspec.filesystem("memory").pipe_file("/published/albert_tiny.tar.gz", archive.read_bytes())
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
-    for number, address in enumerate((url_of(server), "memory://published/albert_tiny.tar.gz", archive.as_uri())):
+    for number, address in enumerate(
+        (url_of(server), "memory://published/albert_tiny.tar.gz", archive.as_uri())
+    ):
         report = convert(f"{address}#sha256={sha256}", tmp_path / str(number))
         assert has_same_tensors(tmp_path / str(number), archive)
         assert report.kind == "TensorFlow 1 checkpoint"
@@ -181,7 +183,12 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, 
     file, _ = fetch_archive(url_of(server))
     assert file.read_bytes() == server.body
     assert min(server.request_starts) == 0
-    server.ranges, server.body, server.tag, server.cut = False, archive.read_bytes(), "three", len(server.body) // 2
+    server.ranges, server.body, server.tag, server.cut = (
+        False,
+        archive.read_bytes(),
+        "three",
+        len(server.body) // 2,
+    )
     refused(url_of(server), "unreachable")
     server.cut = 0
     assert fetch_archive(url_of(server))[0].read_bytes() == archive.read_bytes()
@@ -189,7 +196,9 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, 
 
 def test_checksums_are_verified(server, archive, cache):
     right = hashlib.sha256(server.body).hexdigest()
-    error = refused(f"{url_of(server)}#sha256={'0' * 64}", "corrupt", f"has the sha256 {right}, not 000")
+    error = refused(
+        f"{url_of(server)}#sha256={'0' * 64}", "corrupt", f"has the sha256 {right}, not 000"
+    )
     assert "rm -r" in error.hint
     refused(f"{url_of(server)}#sha256=12", "bad-value", "64 hexadecimal digits")
     refused(f"{url_of(server)}#md5=12", "bad-value", "#sha256=")
@@ -232,7 +241,9 @@ def test_published_addresses(monkeypatch, address, url, name):
 
 def test_an_address_as_model_names_convert():
     with pytest.raises(AlbertKitError) as caught:
-        AlbertForPreTraining.from_pretrained("https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz")
+        AlbertForPreTraining.from_pretrained(
+            "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz"
+        )
     assert "albertkit convert 'https://storage" in caught.value.hint
 
 
@@ -269,6 +280,10 @@ def test_messages_show_the_address_that_was_typed(monkeypatch):
         return real(url, **options)
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", without_package)
-    error = refused("gs://cloud-tpu-checkpoints/albert/albert_v2_base", "not-installed", "`gs://cloud-tpu-checkpoints")
+    error = refused(
+        "gs://cloud-tpu-checkpoints/albert/albert_v2_base",
+        "not-installed",
+        "`gs://cloud-tpu-checkpoints",
+    )
     assert error.hint == "pip install gcsfs"
     assert "https://" not in error.message

@@ -11,7 +11,12 @@ from safetensors.torch import load_file, save_file
 from small_models import tiny_config
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
 from albertkit.model.files import read_tensors
 
 CONFIG = tiny_config(num_hidden_layers=2)
@@ -45,7 +50,9 @@ def test_the_folder_is_hugging_faces(folder):
 
 def test_foreign_configuration_is_kept(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "float16", "gap_size": 0}))
+    (folder / "config.json").write_text(
+        json.dumps({**config, "torch_dtype": "float16", "gap_size": 0})
+    )
     model = AlbertForPreTraining.from_pretrained(folder, hidden_dropout_prob=0.25)
     assert model.config.hidden_dropout_prob == 0.25
     assert not model.training
@@ -85,7 +92,9 @@ def test_missing_heads_must_be_allowed_where_asked(tmp_path):
         AlbertForPreTraining.from_pretrained(tmp_path, strict=True)
     with pytest.raises(CheckpointError, match="missing: sop_classifier"):
         AlbertForPreTraining.from_pretrained(tmp_path, strict=True, allow_missing=["predictions"])
-    model = AlbertForPreTraining.from_pretrained(tmp_path, strict=True, allow_missing=["predictions", "sop_classifier"])
+    model = AlbertForPreTraining.from_pretrained(
+        tmp_path, strict=True, allow_missing=["predictions", "sop_classifier"]
+    )
     for name, parameter in encoder.named_parameters():
         assert torch.equal(model.albert.get_parameter(name), parameter), name
     assert model.predictions.decoder.weight is model.albert.embeddings.word_embeddings.weight
@@ -106,7 +115,9 @@ def test_copies_of_a_shared_block_must_agree(tmp_path):
     name = "encoder.albert_layer_groups.1.albert_layers.0.attention.key.bias"
     stored = rewrite(tmp_path, lambda tensors: tensors[name].add_(1))
     assert name in stored
-    with pytest.raises(CheckpointError, match=f"shared in the model but different in the file: {name}"):
+    with pytest.raises(
+        CheckpointError, match=f"shared in the model but different in the file: {name}"
+    ):
         AlbertModel.from_pretrained(tmp_path)
 
 
@@ -148,7 +159,9 @@ def test_broken_and_missing_files_are_named(folder, tmp_path):
     (tmp_path / "google").mkdir()
     for name in ("model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001"):
         (tmp_path / "google" / name).touch()
-    with pytest.raises(CheckpointError, match=rf"missing-file(.|\n)*albertkit convert {tmp_path / 'google'} MODEL"):
+    with pytest.raises(
+        CheckpointError, match=rf"missing-file(.|\n)*albertkit convert {tmp_path / 'google'} MODEL"
+    ):
         read_tensors(tmp_path / "google")
     with pytest.raises(DataError, match="no checkpoint folder"):
         AlbertForPreTraining.from_pretrained(tmp_path / "nowhere")
@@ -199,7 +212,9 @@ def test_loading_draws_only_what_the_file_lacks(tmp_path):
     encoder = AlbertModel(config)
     encoder.save_pretrained(tmp_path)
     torch.manual_seed(5)
-    model = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
+    model = AlbertForSequenceClassification.from_pretrained(
+        tmp_path, allow_missing=["classifier"], num_labels=3
+    )
     for name, parameter in encoder.named_parameters():
         assert torch.equal(model.albert.get_parameter(name), parameter), name
     weight, spread = model.classifier.weight, config.initializer_range
@@ -207,6 +222,9 @@ def test_loading_draws_only_what_the_file_lacks(tmp_path):
     assert weight.std() > spread / 2
     assert not model.classifier.bias.any()
     torch.manual_seed(5)
-    reloaded = AlbertForSequenceClassification.from_pretrained(tmp_path, allow_missing=["classifier"], num_labels=3)
+    reloaded = AlbertForSequenceClassification.from_pretrained(
+        tmp_path, allow_missing=["classifier"], num_labels=3
+    )
     assert torch.equal(reloaded.classifier.weight, weight)
-    assert AlbertModel(config).embeddings.word_embeddings.weight.std() > spread / 2  # new models are drawn as before
+    # New models are drawn as before
+    assert AlbertModel(config).embeddings.word_embeddings.weight.std() > spread / 2

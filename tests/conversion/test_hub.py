@@ -13,7 +13,13 @@ from safetensors.torch import load_file
 from small_models import tiny_config
 
 from albertkit.config import AlbertConfig
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+)
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
 from albertkit.model_paths import local_folder
 from albertkit.report.inspect import inspect_folder
@@ -50,13 +56,21 @@ def cached(cache):
 
 
 def has_same_weights(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    return all(
+        torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
+    )
 
 
 def test_a_name_loads_from_the_cache(cached):
-    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"])
-    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"])
-    assert has_same_weights(AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"])
+    assert has_same_weights(
+        AlbertForMaskedLM.from_pretrained("someone/tiny-albert"), cached["main"]
+    )
+    assert has_same_weights(
+        AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision="v2"), cached["v2"]
+    )
+    assert has_same_weights(
+        AlbertForMaskedLM.from_pretrained("someone/tiny-albert", revision=OTHER), cached["v2"]
+    )
     assert not has_same_weights(cached["main"], cached["v2"])
     changed = AlbertForMaskedLM.from_pretrained("someone/tiny-albert", hidden_dropout_prob=0.5)
     assert changed.config.hidden_dropout_prob == 0.5
@@ -98,11 +112,19 @@ def test_what_is_downloaded(cache, monkeypatch, tmp_path):
         )
         if any(Path(name).match(pattern) for pattern in requests[0]["allow_patterns"])
     ]
-    assert matched == ["config.json", "model.safetensors", "spiece.model", "vocab.txt", "tokenizer.json"]
+    assert matched == [
+        "config.json",
+        "model.safetensors",
+        "spiece.model",
+        "vocab.txt",
+        "tokenizer.json",
+    ]
 
 
 @pytest.mark.parametrize("stored", ["safetensors", "bin"])
-def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tmp_path, monkeypatch):
+def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
+    stored, tmp_path, monkeypatch
+):
     """The parameters are those that transformers reads from the whole repository."""
     transformers = pytest.importorskip("transformers")
     repository, downloaded = tmp_path / "repository", tmp_path / "downloaded"
@@ -118,12 +140,16 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tm
             torch.save(load_file(shard), repository / f"pytorch_{shard.stem}.bin")
             shard.unlink()
         (repository / "model.safetensors.index.json").unlink()
-        (repository / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+        (repository / "pytorch_model.bin.index.json").write_text(
+            json.dumps({"metadata": {}, "weight_map": names})
+        )
     for name in ("tf_model.h5", "run.py", "model.fp16.safetensors"):
         (repository / name).touch()
 
     def download(_: str, revision: str | None, allow_patterns: list[str]) -> str:
-        for name in filter_repo_objects([file.name for file in repository.iterdir()], allow_patterns=allow_patterns):
+        for name in filter_repo_objects(
+            [file.name for file in repository.iterdir()], allow_patterns=allow_patterns
+        ):
             downloaded.mkdir(exist_ok=True)
             shutil.copy(repository / name, downloaded)
         return str(downloaded)
@@ -132,7 +158,11 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tm
     loaded = AlbertForMaskedLM.from_pretrained("org/shards")
     theirs = transformers.AlbertForMaskedLM.from_pretrained(repository)
     assert len(list(downloaded.glob("*model-*-of-*"))) > 1
-    assert not {file.name for file in downloaded.iterdir()} & {"tf_model.h5", "run.py", "model.fp16.safetensors"}
+    assert not {file.name for file in downloaded.iterdir()} & {
+        "tf_model.h5",
+        "run.py",
+        "model.fp16.safetensors",
+    }
     parameters = dict(theirs.named_parameters())
     assert all(torch.equal(parameters[name], tensor) for name, tensor in loaded.named_parameters())
     facts = inspect_folder("org/shards")
@@ -140,7 +170,9 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(stored, tm
     whole_facts = inspect_folder(tmp_path / "whole")
     assert facts.parameters == whole_facts.parameters
     assert facts.weights["types"] == whole_facts.weights["types"]
-    assert facts.weights["bytes"] == sum(file.stat().st_size for file in downloaded.glob("*model-*-of-*"))
+    assert facts.weights["bytes"] == sum(
+        file.stat().st_size for file in downloaded.glob("*model-*-of-*")
+    )
 
 
 @pytest.mark.parametrize("files", [("safetensors",), ("bin",), ("bin", "safetensors")])
@@ -154,22 +186,30 @@ def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetens
     folder = tmp_path / "model"
     AlbertForMaskedLM(CONFIG).save_pretrained(folder)
     (folder / "model.safetensors").unlink()
-    weights = {kind: load_file(tmp_path / kind / "model.safetensors") for kind in ("safetensors", "bin")}
+    weights = {
+        kind: load_file(tmp_path / kind / "model.safetensors") for kind in ("safetensors", "bin")
+    }
     if "safetensors" in files:
         shutil.copy(tmp_path / "safetensors" / "model.safetensors", folder)
     if "bin" in files:
         torch.save(weights["bin"], folder / "pytorch_model.bin")
     try:
-        theirs = transformers.AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
+        theirs = transformers.AlbertForMaskedLM.from_pretrained(
+            folder, use_safetensors=use_safetensors
+        )
     except OSError:
-        with pytest.raises(CheckpointError, match=f"use_safetensors={use_safetensors} asks for others"):
+        with pytest.raises(
+            CheckpointError, match=f"use_safetensors={use_safetensors} asks for others"
+        ):
             AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
     else:
         ours = AlbertForMaskedLM.from_pretrained(folder, use_safetensors=use_safetensors)
         assert torch.equal(ours.get_input_embeddings().weight, theirs.get_input_embeddings().weight)
 
 
-@pytest.mark.parametrize("name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"])
+@pytest.mark.parametrize(
+    "name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"]
+)
 def test_what_cannot_be_a_name_is_never_looked_up(name, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
     with pytest.raises(DataError, match="no checkpoint folder at") as caught:
@@ -196,9 +236,21 @@ def response(status: int) -> Any:
             "not-found",
             "no model of that name that you may use",
         ),
-        (errors.RevisionNotFoundError("404", response=response(404)), "not-found", "no revision `v9`"),
-        (errors.HfHubHTTPError("503 out", response=response(503)), "unreachable", "HfHubHTTPError: 503 out"),
-        (ConnectionError("proxy says no\nand more"), "unreachable", "ConnectionError: proxy says no"),
+        (
+            errors.RevisionNotFoundError("404", response=response(404)),
+            "not-found",
+            "no revision `v9`",
+        ),
+        (
+            errors.HfHubHTTPError("503 out", response=response(503)),
+            "unreachable",
+            "HfHubHTTPError: 503 out",
+        ),
+        (
+            ConnectionError("proxy says no\nand more"),
+            "unreachable",
+            "ConnectionError: proxy says no",
+        ),
     ],
 )
 def test_what_the_hub_answers_is_said(monkeypatch, error, slug, message):
@@ -230,25 +282,36 @@ def test_push_uploads_what_save_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(FakeApi, "calls", [], raising=False)
     monkeypatch.setattr(FakeApi, "copy", tmp_path / "uploaded", raising=False)
     monkeypatch.setattr(hub, "HfApi", FakeApi)
-    model = AlbertForSequenceClassification(AlbertConfig.from_dict({**CONFIG.to_dict(), "num_labels": 4})).eval()
+    model = AlbertForSequenceClassification(
+        AlbertConfig.from_dict({**CONFIG.to_dict(), "num_labels": 4})
+    ).eval()
     assert (
-        model.push_to_hub("someone/mine", private=True, commit_message="Four labels") == "https://example.org/commit/1"
+        model.push_to_hub("someone/mine", private=True, commit_message="Four labels")
+        == "https://example.org/commit/1"
     )
     assert FakeApi.calls == [
         ("create", {"repo_id": "someone/mine", "private": True, "exist_ok": True}),
         ("upload", {"repo_id": "someone/mine", "commit_message": "Four labels"}),
     ]
-    assert sorted(path.name for path in FakeApi.copy.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in FakeApi.copy.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
     assert json.loads((FakeApi.copy / "config.json").read_text())["num_labels"] == 4
     assert has_same_weights(AlbertForSequenceClassification.from_pretrained(FakeApi.copy), model)
 
-    monkeypatch.setattr(FakeApi, "create_repo", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down")))
+    monkeypatch.setattr(
+        FakeApi, "create_repo", lambda *_, **__: (_ for _ in ()).throw(ConnectionError("down"))
+    )
     with pytest.raises(MachineError, match="ConnectionError: down"):
         model.push_to_hub("someone/mine")
 
 
 def test_without_the_package_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    for use in (lambda: local_folder("org/name"), lambda: AlbertForMaskedLM(CONFIG).push_to_hub("org/name")):
+    for use in (
+        lambda: local_folder("org/name"),
+        lambda: AlbertForMaskedLM(CONFIG).push_to_hub("org/name"),
+    ):
         with pytest.raises(MissingExtraError, match=r"(?s)\[not-installed\].*huggingface_hub"):
             use()

@@ -45,7 +45,9 @@ def refused(call) -> AlbertKitError:
 )
 def test_published_counts(tmp_path, pieces, size, counts):
     """What the classes of transformers count for the same configurations."""
-    report = init_model(tmp_path / "model", tokenizer_folder(tmp_path / "tokenizer", pieces), size=size)
+    report = init_model(
+        tmp_path / "model", tokenizer_folder(tmp_path / "tokenizer", pieces), size=size
+    )
     assert sum(report.parts.values()) == report.total
     kinds = {"encoder": AlbertModel, "masked_lm": AlbertForMaskedLM, "total": AlbertForPreTraining}
     for part, expected in counts.items():
@@ -56,7 +58,9 @@ def test_published_counts(tmp_path, pieces, size, counts):
 def test_transformers_loads_the_untrained_checkpoint(tmp_path, small):
     transformers = pytest.importorskip("transformers")
     init_model(tmp_path / "model", small, size="tiny")
-    theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path / "model", output_loading_info=True)
+    theirs, report = transformers.AlbertForPreTraining.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
     assert not report["missing_keys"]
     assert theirs.config.pad_token_id == theirs.albert.embeddings.word_embeddings.padding_idx == 0
     assert len(transformers.AutoTokenizer.from_pretrained(tmp_path / "model")) == 100
@@ -65,7 +69,13 @@ def test_transformers_loads_the_untrained_checkpoint(tmp_path, small):
 def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
     tokenizer = tokenizer_folder(tmp_path / "tokenizer", 90, first=20)
     config = tmp_path / "config.json"
-    shape = dict(hidden_size=64, num_attention_heads=2, intermediate_size=64, embedding_size=16, num_hidden_layers=2)
+    shape = dict(
+        hidden_size=64,
+        num_attention_heads=2,
+        intermediate_size=64,
+        embedding_size=16,
+        num_hidden_layers=2,
+    )
     config.write_text(json.dumps(shape))
     init_model(tmp_path / "model", tokenizer, config=config)
     saved_config = AlbertForPreTraining.from_pretrained(tmp_path / "model").config
@@ -87,7 +97,9 @@ def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
 
 
 def test_heads_that_do_not_divide_are_refused_and_narrow_ones_warned_of(tmp_path, small):
-    error = refused(lambda: init_model(tmp_path / "model", small, size="tiny", num_attention_heads=3))
+    error = refused(
+        lambda: init_model(tmp_path / "model", small, size="tiny", num_attention_heads=3)
+    )
     assert error.slug == "bad-value"
     assert "256 is not divisible by num_attention_heads 3" in error.message
     assert init_model(tmp_path / "wide", small, size="tiny").warnings == ()
@@ -99,13 +111,17 @@ def test_heads_that_do_not_divide_are_refused_and_narrow_ones_warned_of(tmp_path
 def test_the_seed_is_the_model(tmp_path, small):
     for name, seed in (("one", 4), ("same", 4), ("other", 5)):
         init_model(tmp_path / name, small, size="tiny", seed=seed)
-    first, second, different = (load_file(tmp_path / n / "model.safetensors") for n in ("one", "same", "other"))
+    first, second, different = (
+        load_file(tmp_path / n / "model.safetensors") for n in ("one", "same", "other")
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["predictions.dense.weight"], different["predictions.dense.weight"])
     assert refused(lambda: init_model(tmp_path / "one", small, size="tiny")).slug == "exists"
 
 
-def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padding_adds_nothing(tmp_path):
+def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padding_adds_nothing(
+    tmp_path,
+):
     """ln V at the masked positions, whatever stands at padding; labels there, and everywhere else, count for nothing."""
     folder = tokenizer_folder(tmp_path / "tokenizer", 5000)
     init_model(tmp_path / "model", folder, size="tiny")
@@ -126,9 +142,14 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
 
     without_padding = loss(40, 0, -100)
     assert without_padding == pytest.approx(math.log(5000), abs=0.05)
-    for width, at_padding, target in ((64, tokenizer.pad_id, -100), (128, 77, -100), (64, tokenizer.pad_id, 77)):
+    for width, at_padding, target in (
+        (64, tokenizer.pad_id, -100),
+        (128, 77, -100),
+        (64, tokenizer.pad_id, 77),
+    ):
         assert loss(width, at_padding, target) == pytest.approx(without_padding, abs=1e-6)
-    with torch.inference_mode():  # the notebooks' loss, over every position: the comparison can tell
+    # The notebooks' loss, over every position: the comparison can tell
+    with torch.inference_mode():
         everywhere = float(model(ids, labels=ids).loss)
     assert abs(everywhere - without_padding) > 1e-3
     batch = PackedBatch(
@@ -138,4 +159,6 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
     )  # fmt: skip
     with torch.inference_mode():
         packed = model.pretraining_losses(batch)
-    assert float(packed.masked_lm_loss_sum / packed.masked_lm_count) == pytest.approx(without_padding, abs=1e-5)
+    assert float(packed.masked_lm_loss_sum / packed.masked_lm_count) == pytest.approx(
+        without_padding, abs=1e-5
+    )

@@ -1,7 +1,7 @@
 """Folders that albertkit writes, opened by other programs' Python: the same ids, logits, losses and sentence vectors.
 
-transformers 5 is the one beside albertkit. Of transformers 4 and sentence-transformers, which cannot live in the same
-environment, an environment of their own is used:
+transformers 5 is the one beside albertkit. Of transformers 4 and sentence-transformers, which
+cannot live in the same environment, an environment of their own is used:
 
     ALBERTKIT_TRANSFORMERS4_PYTHON           pip install torch==2.13.0 transformers==4.57.6 sentencepiece
     ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON   pip install torch==2.13.0 sentence-transformers
@@ -37,7 +37,12 @@ TEXTS = [
     "Rivers",
     "한국어 문장도 하나 있다. 量子 physics",
 ]
-PAIRS = ["Seven wizards!", "brew strong potions near calm rivers " * 4, "run", "and [MASK] they sleep."]
+PAIRS = [
+    "Seven wizards!",
+    "brew strong potions near calm rivers " * 4,
+    "run",
+    "and [MASK] they sleep.",
+]
 SHAPES = {"all": {}, "groups": {"num_hidden_groups": 2, "inner_group_num": 2}, "attention": {
     "parameter_sharing": "attention", "num_hidden_groups": 4}}  # fmt: skip
 # Folder: class, tokenizer, shape, and what to set besides.
@@ -133,7 +138,9 @@ class Case:
 def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
     text = folder / "corpus.txt"
     words = " ".join([*TEXTS, *PAIRS]).replace("[MASK]", "")
-    topics = [sentence for document in itertools.islice(builtin_documents(), 40) for sentence in document]
+    topics = [
+        sentence for document in itertools.islice(builtin_documents(), 40) for sentence in document
+    ]
     text.write_text("\n".join([words, *topics]), encoding="utf-8")
     train_tokenizer([text], folder / "sentencepiece", vocab_size=300)
     letters = sorted(set(words.lower()) - {" "})
@@ -154,7 +161,9 @@ def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
     }
 
 
-def labels_of(name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, torch.Tensor]:
+def labels_of(
+    name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Arguments that make a loss, for four rows. Padding has no labels: transformers would count them."""
     everywhere = torch.where((torch.arange(ids.shape[-1]) % 3 == 1) & (mask == 1), ids, -100)
     order = torch.tensor([0, 1, 1, 0])
@@ -173,7 +182,11 @@ def labels_of(name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Te
     if config.num_labels == 1:
         return {"labels": torch.tensor([0.5, -1.0, 2.0, 0.0])}
     multiple = config.problem_type == "multi_label_classification"
-    return {"labels": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]) if multiple else order + 1}
+    return {
+        "labels": torch.tensor([[1.0, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]])
+        if multiple
+        else order + 1
+    }
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +198,21 @@ def cases(tmp_path_factory):
     for name, (model_class, kind, shape, changes) in CASES.items():
         torch.manual_seed(len(cases_by_name))
         tokenizer = tokenizers[kind]
-        config = AlbertConfig.from_dict({**TINY, **SHAPES[shape], **changes, "vocab_size": tokenizer.vocab_size + 3})
+        config = AlbertConfig.from_dict(
+            {**TINY, **SHAPES[shape], **changes, "vocab_size": tokenizer.vocab_size + 3}
+        )
         model = shaken(getattr(classes, model_class)(config), 0.1)
         model.save_pretrained(root / name, tokenizer)
         inputs = tokenizer(TEXTS, PAIRS, return_tensors="pt")
         inputs |= labels_of(model_class, config, inputs["input_ids"], inputs["attention_mask"])
         if model_class == "AlbertForMultipleChoice":
-            inputs = {key: value.view(2, 2, -1) if key != "labels" else value for key, value in inputs.items()}
-        np.savez(root / name / "inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
+            inputs = {
+                key: value.view(2, 2, -1) if key != "labels" else value
+                for key, value in inputs.items()
+            }
+        np.savez(
+            root / name / "inputs.npz", **{key: value.numpy() for key, value in inputs.items()}
+        )
         cases_by_name[name] = Case(root / name, model, tokenizer, inputs)
     return cases_by_name
 
@@ -219,7 +239,9 @@ def run(python: str, script: str, cases: dict[str, Case]) -> str:
 def transformers_ran(request, cases):
     if request.param == "5":
         pytest.importorskip("transformers")
-    python = sys.executable if request.param == "5" else other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
+    python = (
+        sys.executable if request.param == "5" else other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
+    )
     version = run(python, TRANSFORMERS, cases)
     assert version.startswith(f"{request.param}.")
     return version
@@ -230,7 +252,8 @@ def test_transformers_opens_the_folder_and_computes_the_same(transformers_ran, c
     case = cases[name]
     report = json.loads((case.folder / "found.json").read_text())
     assert report["mismatched_keys"] == []
-    if name == "beam":  # transformers has the encoder alone, with a pooler that the beam head does without
+    # Transformers has the encoder alone, with a pooler that the beam head does without
+    if name == "beam":
         assert report["missing_keys"] == ["pooler.bias", "pooler.weight"]
         assert {key.split(".")[0] for key in report["unexpected_keys"]} == {
             "start_logits",
@@ -270,7 +293,9 @@ def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden, data, tmp_p
     texts = [text for text in texts if not any(name in text for name in special)]
     assert len(texts) > 1000
     command = [python, "-c", TOKENIZER, str(tmp_path)]
-    process = subprocess.run(command, input=json.dumps(texts), capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        command, input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
     theirs = json.loads(process.stdout)
     other_rules = AlbertTokenizer.from_pretrained(data / "albert", "none")
     assert theirs == [ours.encode(text, special_tokens=True) for text in texts]
@@ -287,5 +312,8 @@ def test_sentence_transformers_pools_the_same_vectors(cases):
         mask = inputs["attention_mask"][..., None]
         mean = (hidden * mask).sum(1) / mask.sum(1)
         theirs = torch.from_numpy(np.load(case.folder / "vectors.npz")["vectors"])
-        torch.testing.assert_close(mean, theirs, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}")
-        assert not torch.allclose(hidden.mean(1), theirs, atol=1e-3), name  # padding counted would be noticed
+        torch.testing.assert_close(
+            mean, theirs, atol=1e-5, rtol=0, msg=lambda text, name=name: f"{name}: {text}"
+        )
+        # Padding counted would be noticed
+        assert not torch.allclose(hidden.mean(1), theirs, atol=1e-3), name

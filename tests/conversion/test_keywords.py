@@ -37,7 +37,9 @@ def pretrained(tmp_path):
 @pytest.fixture
 def classifier(tmp_path):
     torch.manual_seed(1)
-    AlbertForSequenceClassification(CONFIG.with_changes(num_labels=3)).save_pretrained(tmp_path / "classifier")
+    AlbertForSequenceClassification(CONFIG.with_changes(num_labels=3)).save_pretrained(
+        tmp_path / "classifier"
+    )
     return tmp_path / "classifier"
 
 
@@ -55,21 +57,27 @@ def test_the_dtype_is_honoured(pretrained, keyword, value):
 
 def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained):
     transformers = pytest.importorskip("transformers")
-    theirs = transformers.AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16).eval()
+    theirs = transformers.AlbertForPreTraining.from_pretrained(
+        pretrained, dtype=torch.bfloat16
+    ).eval()
     ours = AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16)
     with torch.no_grad():
         our_logits, their_logits = ours(IDS).prediction_logits, theirs(IDS).prediction_logits
     assert our_logits.dtype == their_logits.dtype == torch.bfloat16
-    torch.testing.assert_close(
-        our_logits, their_logits, atol=0.02, rtol=0
-    )  # 2^-8 of values around 1, twelve operations
-    assert load_engine(ours).encode(PackedBatch.from_sequences([IDS[0].tolist()])).hidden.shape == (6, 64)
+    # 2^-8 of values around 1, twelve operations
+    torch.testing.assert_close(our_logits, their_logits, atol=0.02, rtol=0)
+    assert load_engine(ours).encode(PackedBatch.from_sequences([IDS[0].tolist()])).hidden.shape == (
+        6,
+        64,
+    )
 
 
 def test_auto_is_the_dtype_of_the_file(pretrained):
     assert AlbertForPreTraining.from_pretrained(pretrained, dtype="auto").dtype == torch.float32
     tensors = load_file(pretrained / "model.safetensors")
-    save_file({name: tensor.half() for name, tensor in tensors.items()}, pretrained / "model.safetensors")
+    save_file(
+        {name: tensor.half() for name, tensor in tensors.items()}, pretrained / "model.safetensors"
+    )
     assert AlbertForPreTraining.from_pretrained(pretrained, dtype="auto").dtype == torch.float16
     assert AlbertForPreTraining.from_pretrained(pretrained).dtype == torch.float32
 
@@ -87,15 +95,32 @@ def test_harmless_keywords_change_nothing(pretrained):
             use_safetensors=True, weights_only=True, token=None, cache_dir=None, subfolder=None, hidden_dropout_prob=0.0,
         )  # fmt: skip
         assert model.config == plain.config
-        assert all(torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True)
+        )
 
 
 @pytest.mark.parametrize(
     ("keywords", "slug", "message", "hint"),
     [
-        ({"attn_implementation": "flash_attention_2"}, "bad-value", "one implementation", "leave it out"),
-        ({"quantization_config": {}}, "bad-value", "int8 and bf16 are engines", "load_engine(model, 'int8')"),
-        ({"device_map": {"albert": 0, "predictions": "cpu"}}, "bad-value", "names 2 devices", "cuda:0"),
+        (
+            {"attn_implementation": "flash_attention_2"},
+            "bad-value",
+            "one implementation",
+            "leave it out",
+        ),
+        (
+            {"quantization_config": {}},
+            "bad-value",
+            "int8 and bf16 are engines",
+            "load_engine(model, 'int8')",
+        ),
+        (
+            {"device_map": {"albert": 0, "predictions": "cpu"}},
+            "bad-value",
+            "names 2 devices",
+            "cuda:0",
+        ),
         ({"device_map": "tpu:7"}, "no-device", "device_map='tpu:7'", "leave it out"),
         ({"dtype": "bf16"}, "bad-value", "dtype='bf16'", "bfloat16"),
         ({"dtype": torch.int8}, "bad-value", "torch.int8", "float"),
@@ -105,7 +130,12 @@ def test_harmless_keywords_change_nothing(pretrained):
         ({"state_dict": {}}, "bad-value", "weights come from the folder", "load_state_dict"),
         ({"device_mop": "cpu"}, "unknown-name", "no keyword `device_mop`", "`device_map`"),
         ({"num_label": 3}, "unknown-name", "no keyword `num_label`", "`num_labels`"),
-        ({"hidden_dropout": 0.1}, "unknown-name", "no keyword `hidden_dropout`", "`hidden_dropout_prob`"),
+        (
+            {"hidden_dropout": 0.1},
+            "unknown-name",
+            "no keyword `hidden_dropout`",
+            "`hidden_dropout_prob`",
+        ),
         ({"config": 3}, "bad-value", "config=3", "AlbertConfig"),
     ],
 )
@@ -120,7 +150,9 @@ def test_what_cannot_be_honoured_is_refused_in_words(pretrained, keywords, slug,
 def test_a_configuration_may_be_given(pretrained):
     transformers = pytest.importorskip("transformers")
     ours = CONFIG.replace(hidden_dropout_prob=0.25)
-    theirs = transformers.AlbertConfig(**{k: v for k, v in ours.to_dict().items() if k != "parameter_sharing"})
+    theirs = transformers.AlbertConfig(
+        **{k: v for k, v in ours.to_dict().items() if k != "parameter_sharing"}
+    )
     (pretrained / "other").mkdir()
     ours.save_pretrained(pretrained / "other")
     for config in (ours, theirs, pretrained / "other", str(pretrained / "other" / "config.json")):
@@ -131,7 +163,9 @@ def test_a_configuration_may_be_given(pretrained):
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
-@pytest.mark.parametrize("source", [AlbertModel, AlbertForMaskedLM, AlbertForPreTraining, AlbertForQuestionAnswering])
+@pytest.mark.parametrize(
+    "source", [AlbertModel, AlbertForMaskedLM, AlbertForPreTraining, AlbertForQuestionAnswering]
+)
 def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, model_class, caplog):
     transformers = pytest.importorskip("transformers")
     source(CONFIG).save_pretrained(tmp_path)
@@ -145,7 +179,9 @@ def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, mode
     caplog.clear()
     model = model_class.from_pretrained(tmp_path)
     messages = [
-        record.getMessage() for record in caplog.records if record.levelname == "WARNING" and record.name == "albertkit"
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "WARNING" and record.name == "albertkit"
     ]
     ours = set(messages[0].rpartition(": ")[2].split(", ")) if messages else set()
     assert ours == theirs
@@ -162,7 +198,9 @@ def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(
     load = AlbertForSequenceClassification.from_pretrained
     theirs = pytest.importorskip("transformers").AlbertForSequenceClassification.from_pretrained
     stored = load_file(classifier / "model.safetensors")
-    assert torch.equal(load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"])
+    assert torch.equal(
+        load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"]
+    )
     assert "afresh" not in caplog.text
     for labels in ({"num_labels": 5}, {"id2label": {n: str(n) for n in range(5)}}):
         with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
@@ -175,9 +213,13 @@ def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(
         assert torch.equal(model.albert.pooler.weight, stored["albert.pooler.weight"])
     assert caplog.text.count("initialised afresh") == 2
     config = AlbertConfig.from_pretrained(classifier).with_changes(num_labels=7)
-    with pytest.raises(CheckpointError, match=r"classifier.weight \[3, 64\] in the file, \[7, 64\] in the model"):
+    with pytest.raises(
+        CheckpointError, match=r"classifier.weight \[3, 64\] in the file, \[7, 64\] in the model"
+    ):
         load(classifier, config=config)
-    assert load(classifier, config=config, ignore_mismatched_sizes=True).classifier.weight.shape == (7, 64)
+    assert load(
+        classifier, config=config, ignore_mismatched_sizes=True
+    ).classifier.weight.shape == (7, 64)
     with pytest.raises(CheckpointError, match="other shapes"):
         load(classifier, num_labels=5, strict=True)
 
@@ -196,7 +238,9 @@ def test_our_own_commands_refuse_a_missing_head(tmp_path, pretrained):
     from albertkit.tasks.models import TASK, load_task_model
     from albertkit.tasks.registry import find_task
 
-    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=8)
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(
+        labels=("a", "b"), length=8
+    )
     write_json(pretrained / TASK, task.to_dict())
     with pytest.raises(AlbertKitError) as caught:
         load_task_model(pretrained)

@@ -19,14 +19,18 @@ from albertkit.tasks.models import load_encoder, load_task_model, save_task_mode
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 
-TASK = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+TASK = find_task("classify", Columns(text="text", label="label")).with_changes(
+    labels=("a", "b"), length=32
+)
 LOADERS: dict[str, Callable[[Path, AlbertTokenizer], object]] = {
     "pipeline": lambda path, _: load_pipeline(path),
     "pipelines": lambda path, _: load_pipelines(path, device="meta"),
     "embeddings": lambda path, _: SentenceEncoder.from_pretrained(path),
     "fine-tuned": lambda path, _: load_task_model(path),
     "fine-tuning": lambda path, _: load_encoder(path, TASK),
-    "pretraining": lambda path, own: initialise_from_checkpoint(path, own, PretrainSettings(length=32)),
+    "pretraining": lambda path, own: initialise_from_checkpoint(
+        path, own, PretrainSettings(length=32)
+    ),
 }
 
 
@@ -37,7 +41,9 @@ def tokenizers(tmp_path_factory):
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 5)) for _ in range(400)]
     folder = tmp_path_factory.mktemp("tokenizers")
     texts = [" ".join(rng.choice(words, 9)) for _ in range(400)]
-    return train_tokenizer(texts, folder / "own", 300), train_tokenizer(texts[:60], folder / "other", 60)
+    return train_tokenizer(texts, folder / "own", 300), train_tokenizer(
+        texts[:60], folder / "other", 60
+    )
 
 
 @pytest.fixture
@@ -73,7 +79,9 @@ def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader, c
     path = folder(loader, 300)
     LOADERS[loader](path, tokenizer)
     replace_tokenizer(foreign, path)
-    with pytest.raises(CheckpointError, match="is not the file that was saved with the weights") as caught:
+    with pytest.raises(
+        CheckpointError, match="is not the file that was saved with the weights"
+    ) as caught:
         LOADERS[loader](path, tokenizer)
     assert caught.value.slug == "wrong-tokenizer"
     assert f"rm {path / 'SHA256SUMS'}" in caught.value.hint
@@ -84,12 +92,19 @@ def test_a_tokenizer_that_was_exchanged_is_refused(folder, tokenizers, loader, c
             LOADERS[loader](path, tokenizer)
     else:
         LOADERS[loader](path, tokenizer)
-    assert "60 tokens, the model rows for 300: is it the one that the model was trained with?" in caplog.text
+    assert (
+        "60 tokens, the model rows for 300: is it the one that the model was trained with?"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("loader", LOADERS)
-def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(folder, tokenizers, loader, caplog):
-    with pytest.raises(CheckpointError, match=r"(?s)\[wrong-tokenizer\].*has 300 tokens, the model 299"):
+def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(
+    folder, tokenizers, loader, caplog
+):
+    with pytest.raises(
+        CheckpointError, match=r"(?s)\[wrong-tokenizer\].*has 300 tokens, the model 299"
+    ):
         LOADERS[loader](folder(loader, 299), tokenizers[0])
     LOADERS[loader](folder(loader, 300 + 127), tokenizers[0])
     assert not caplog.text

@@ -56,15 +56,21 @@ def test_the_model_gardens_names_are_covered(golden):
                 assert parameter is not None, variable
                 assert names.well_shaped(values.shape, parameter[1])
                 heads = names.heads_of(values.shape, parameter[1])
-                expected = json.loads((folder / "albert_config.json").read_text())["num_attention_heads"]
+                expected = json.loads((folder / "albert_config.json").read_text())[
+                    "num_attention_heads"
+                ]
                 assert heads in (None, expected)
-                assert (heads is not None) == (parameter[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS"))
+                assert (heads is not None) == (
+                    parameter[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS")
+                )
                 covered.add(variable)
     assert {row.tf2[-1] for row in ROWS if row.name.startswith("albert.")} <= covered
 
 
 def test_groups_and_inner_groups_are_carried_over():
-    variable = "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
+    variable = (
+        "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
+    )
     name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
     assert names.parameter_of_variable(variable) == (name, TensorLayout.TRANSPOSED)
     assert names.tf1_variable(name) == (variable, TensorLayout.TRANSPOSED)
@@ -104,7 +110,10 @@ def test_other_names_are_not_guessed(variable):
         ("global_step", "global_step"),
         ("save_counter/.ATTRIBUTES/VARIABLE_VALUE", "save_counter"),
         ("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE", "optimizer"),
-        ("model/layer_with_weights-0/embeddings/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE", "optimizer"),
+        (
+            "model/layer_with_weights-0/embeddings/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE",
+            "optimizer",
+        ),
         ("bert/pooler/dense/kernel", None),
         ("encoder/layer_with_weights-6/bias/.ATTRIBUTES/VARIABLE_VALUE", None),
     ],
@@ -120,9 +129,11 @@ def test_layouts_are_undone(layout):
     stored = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     torchs = names.from_tensorflow(stored, layout)
     assert np.ascontiguousarray(names.to_tf1(torchs, layout)).tobytes() == stored.tobytes()
-    split = {TensorLayout.TO_HEADS: (6, 2, 3), TensorLayout.HEADS_BIAS: (2, 3), TensorLayout.FROM_HEADS: (2, 3, 6)}.get(
-        layout
-    )
+    split = {
+        TensorLayout.TO_HEADS: (6, 2, 3),
+        TensorLayout.HEADS_BIAS: (2, 3),
+        TensorLayout.FROM_HEADS: (2, 3, 6),
+    }.get(layout)
     if split:
         assert np.array_equal(names.from_tensorflow(stored.reshape(split), layout), torchs)
         assert names.heads_of(split, layout) == 2

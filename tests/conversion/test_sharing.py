@@ -34,7 +34,9 @@ GROUP = "albert.encoder.albert_layer_groups"
 def train(model: AlbertForPreTraining, updates: int = 12) -> list[float]:
     """Losses of updates on one batch."""
     inputs = padded_inputs()
-    labels = torch.where((torch.arange(20) % 3 == 0) & inputs["attention_mask"].bool(), inputs["input_ids"], -100)
+    labels = torch.where(
+        (torch.arange(20) % 3 == 0) & inputs["attention_mask"].bool(), inputs["input_ids"], -100
+    )
     order = torch.tensor([0, 1, 1])
     batch = PackedBatch.from_padded(*inputs.values(), labels=labels, sentence_order_labels=order)
     optimizer = make_optimizer("lamb", model.named_parameters(), lr=0.02)
@@ -71,7 +73,8 @@ def test_it_trains_and_comes_back_with_the_same_sharing(trained, tmp_path):
     assert reloaded.config == trained.config
     own_config = dict(trained.named_parameters())
     loaded = dict(reloaded.named_parameters())
-    assert own_config.keys() == loaded.keys()  # a shared parameter has one name, so these are the same parameters
+    # A shared parameter has one name, so these are the same parameters
+    assert own_config.keys() == loaded.keys()
     assert all(torch.equal(own_config[name], loaded[name]) for name in own_config)
     with torch.no_grad():
         our_values, their_values = trained(**padded_inputs()), reloaded(**padded_inputs())
@@ -95,11 +98,17 @@ def test_transformers_computes_the_same(trained, tmp_path):
     def deviation() -> float:
         with torch.no_grad():
             our_values, their_values = trained(**inputs), theirs(**inputs)
-        difference = (our_values.prediction_logits - their_values.prediction_logits)[real].abs().max()
-        return max(difference.item(), (our_values.sop_logits - their_values.sop_logits).abs().max().item())
+        difference = (
+            (our_values.prediction_logits - their_values.prediction_logits)[real].abs().max()
+        )
+        return max(
+            difference.item(), (our_values.sop_logits - their_values.sop_logits).abs().max().item()
+        )
 
     assert deviation() < 1e-5
-    last = theirs.get_parameter(f"{GROUP}.{trained.config.num_hidden_groups - 1}.albert_layers.0.ffn_output.weight")
+    last = theirs.get_parameter(
+        f"{GROUP}.{trained.config.num_hidden_groups - 1}.albert_layers.0.ffn_output.weight"
+    )
     with torch.no_grad():
         last[3] += 0.5
     assert deviation() > 1e-4
@@ -107,21 +116,32 @@ def test_transformers_computes_the_same(trained, tmp_path):
 
 @pytest.mark.parametrize(("trained", "shared", "own_config"), [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
                          indirect=["trained"])  # fmt: skip
-def test_what_transformers_cannot_share_is_written_out_and_said(trained, shared, own_config, tmp_path, caplog):
+def test_what_transformers_cannot_share_is_written_out_and_said(
+    trained, shared, own_config, tmp_path, caplog
+):
     with caplog.at_level("INFO", logger="albertkit"):
         trained.save_pretrained(tmp_path)
     assert "once for each of the 4 layers" in caplog.text
     config = AlbertConfig.from_pretrained(tmp_path)
-    assert (config.parameter_sharing, config.num_hidden_groups) == (trained.config.parameter_sharing, 4)
-    assert "The layers share their" in model_card("m", PretrainingFacts(config=config.to_dict())).text()
+    assert (config.parameter_sharing, config.num_hidden_groups) == (
+        trained.config.parameter_sharing,
+        4,
+    )
     assert (
-        "The layers share their" not in model_card("m", PretrainingFacts(config=AlbertConfig(**TINY).to_dict())).text()
+        "The layers share their"
+        in model_card("m", PretrainingFacts(config=config.to_dict())).text()
+    )
+    assert (
+        "The layers share their"
+        not in model_card("m", PretrainingFacts(config=AlbertConfig(**TINY).to_dict())).text()
     )
     tensors = load_file(tmp_path / "model.safetensors")
     first = [name for name in tensors if f"{GROUP}.0." in name]
     for group in ("1", "2", "3"):
         for name in first:
-            are_equal = torch.equal(tensors[name], tensors[name.replace(f"{GROUP}.0.", f"{GROUP}.{group}.")])
+            are_equal = torch.equal(
+                tensors[name], tensors[name.replace(f"{GROUP}.0.", f"{GROUP}.{group}.")]
+            )
             part = name.split("albert_layers.0.")[1]
             if part.startswith((shared, own_config)):
                 assert are_equal == part.startswith(shared), name
@@ -137,7 +157,9 @@ def test_a_file_is_not_read_with_another_sharing(trained, tmp_path):
 @pytest.mark.parametrize("sharing", ["groups", "attention", "none"])
 def test_a_run_resumes_to_the_same_bits(tmp_path, sharing):
     store = build_small_store(tmp_path)
-    config = AlbertConfig(**{**TINY, "vocab_size": store.vocab_size}, **SHARINGS[sharing], hidden_dropout_prob=0.1)
+    config = AlbertConfig(
+        **{**TINY, "vocab_size": store.vocab_size}, **SHARINGS[sharing], hidden_dropout_prob=0.1
+    )
     config.save_pretrained(tmp_path)
     settings = PretrainSettings(
         config=tmp_path / "config.json", length=32, batch_tokens=128, steps=6, lr=2e-3, bias_correction=True, clip_norm=0.0,
@@ -151,7 +173,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path, sharing):
     state = load_file(part / "checkpoints" / "step-000003" / "training_state.safetensors")
     moments = {name.removeprefix("optimizer/") for name in state if name.startswith("optimizer/")}
     names = [name for name, _ in AlbertForPreTraining(config).named_parameters()]
-    assert moments == {f"{name}/{slot}" for name in names for slot in "mv"}  # one pair a shared parameter
+    # One pair a shared parameter
+    assert moments == {f"{name}/{slot}" for name in names for slot in "mv"}
     assert pretrain(store, part, settings, resume=True).steps == 6
     first, second = (load_file(run / "final" / "model.safetensors") for run in (unbroken, part))
     assert first.keys() == second.keys()

@@ -11,9 +11,19 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
-from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, read_variable_names, write_object_graph
+from albertkit.conversion.tensorflow.bundle import (
+    TensorBundle,
+    Variable,
+    read_variable_names,
+    write_object_graph,
+)
 from albertkit.errors import CheckpointError
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 CONFIG = AlbertConfig(
@@ -23,13 +33,19 @@ CONFIG = AlbertConfig(
 
 
 def parts(bundle: TensorBundle) -> dict[str, tuple[str, str, tuple[int, ...]]]:
-    return {key: (bundle.variable_names[key], bundle.dtype(key), bundle.shape(key)) for key in bundle.names}
+    return {
+        key: (bundle.variable_names[key], bundle.dtype(key), bundle.shape(key))
+        for key in bundle.names
+    }
 
 
 @pytest.mark.parametrize(
     ("theirs", "options"),
     [
-        ("mg211_converted_pretrainer", {"lossy": True}),  # the converter drops the sentence-order head
+        (
+            "mg211_converted_pretrainer",
+            {"lossy": True},
+        ),  # the converter drops the sentence-order head
         ("mg211_converted_encoder", {"head": "encoder", "lossy": True}),
         ("mg211_encoder", {}),
         ("mg211_model_e_eq_h", {}),
@@ -44,7 +60,10 @@ def test_names_and_bits_are_those_of_the_model_garden(golden, tmp_path, theirs, 
     assert report.tensors
     ours = TensorBundle.open(tmp_path / "out")
     expected = TensorBundle.open(golden / "tf2" / theirs)
-    renamed = {key.replace("model/", "encoder/", 1) if "e_eq_h" in theirs else key: key for key in expected.names}
+    renamed = {
+        key.replace("model/", "encoder/", 1) if "e_eq_h" in theirs else key: key
+        for key in expected.names
+    }
     assert set(ours.names) == set(renamed)
     for key in ours.names:
         assert ours.variable_names[key] == expected.variable_names[renamed[key]]
@@ -74,13 +93,22 @@ def test_there_and_back_is_the_same_bits(tmp_path, model_class, embedding_size):
     assert any("left out" in note and "sop_classifier" in note for note in report.notes) == sop
     convert(tmp_path / "tf2", tmp_path / "back")
     tensors = AlbertForMaskedLM if sop else model_class
-    ours, back = (tensors.from_pretrained(tmp_path / name, strict=True).state_dict() for name in ("ours", "back"))
+    ours, back = (
+        tensors.from_pretrained(tmp_path / name, strict=True).state_dict()
+        for name in ("ours", "back")
+    )
     assert ours.keys() == back.keys()
     assert all(torch.equal(ours[name], back[name]) for name in ours)
     convert(tmp_path / "back", tmp_path / "again", to="tf2", overwrite=True)
-    for name in ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "albert_config.json"):
+    for name in (
+        "bert_model.ckpt.index",
+        "bert_model.ckpt.data-00000-of-00001",
+        "albert_config.json",
+    ):
         if tensors is model_class:
-            assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "tf2" / name).read_bytes()
+            assert (tmp_path / "again" / name).read_bytes() == (
+                tmp_path / "tf2" / name
+            ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -105,15 +133,22 @@ def test_a_task_head_is_left_out_only_where_that_is_asked_for(tmp_path):
     with pytest.raises(CheckpointError, match="no place for classifier"):
         convert(tmp_path / "ours", tmp_path / "tf2", to="tf2")
     convert(tmp_path / "ours", tmp_path / "tf2", to="tf2", lossy=True)
-    assert not any("classifier" in name for name in TensorBundle.open(tmp_path / "tf2").variable_names.values())
+    assert not any(
+        "classifier" in name for name in TensorBundle.open(tmp_path / "tf2").variable_names.values()
+    )
 
 
 def test_an_object_graph_has_every_object_once():
-    shared = Variable(("head", "table"), "words", (("net", "layer", "table"), ("model", "head", "table")))
+    shared = Variable(
+        ("head", "table"), "words", (("net", "layer", "table"), ("model", "head", "table"))
+    )
     second = Variable(("net", "layer", "a.b/c"), "other")
     graph = write_object_graph([shared, second])
     assert second.key == "net/layer/a..b.Sc/.ATTRIBUTES/VARIABLE_VALUE"
-    assert read_variable_names(np.array(graph, object)) == {shared.key: "words", second.key: "other"}
+    assert read_variable_names(np.array(graph, object)) == {
+        shared.key: "words",
+        second.key: "other",
+    }
     assert graph.count(b"words") == 1
 
 

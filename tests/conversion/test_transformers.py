@@ -27,13 +27,17 @@ def inputs():
     return padded_inputs()
 
 
-def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
+def assert_same(
+    ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]
+) -> None:
     with torch.no_grad():
         our_outputs, their_outputs = ours(**inputs), theirs(**inputs)
     real = inputs["attention_mask"].bool()
     for name in ("last_hidden_state", "prediction_logits", "logits"):
         if hasattr(our_outputs, name):
-            torch.testing.assert_close(our_outputs[name][real], their_outputs[name][real], atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                our_outputs[name][real], their_outputs[name][real], atol=1e-5, rtol=0
+            )
     for name in ("pooler_output", "sop_logits"):
         if hasattr(our_outputs, name):
             torch.testing.assert_close(our_outputs[name], their_outputs[name], atol=1e-5, rtol=0)
@@ -43,18 +47,24 @@ def assert_same(ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[st
 def test_transformers_loads_what_we_save(tmp_path, inputs, shape):
     ours = shaken(AlbertForPreTraining(AlbertConfig(**{**TINY, **shape})))
     ours.save_pretrained(tmp_path)
-    theirs, report = transformers.AlbertForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
+    theirs, report = transformers.AlbertForPreTraining.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert_same(ours, theirs.eval(), inputs)
     reloaded = AlbertForPreTraining.from_pretrained(tmp_path)
     assert reloaded.config == ours.config
-    for (name, parameter), restored in zip(ours.named_parameters(), reloaded.parameters(), strict=True):
+    for (name, parameter), restored in zip(
+        ours.named_parameters(), reloaded.parameters(), strict=True
+    ):
         assert torch.equal(parameter, restored), name
 
 
 @pytest.mark.parametrize("shape", SHAPES[:6], ids=str)
 def test_we_load_what_transformers_saves(tmp_path, inputs, shape):
-    theirs = shaken(transformers.AlbertForPreTraining(transformers.AlbertConfig(**{**TINY, **shape})))
+    theirs = shaken(
+        transformers.AlbertForPreTraining(transformers.AlbertConfig(**{**TINY, **shape}))
+    )
     theirs.save_pretrained(tmp_path)
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
     assert_same(ours, theirs, inputs)
@@ -77,9 +87,13 @@ def test_the_encoder_of_a_pretrained_folder_and_back(tmp_path, inputs):
     model = shaken(AlbertForPreTraining(AlbertConfig(**TINY)))
     model.save_pretrained(tmp_path / "whole")
     encoder = AlbertModel.from_pretrained(tmp_path / "whole")
-    assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "whole").eval(), inputs)
+    assert_same(
+        encoder, transformers.AlbertModel.from_pretrained(tmp_path / "whole").eval(), inputs
+    )
     encoder.save_pretrained(tmp_path / "encoder")
-    assert_same(encoder, transformers.AlbertModel.from_pretrained(tmp_path / "encoder").eval(), inputs)
+    assert_same(
+        encoder, transformers.AlbertModel.from_pretrained(tmp_path / "encoder").eval(), inputs
+    )
 
 
 def test_dense_gradients_are_transformers(inputs):
@@ -93,7 +107,8 @@ def test_dense_gradients_are_transformers(inputs):
     reference = dict(theirs.named_parameters())
     for name, parameter in ours.named_parameters():
         expected = reference[name].grad
-        if name.endswith("word_embeddings.weight"):  # transformers' embedding passes nothing to the padding row
+        # Transformers' embedding passes nothing to the padding row
+        if name.endswith("word_embeddings.weight"):
             expected = expected.clone()
             expected[0] = parameter.grad[0]
         torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4)
@@ -111,7 +126,11 @@ def test_dense_gradients_are_transformers(inputs):
 def test_published_sizes_count_exactly(size, encoder, with_heads):
     config = AlbertConfig.from_size(size)
     assert (config.num_parameters(), config.num_parameters(heads=True)) == (encoder, with_heads)
-    foreign = {key: value for key, value in config.to_dict().items() if key not in ("model_type", "parameter_sharing")}
+    foreign = {
+        key: value
+        for key, value in config.to_dict().items()
+        if key not in ("model_type", "parameter_sharing")
+    }
     with torch.device("meta"):
         assert AlbertModel(config).num_parameters() == encoder
         assert AlbertForPreTraining(config).num_parameters() == with_heads

@@ -35,7 +35,8 @@ def test_what_is_written_wrongly_is_not_left_behind(folder, tmp_path, monkeypatc
     targets_write = targets.write_tensors
     monkeypatch.setattr(targets, "write_tensors", flipped)
     with pytest.raises(
-        MachineError, match=r"(?s)\[internal-error\].*albert.pooler.bias, written and read again, differs"
+        MachineError,
+        match=r"(?s)\[internal-error\].*albert.pooler.bias, written and read again, differs",
     ):
         convert(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()

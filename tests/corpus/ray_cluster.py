@@ -20,7 +20,8 @@ def ray_cluster(cores: list[int]) -> Iterator[Any]:
     Yields:
         `ray.cluster_utils.Cluster`: `address`, `worker_nodes`, `remove_node`.
     """
-    # Sockets lie below it, and their paths may have 107 characters, of which pytest's own folder would take most.
+    # Sockets lie below it, and their paths may have 107 characters, of which pytest's own folder
+    # would take most.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT, RAY_TMPDIR=folder, PYTHONPATH=os.pathsep.join(sys.path))

@@ -39,13 +39,16 @@ def built(tmp_path_factory):
 
     def document() -> str:
         sentences = (
-            " ".join(f"w{rng.randrange(3000)}" for _ in range(rng.randint(1, 25))) for _ in range(rng.randint(1, 30))
+            " ".join(f"w{rng.randrange(3000)}" for _ in range(rng.randint(1, 25)))
+            for _ in range(rng.randint(1, 30))
         )
         return "\n".join(f"{sentence.capitalize()}." for sentence in sentences)
 
     for i in range(4):
         documents = [document() for _ in range(30)] + ["Seen\nbefore."]
-        (corpus / f"a{i}.txt.gz").write_bytes(gzip.compress("\n\n".join(documents).encode(), mtime=0))
+        (corpus / f"a{i}.txt.gz").write_bytes(
+            gzip.compress("\n\n".join(documents).encode(), mtime=0)
+        )
         records = [json.dumps({"text": text}) for text in [document(), "", "Seen\nbefore."]]
         (corpus / f"b{i}.jsonl").write_text("\n".join(records))
         wiki = [f'<doc id="1" title="T{j}">\nT{j}\n\n{document()}\n</doc>\n' for j in range(10)]
@@ -84,8 +87,16 @@ def test_counts(corpus, tmp_path):
     assert report.empty_documents == 4
     store = TokenStore.open(tmp_path / "store")
     assert report.shards == store.num_shards > 3
-    assert report.single_sentence_documents == sum(len(document) == 1 for document in store.documents()) > 0
-    assert report.tokens == store.num_tokens == sum(len(s) for document in store.documents() for s in document)
+    assert (
+        report.single_sentence_documents
+        == sum(len(document) == 1 for document in store.documents())
+        > 0
+    )
+    assert (
+        report.tokens
+        == store.num_tokens
+        == sum(len(s) for document in store.documents() for s in document)
+    )
     assert report.peak_memory_mb > 10
     assert not (tmp_path / "store" / ".build").exists()
     assert "sentence order" not in " ".join(report.warnings)
@@ -94,7 +105,9 @@ def test_counts(corpus, tmp_path):
 def test_the_same_bytes_whatever_the_workers(corpus, tmp_path, small_batches):
     stores = []
     for workers in (0, 1, 2):
-        report = build_store([corpus], tmp_path / f"store{workers}", TOKENIZER, SMALL_SHARDS, workers=workers)
+        report = build_store(
+            [corpus], tmp_path / f"store{workers}", TOKENIZER, SMALL_SHARDS, workers=workers
+        )
         assert report.workers == workers
         stores.append(bytes_below(tmp_path / f"store{workers}"))
     assert stores[0] == stores[1] == stores[2]
@@ -116,7 +129,9 @@ def test_killed_anywhere_and_again(built, tmp_path, small_batches):
 
 def test_killed_with_workers(built, tmp_path, small_batches):
     def build(workers: int) -> None:
-        build_store([built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS, workers=workers)
+        build_store(
+            [built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS, workers=workers
+        )
 
     assert in_a_fork(tmp_path / "store", lambda: build(2), 150)[0] < 0
     assert (tmp_path / "store" / ".build" / "commits.jsonl").exists()
@@ -128,14 +143,23 @@ def test_a_resumed_build_does_not_begin_again(built, tmp_path, small_batches, mo
     write, calls = StoreWriter._write, []
     interrupted(built / "corpus", tmp_path / "store", monkeypatch, 45)
     assert slug_of(TokenStore.open, tmp_path / "store") == "unfinished"
-    monkeypatch.setattr(StoreWriter, "_write", lambda self, *rest: (calls.append(1), write(self, *rest)))
+    monkeypatch.setattr(
+        StoreWriter, "_write", lambda self, *rest: (calls.append(1), write(self, *rest))
+    )
     ours = build_store([built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
     after = len(calls)
     theirs = build_store([built / "corpus"], tmp_path / "whole", TOKENIZER, SMALL_SHARDS)
     assert ours.resumed
     assert len(calls) - after == after + 45  # nothing was written twice
     assert bytes_below(tmp_path / "store") == bytes_below(built / "store")
-    for name in ("documents", "sentences", "text_bytes", "characters", "empty_documents", "duplicate_documents"):
+    for name in (
+        "documents",
+        "sentences",
+        "text_bytes",
+        "characters",
+        "empty_documents",
+        "duplicate_documents",
+    ):
         assert getattr(ours, name) == getattr(theirs, name)
 
 
@@ -171,10 +195,13 @@ def test_another_store_is_replaced_only_when_asked(corpus, tmp_path, slug_of):
     assert slug_of(build_store, [corpus], tmp_path / "store", TOKENIZER, one_shard) == "changed"
     build_store([corpus], tmp_path / "store", TOKENIZER, one_shard, overwrite=True)
     build_store([corpus], tmp_path / "fresh", TOKENIZER, one_shard)
-    assert bytes_below(tmp_path / "store") == bytes_below(tmp_path / "fresh")  # no shard of the old one is left
+    # No shard of the old one is left
+    assert bytes_below(tmp_path / "store") == bytes_below(tmp_path / "fresh")
 
 
-def test_an_unfinished_build_goes_on_only_as_it_began(corpus, tmp_path, small_batches, monkeypatch, slug_of):
+def test_an_unfinished_build_goes_on_only_as_it_began(
+    corpus, tmp_path, small_batches, monkeypatch, slug_of
+):
     out = tmp_path / "store"
     interrupted(corpus, out, monkeypatch)
     other_files = BuildSettings(sentences="lines", shard_tokens=5000)
@@ -193,7 +220,9 @@ def test_an_unfinished_build_goes_on_only_as_it_began(corpus, tmp_path, small_ba
 
 
 @pytest.mark.parametrize("name", ["commits.jsonl", "tokens-00000.bin", "hashes.bin"])
-def test_a_damaged_unfinished_build_begins_again_when_asked(built, tmp_path, small_batches, monkeypatch, slug_of, name):
+def test_a_damaged_unfinished_build_begins_again_when_asked(
+    built, tmp_path, small_batches, monkeypatch, slug_of, name
+):
     out = tmp_path / "store"
     interrupted(built / "corpus", out, monkeypatch)
     content = bytearray((out / ".build" / name).read_bytes())
@@ -206,7 +235,10 @@ def test_a_damaged_unfinished_build_begins_again_when_asked(built, tmp_path, sma
 
 def test_bad_bytes_stop_the_build_and_replace_goes_on(corpus, tmp_path, small_batches, slug_of):
     (corpus / "z.txt").write_bytes(b"All good.\n\nThe caf\xe9 is\xff.\n")
-    assert slug_of(build_store, [corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS) == "bad-encoding"
+    assert (
+        slug_of(build_store, [corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
+        == "bad-encoding"
+    )
     report = build_store([corpus], tmp_path / "store", TOKENIZER, SMALL_SHARDS, errors="replace")
     assert report.resumed  # what was sound is not done again
     assert report.bad_bytes == 2
@@ -215,9 +247,14 @@ def test_bad_bytes_stop_the_build_and_replace_goes_on(corpus, tmp_path, small_ba
     assert bytes_below(tmp_path / "store") == bytes_below(tmp_path / "fresh")
 
 
-def test_a_worker_that_dies_is_an_error_and_nothing_is_lost(corpus, tmp_path, small_batches, slug_of):
+def test_a_worker_that_dies_is_an_error_and_nothing_is_lost(
+    corpus, tmp_path, small_batches, slug_of
+):
     (corpus / "b9.txt").write_text("here workers\ndie at once")
-    assert slug_of(build_store, [corpus], tmp_path / "store", DyingTokenizer(), workers=2) == "worker-died"
+    assert (
+        slug_of(build_store, [corpus], tmp_path / "store", DyingTokenizer(), workers=2)
+        == "worker-died"
+    )
     report = build_store([corpus], tmp_path / "store", TOKENIZER, workers=0)
     assert report.documents == 166
 
@@ -230,10 +267,14 @@ def test_empty_and_foreign(tmp_path, slug_of):
         assert slug_of(build_store, files, tmp_path / "store", TOKENIZER) == "empty"
         assert not (tmp_path / "store").exists()
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"word " * 9999)[:-20])
-    assert slug_of(build_store, [tmp_path / "cut.txt.gz"], tmp_path / "store", TOKENIZER) == "corrupt"
+    assert (
+        slug_of(build_store, [tmp_path / "cut.txt.gz"], tmp_path / "store", TOKENIZER) == "corrupt"
+    )
     assert not (tmp_path / "store").exists()
     (tmp_path / "good.txt").write_text("One.\nTwo.")
-    report = build_store([tmp_path / "empty.txt", tmp_path / "good.txt"], tmp_path / "store", TOKENIZER)
+    report = build_store(
+        [tmp_path / "empty.txt", tmp_path / "good.txt"], tmp_path / "store", TOKENIZER
+    )
     assert (report.documents, report.empty_files) == (1, 1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("x")
@@ -247,7 +288,10 @@ def test_bad_settings(tmp_path, slug_of):
     assert slug_of(BuildSettings, sentences="line") == "unknown-name"
     assert slug_of(BuildSettings, shard_tokens=0) == "bad-value"
     assert slug_of(build_store, [tmp_path], tmp_path / "out", TOKENIZER, workers=-1) == "bad-value"
-    assert slug_of(build_store, [tmp_path], tmp_path / "out", TOKENIZER, errors="ignore") == "unknown-name"
+    assert (
+        slug_of(build_store, [tmp_path], tmp_path / "out", TOKENIZER, errors="ignore")
+        == "unknown-name"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -259,7 +303,9 @@ def test_no_permission(corpus, tmp_path):
 
 
 def test_warnings(tmp_path):
-    wrapped = "\n\n".join(f"This prose {i} is broken\nwherever the line was\nfull." for i in range(50))
+    wrapped = "\n\n".join(
+        f"This prose {i} is broken\nwherever the line was\nfull." for i in range(50)
+    )
     (tmp_path / "wrapped.txt").write_text(wrapped)
     (tmp_path / "single.txt").write_text("\n\n".join(f"Sentence {i}." for i in range(50)))
     report = build_store([tmp_path / "wrapped.txt"], tmp_path / "a", TOKENIZER)
@@ -267,7 +313,9 @@ def test_warnings(tmp_path):
     report = build_store([tmp_path / "single.txt"], tmp_path / "b", TOKENIZER)
     assert report.single_sentence_documents == 50
     assert "no document has two sentences" in report.warnings[0]
-    report = build_store([tmp_path / "wrapped.txt"], tmp_path / "c", TOKENIZER, BuildSettings(sentences="split"))
+    report = build_store(
+        [tmp_path / "wrapped.txt"], tmp_path / "c", TOKENIZER, BuildSettings(sentences="split")
+    )
     assert report.sentences == 50
 
 
@@ -291,7 +339,9 @@ def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, fu
     for count in range(1, 30):
         remaining_calls = count
         try:
-            build_store([tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings, overwrite=True)
+            build_store(
+                [tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings, overwrite=True
+            )
         except KeyboardInterrupt:
             if (tmp_path / "store" / "manifest.json").exists():  # whole, the old or the new one
                 TokenStore.open(tmp_path / "store").verify()
@@ -304,7 +354,7 @@ def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, fu
     assert bytes_below(tmp_path / "store") == bytes_below(tmp_path / "fresh")
 
 
-# --- real text ----------------------------------------------------------------------------------------------------------
+# --- real text ------------------------------------------------------------------------------------
 
 
 def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
@@ -317,10 +367,14 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
     raw = gzip.decompress(file.read_bytes()).decode()
     articles = re.findall(r"<doc [^>]*>\n(.*?)\n(.*?)</doc>", raw, re.DOTALL)
     assert store.num_documents == len(articles)
-    model = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
+    model = sentencepiece.SentencePieceProcessor(
+        model_file=str(data / "albert" / "30k-clean.model")
+    )
     num_same = total = 0
     for document, (_, body) in zip(store.documents(), articles, strict=True):
-        sentences = [s.strip() for line in body.split("\n") for s in segment("en", line) if s.strip()]
+        sentences = [
+            s.strip() for line in body.split("\n") for s in segment("en", line) if s.strip()
+        ]
         ids = [encoded for s in sentences if (encoded := model.encode(s.lower()))]
         assert len(document) == len(ids)
         num_same += sum(a.tolist() == b for a, b in zip(document, ids, strict=True))
@@ -331,13 +385,21 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
 
 def test_the_command(data, tmp_path, run_command):
     text, out = data / "wiki-en" / "wiki_00.gz", tmp_path / "store"
-    result = run_command("corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json")
+    result = run_command(
+        "corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json"
+    )
     assert (result.status, result.err) == (0, "")
     assert result.json["documents"] == TokenStore.open(out).num_documents
     assert {"seconds", "mb_per_second", "peak_memory_mb", "tokens", "sentences"} <= set(result.json)
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9")
     result = run_command(
-        "corpus", "build", tmp_path / "bad.txt", "--out", tmp_path / "bad", "--tokenizer", data / "albert"
+        "corpus",
+        "build",
+        tmp_path / "bad.txt",
+        "--out",
+        tmp_path / "bad",
+        "--tokenizer",
+        data / "albert",
     )
     assert result.status == 2
     assert "error[bad-encoding]" in result.err

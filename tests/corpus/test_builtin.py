@@ -47,10 +47,15 @@ def test_documents_are_the_same_each_time_and_nothing_is_imported():
 def test_the_written_corpus(tmp_path):
     sizes = write_builtin_corpus(tmp_path / "builtin.txt")
     assert sizes["bytes"] == (tmp_path / "builtin.txt").stat().st_size > 800_000
-    documents = [document.text.split("\n") for document in read_documents([tmp_path / "builtin.txt"])]
+    documents = [
+        document.text.split("\n") for document in read_documents([tmp_path / "builtin.txt"])
+    ]
     assert len(documents) == sizes["documents"] > 1500
     assert sum(map(len, documents)) == sizes["sentences"]
     assert all(len(document) > 1 for document in documents)
     text = " ".join(sentence for document in documents for sentence in document).split()
-    common = sum(word.lower() in {"the", "a", "of", "to", "is", "and", "in", "if", "be", "for"} for word in text)
+    common = sum(
+        word.lower() in {"the", "a", "of", "to", "is", "and", "in", "if", "be", "for"}
+        for word in text
+    )
     assert common > 0.2 * len(text)  # English

@@ -31,12 +31,16 @@ def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
 
     def document(number: int) -> str:
-        return "\n".join(f"Sentence {number % 700} {line} is here." for line in range(1 + number % 13))
+        return "\n".join(
+            f"Sentence {number % 700} {line} is here." for line in range(1 + number % 13)
+        )
 
     for name, first in (("a", 0), ("b", 300)):
         text = "\n\n".join(document(number) for number in range(first, first + 1000))
         (folder / f"{name}.txt").write_bytes(text.encode() + b"\n\nCaf\xe9.\n")
-    (folder / "c.jsonl").write_text("\n".join(json.dumps({"text": document(n)}) for n in range(500, 1500)))
+    (folder / "c.jsonl").write_text(
+        "\n".join(json.dumps({"text": document(n)}) for n in range(500, 1500))
+    )
     for number in range(30):
         (folder / f"d{number}.txt").write_text(f"{document(number)}\n\nOnly in {number}.\nYes.")
     return folder
@@ -64,7 +68,13 @@ def small_parts(monkeypatch):
 def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):
     options = {"errors": "replace", **options}
     return build_store(
-        [corpus], out, tokenizer or SlowTokenizer(), SETTINGS, engine="ray", address=cluster.address, **options
+        [corpus],
+        out,
+        tokenizer or SlowTokenizer(),
+        SETTINGS,
+        engine="ray",
+        address=cluster.address,
+        **options,
     )
 
 
@@ -106,7 +116,9 @@ def test_two_nodes_give_the_bytes_of_one_machine(corpus, expected, tmp_path, clu
 def test_a_worker_killed_in_the_middle(corpus, expected, tmp_path, cluster, monkeypatch):
     killed = []
 
-    def kill() -> None:  # while the build goes on: a worker is to be met at its work; three kills cannot be four tries
+    def kill() -> (
+        None
+    ):  # while the build goes on: a worker is to be met at its work; three kills cannot be four tries
         while len(killed) < 3:
             for process in workers_of_ray()[:1]:
                 with suppress(ProcessLookupError):
@@ -133,7 +145,9 @@ def test_a_driver_that_ends_in_the_middle_goes_on(corpus, expected, tmp_path, cl
     assert caught.value.slug == "changed"
     results = []
     commit = Job.commit
-    monkeypatch.setattr(Job, "commit", lambda self, **facts: (results.append(1), commit(self, **facts)))
+    monkeypatch.setattr(
+        Job, "commit", lambda self, **facts: (results.append(1), commit(self, **facts))
+    )
     report = build(corpus, tmp_path / "store", cluster)
     assert report.resumed
     assert bytes_below(tmp_path / "store") == expected

@@ -16,7 +16,9 @@ KOREAN = [f"{n}번째 문장에도 낱말이 몇 개 있고 여기에서 끝난�
 
 
 def paragraphs(sentences: list[str], num_sentences: int = 6) -> list[str]:
-    return [" ".join(sentences[n : n + num_sentences]) for n in range(0, len(sentences), num_sentences)]
+    return [
+        " ".join(sentences[n : n + num_sentences]) for n in range(0, len(sentences), num_sentences)
+    ]
 
 
 def write_lines(folder: Path, lines: list[str], separator: str = "\n") -> Path:
@@ -27,12 +29,15 @@ def write_lines(folder: Path, lines: list[str], separator: str = "\n") -> Path:
 
 def build(text: Path, **settings):
     out = text.with_name("store")
-    return build_store([text], out, WordTokenizer(), BuildSettings(**settings), workers=0), TokenStore.open(out)
+    return build_store(
+        [text], out, WordTokenizer(), BuildSettings(**settings), workers=0
+    ), TokenStore.open(out)
 
 
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 @pytest.mark.parametrize(
-    ("separator", "first"), [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")]
+    ("separator", "first"),
+    [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")],
 )
 def test_paragraphs_in_lines_stop_the_build(tmp_path, sentences, separator, first):
     text = write_lines(tmp_path, paragraphs(sentences), separator)
@@ -62,23 +67,33 @@ def test_a_sentence_a_line_is_built_as_before(tmp_path, sentences):
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path):
-    layout = line_layout(find_inputs([write_lines(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings())
+    layout = line_layout(
+        find_inputs([write_lines(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings()
+    )
     assert layout is not None
     assert layout.paragraphs
     assert layout.characters == pytest.approx(1 << 16, rel=0.01)
 
 
 def test_little_text_says_nothing(tmp_path):
-    assert line_layout(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()) is None
+    assert (
+        line_layout(
+            find_inputs([write_lines(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()
+        )
+        is None
+    )
 
 
 def test_settings_for_callers_that_cannot_ask(tmp_path):
     assert settings_for(find_inputs([write_lines(tmp_path, SENTENCES)])) == BuildSettings()
-    assert settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES))])) == BuildSettings(
-        format="paragraphs"
-    )
+    assert settings_for(
+        find_inputs([write_lines(tmp_path, paragraphs(SENTENCES))])
+    ) == BuildSettings(format="paragraphs")
     both_files = BuildSettings(sentences="split")
-    assert settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES), "\n\n")])) == both_files
+    assert (
+        settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES), "\n\n")]))
+        == both_files
+    )
     (tmp_path / "more.jsonl").write_text('{"text": "One. Two."}\n')
     files = find_inputs([write_lines(tmp_path, paragraphs(SENTENCES)), tmp_path / "more.jsonl"])
     assert settings_for(files) == both_files

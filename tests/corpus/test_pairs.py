@@ -20,15 +20,26 @@ def texts(*files, **how):
 
 
 def documents(folder):
-    return [[sentence.tolist() for sentence in document] for document in TokenStore.open(folder).documents()]
+    return [
+        [sentence.tolist() for sentence in document]
+        for document in TokenStore.open(folder).documents()
+    ]
 
 
 def test_each_line_is_a_document(tmp_path):
     (tmp_path / "a.txt").write_text("One. It is 3.14 long.\n  Two.\n\n\tThree.\r\n")
-    assert texts(tmp_path / "a.txt", format="paragraphs") == ["One. It is 3.14 long.", "Two.", "Three."]
-    build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="paragraphs"))
+    assert texts(tmp_path / "a.txt", format="paragraphs") == [
+        "One. It is 3.14 long.",
+        "Two.",
+        "Three.",
+    ]
+    build_store(
+        [tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="paragraphs")
+    )
     split = [["One.", "It is 3.14 long."], ["Two."], ["Three."]]
-    assert documents(tmp_path / "store") == [[TOKENIZER.ids(s) for s in sentences] for sentences in split]
+    assert documents(tmp_path / "store") == [
+        [TOKENIZER.ids(s) for s in sentences] for sentences in split
+    ]
 
 
 @pytest.mark.parametrize("separator", [";$;", "\t", "|||"])
@@ -45,13 +56,17 @@ def test_faulty_lines_are_counted_and_named(tmp_path):
     (tmp_path / "a.txt").write_text(PAIRS)
     (tmp_path / "b.txt").write_text("x\n" * 30)
     settings = BuildSettings(format="pairs")
-    report = build_store([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings)
+    report = build_store(
+        [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings
+    )
     assert (report.documents, report.sentences, report.duplicate_documents) == (2, 5, 1)
     assert report.faulty_lines == 33
     assert report.faults == ["a.txt:3", "a.txt:5", "a.txt:6", *(f"b.txt:{n}" for n in range(1, 18))]
     (warning,) = (w for w in report.warnings if "33 lines" in w)
     assert "a.txt:3, a.txt:5, a.txt:6, b.txt:1, b.txt:2 …" in warning
-    second_report = build_store([tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings)
+    second_report = build_store(
+        [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings
+    )
     assert second_report.already_built
     assert second_report.faults == report.faults
 
@@ -78,7 +93,9 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     resumed = build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
     assert resumed.resumed
     assert (straight.faulty_lines, straight.faults) == (resumed.faulty_lines, resumed.faults)
-    manifests = [json.loads((tmp_path / n / "store" / "manifest.json").read_text()) for n in ("one", "two")]
+    manifests = [
+        json.loads((tmp_path / n / "store" / "manifest.json").read_text()) for n in ("one", "two")
+    ]
     assert manifests[0] == manifests[1]
 
 
@@ -86,7 +103,9 @@ def test_errors(tmp_path):
     (tmp_path / "a.txt").write_text("A\tB\nC\tD\n")
     message = r"\[too-little-data\].*none of 2 lines has two sentences with `;\$;` between them; the first: a.txt:1"
     with pytest.raises(AlbertKitError, match=message):
-        build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="pairs"))
+        build_store(
+            [tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(format="pairs")
+        )
     assert not (tmp_path / "store").exists()
     with pytest.raises(AlbertKitError, match=r"\[unknown-name\].*`pair`"):
         BuildSettings(format="pair")
@@ -98,8 +117,15 @@ def test_other_formats_do_not_know_the_separator(tmp_path):
     """A store of plain text is the same whatever the separator: it is not among what the store was made from."""
     (tmp_path / "a.txt").write_text("A;$;B\n\nC")
     build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER)
-    assert build_store([tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(separator="|")).already_built
+    assert build_store(
+        [tmp_path / "a.txt"], tmp_path / "store", TOKENIZER, BuildSettings(separator="|")
+    ).already_built
     (tmp_path / "b.txt").write_text("A;$;B|C\n")
     build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs"))
     with pytest.raises(AlbertKitError, match=r"\[changed\]"):
-        build_store([tmp_path / "b.txt"], tmp_path / "pairs", TOKENIZER, BuildSettings(format="pairs", separator="|"))
+        build_store(
+            [tmp_path / "b.txt"],
+            tmp_path / "pairs",
+            TOKENIZER,
+            BuildSettings(format="pairs", separator="|"),
+        )

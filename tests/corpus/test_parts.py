@@ -26,7 +26,9 @@ from albertkit.errors import DataError
 from albertkit.tables.files import find_inputs
 
 TOKENIZER = WordTokenizer()
-LINES = st.sampled_from(["a", "Tür auf.", "", " ", "\u3000", "b;$;c", "한국", "\r", "w " * 40, "</doc", "\ufeffx"])
+LINES = st.sampled_from(
+    ["a", "Tür auf.", "", " ", "\u3000", "b;$;c", "한국", "\r", "w " * 40, "</doc", "\ufeffx"]
+)
 
 
 def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
@@ -37,7 +39,10 @@ def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
 
 @settings(max_examples=150)
 @given(
-    st.lists(LINES, max_size=25), st.booleans(), st.sampled_from(["text", "paragraphs", "pairs"]), st.integers(1, 60)
+    st.lists(LINES, max_size=25),
+    st.booleans(),
+    st.sampled_from(["text", "paragraphs", "pairs"]),
+    st.integers(1, 60),
 )
 @example(["a", "", "", "b"], False, "text", 1)
 @example(["\ufeffx", "y", "\u3000", "z"], True, "text", 5)
@@ -48,10 +53,16 @@ def test_ranges_of_plain_text(tmp_path_factory, lines, ending, format, width):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.lists(st.sampled_from(["One.", "두 번째", ""]), max_size=3), max_size=8), st.integers(1, 80))
+@given(
+    st.lists(st.lists(st.sampled_from(["One.", "두 번째", ""]), max_size=3), max_size=8),
+    st.integers(1, 80),
+)
 def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
     folder = tmp_path_factory.mktemp("ranges", numbered=True)
-    wiki = "".join(f'<doc id="{i}" title="T">\nT\n{chr(10).join(d)}\n</doc>\n\n' for i, d in enumerate(documents))
+    wiki = "".join(
+        f'<doc id="{i}" title="T">\nT\n{chr(10).join(d)}\n</doc>\n\n'
+        for i, d in enumerate(documents)
+    )
     (folder / "wiki").write_text(wiki)
     check_ranges(folder / "wiki", "wiki", width)
     write_records(folder / "in.jsonl", ({"text": "\n".join(d)} for d in documents))
@@ -66,7 +77,9 @@ def check_ranges(path: Path, format: str, width: int) -> None:
     lines = 0
     for start in range(0, size, width):
         end = start + width if start + width < size else None
-        file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", start, end, lines + 1)
+        file = DocumentFile(
+            find_inputs([path])[0], BuildSettings(format), "strict", start, end, lines + 1
+        )
         documents += [(document.text, document.cut) for document in file]
         faults += file.faults
         lines += file.lines
@@ -74,7 +87,10 @@ def check_ranges(path: Path, format: str, width: int) -> None:
     if format == "pairs":
         assert len(faults) == faulty
         written_documents = path.read_text(encoding="utf-8").split("\n")
-        assert all(written_documents[line - 1].strip() and ";$;" not in written_documents[line - 1] for line in faults)
+        assert all(
+            written_documents[line - 1].strip() and ";$;" not in written_documents[line - 1]
+            for line in faults
+        )
 
 
 def test_a_long_line_is_no_boundary(tmp_path, monkeypatch):
@@ -88,21 +104,27 @@ def test_the_number_of_a_line_in_a_range(tmp_path):
     records = [json.dumps({"text": f"Line {i}."}) for i in range(20)]
     (tmp_path / "in.jsonl").write_text("\n".join([*records, '{"text": 3}']))
     with pytest.raises(DataError, match="line 21: field `text` is a int"):
-        documents_of(tmp_path / "in.jsonl", "jsonl", 220, None, 12)  # 11 lines of 20 bytes and ends before
+        # 11 lines of 20 bytes and ends before
+        documents_of(tmp_path / "in.jsonl", "jsonl", 220, None, 12)
     assert len(documents_of(tmp_path / "in.jsonl", "jsonl", 100, 200)) == 5
 
 
 @pytest.fixture
 def files(tmp_path):
     for i in range(5):
-        (tmp_path / f"a{i}.txt").write_text("\n\n".join(f"Small file {i}.\nDocument {j}." for j in range(9)))
+        (tmp_path / f"a{i}.txt").write_text(
+            "\n\n".join(f"Small file {i}.\nDocument {j}." for j in range(9))
+        )
     (tmp_path / "b.txt").write_text("\n\n".join(f"Large file, {i}.\nYes." for i in range(400)))
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress((tmp_path / "b.txt").read_bytes()))
-    (tmp_path / "d.txt").write_bytes((tmp_path / "c.txt.gz").read_bytes())  # compressed, whatever it is called
+    # Compressed, whatever it is called
+    (tmp_path / "d.txt").write_bytes((tmp_path / "c.txt.gz").read_bytes())
     return find_inputs([tmp_path])
 
 
-def results(files: list, position: CorpusPosition) -> list[tuple[InputPart, DocumentBatch, np.ndarray]]:
+def results(
+    files: list, position: CorpusPosition
+) -> list[tuple[InputPart, DocumentBatch, np.ndarray]]:
     """Every part with its batches and their ids."""
     inputs = BuildInputs(files, BuildSettings(), "strict", TOKENIZER)
     return [
@@ -135,4 +157,6 @@ def test_a_build_goes_on_after_any_batch(files, monkeypatch):
     assert any(batch.position.document for _, batch, _ in batches)
     for number in range(0, len(batches) - 1, 5):
         remaining_batches = results(files, batches[number][1].position)
-        assert np.array_equal(tokens(remaining_batches), tokens(batches[number + 1 :])), batches[number][1].position
+        assert np.array_equal(tokens(remaining_batches), tokens(batches[number + 1 :])), batches[
+            number
+        ][1].position

@@ -41,9 +41,14 @@ def parquet_bytes(values, name="text") -> bytes:
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
-@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "wiki_00", "a.parquet", "packed_without_a_telling_name"])
+@pytest.mark.parametrize(
+    "name", ["a.txt", "a.jsonl", "wiki_00", "a.parquet", "packed_without_a_telling_name"]
+)
 def test_every_format_in_every_packing(tmp_path, name, packing):
-    lines = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(["One.\nTwo.", "", "Three."]))
+    lines = "".join(
+        json.dumps({"id": i, "text": text}) + "\n"
+        for i, text in enumerate(["One.\nTwo.", "", "Three."])
+    )
     content = {
         "a.txt": (TEXT.encode(), ["One a.\nOne b.", "Two a.\nTwo b."]),
         "a.jsonl": (lines.encode(), ["One.\nTwo.", "", "Three."]),
@@ -70,7 +75,10 @@ def test_files_never_merge_documents(tmp_path):
     for name in "ba":
         (tmp_path / f"{name}.txt").write_text(f"Of {name}.")  # no blank line, not even a line end
     documents = list(read_documents([tmp_path]))
-    assert [(Path(d.file).name, d.ordinal, d.text) for d in documents] == [("a.txt", 0, "Of a."), ("b.txt", 0, "Of b.")]
+    assert [(Path(d.file).name, d.ordinal, d.text) for d in documents] == [
+        ("a.txt", 0, "Of a."),
+        ("b.txt", 0, "Of b."),
+    ]
 
 
 def test_blocks_do_not_show(tmp_path):
@@ -80,7 +88,9 @@ def test_blocks_do_not_show(tmp_path):
 
 
 def test_only_newlines_end_lines(tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a\u2028b\x85c"}, ensure_ascii=False) + "\n")
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": "a\u2028b\x85c"}, ensure_ascii=False) + "\n"
+    )
     assert texts(tmp_path / "a.jsonl") == ["a\u2028b\x85c"]
 
 
@@ -104,7 +114,10 @@ def test_inputs_are_sorted_and_read_once(tmp_path):
     for name in ("c.txt", "a.txt", "sub/b.txt", ".hidden"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
-    names = [Path(f.path).relative_to(tmp_path).as_posix() for f in find_inputs([tmp_path, tmp_path / "*.txt"])]
+    names = [
+        Path(f.path).relative_to(tmp_path).as_posix()
+        for f in find_inputs([tmp_path, tmp_path / "*.txt"])
+    ]
     assert names == ["a.txt", "c.txt", "sub/b.txt"]
     assert [f.name for f in find_inputs([tmp_path / "**/*.txt"])] == ["a.txt", "c.txt", "b.txt"]
 
@@ -124,19 +137,27 @@ def test_urls(slug_of):
 
 def test_a_field_may_be_that_of_a_field_or_of_every_item_of_a_list(tmp_path):
     records = [
-        {"SJML": {"text": [{"content": "One."}, {"content": " Two. "}]}, "meta": {"body": "Three."}},
+        {
+            "SJML": {"text": [{"content": "One."}, {"content": " Two. "}]},
+            "meta": {"body": "Three."},
+        },
         {"SJML": {"text": []}, "meta": {"body": ""}, "SJML.text[].content": "as it is called"},
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     assert texts(tmp_path / "a.jsonl", field="meta.body") == ["Three.", ""]
-    assert texts(tmp_path / "a.jsonl", field="SJML.text[].content") == ["One.\nTwo.", "as it is called"]
+    assert texts(tmp_path / "a.jsonl", field="SJML.text[].content") == [
+        "One.\nTwo.",
+        "as it is called",
+    ]
     for field, hint in (
         ("SJML.txt[].content", "did you mean `text`?"),
         ("meta.body[]", "--field meta.body"),
         ("SJML.text.content", "choose with --field"),
         ("SJML.text[]", "name another with --field"),
     ):
-        with pytest.raises(DataError, match=rf"(?s)\[missing-column\].*line 1.*hint: .*{re.escape(hint)}"):
+        with pytest.raises(
+            DataError, match=rf"(?s)\[missing-column\].*line 1.*hint: .*{re.escape(hint)}"
+        ):
             texts(tmp_path / "a.jsonl", field=field)
 
 
@@ -166,7 +187,9 @@ def test_bad_bytes_are_counted_with_the_first_place(tmp_path):
 
 def test_bad_bytes_in_parquet_and_half_characters_in_json(tmp_path):
     arrow = pytest.importorskip("pyarrow")
-    (tmp_path / "a.parquet").write_bytes(parquet_bytes(arrow.array([b"good", b"caf\xe9"], arrow.binary())))
+    (tmp_path / "a.parquet").write_bytes(
+        parquet_bytes(arrow.array([b"good", b"caf\xe9"], arrow.binary()))
+    )
     with pytest.raises(DataError, match=r"\[bad-encoding\].*row 2"):
         texts(tmp_path / "a.parquet")
     assert texts(tmp_path / "a.parquet", errors="replace") == ["good", "caf\ufffd"]
@@ -184,7 +207,12 @@ def test_bad_bytes_in_parquet_and_half_characters_in_json(tmp_path):
         ("a.txt", "text".encode("utf-16"), "bad-encoding", "UTF-16"),
         ("a.txt.gz", gzip.compress(b"word " * 99_999, mtime=0)[:-30], "corrupt", "gzip"),
         ("a.txt.xz", lzma.compress(b"word " * 99_999)[:-30], "corrupt", "xz"),
-        ("a.txt.zst", zstandard.ZstdCompressor().compress(b"word " * 99_999)[:-9], "corrupt", "zstandard"),
+        (
+            "a.txt.zst",
+            zstandard.ZstdCompressor().compress(b"word " * 99_999)[:-9],
+            "corrupt",
+            "zstandard",
+        ),
         ("a.txt.gz", gzip.compress(b"word " * 99, mtime=0)[:10] + b"\xff" * 40, "corrupt", "gzip"),
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', "bad-row", "line 2"),
         ("a.jsonl", b'["x"]\n', "bad-row", "str"),
@@ -208,7 +236,8 @@ def test_missing_files_and_names(tmp_path, slug_of):
     for number in range(40):
         (tmp_path / f"part{number:02}.txt").write_text("x")
     with pytest.raises(
-        DataError, match=r"holds corpus.txt, part00.txt, part01.txt, part02.txt, part03.txt and 36 more"
+        DataError,
+        match=r"holds corpus.txt, part00.txt, part01.txt, part02.txt, part03.txt and 36 more",
     ):
         texts(tmp_path / "nope.txt")
     assert slug_of(texts, tmp_path / "*.gz") == "not-found"

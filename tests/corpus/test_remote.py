@@ -39,7 +39,9 @@ def memory():
 
 @pytest.fixture
 def text(tmp_path):
-    (tmp_path / "in.txt").write_text("\n\n".join(f"Document {i} begins.\nIt ends." for i in range(200)))
+    (tmp_path / "in.txt").write_text(
+        "\n\n".join(f"Document {i} begins.\nIt ends." for i in range(200))
+    )
     return tmp_path / "in.txt"
 
 
@@ -61,7 +63,8 @@ def test_built_here_and_uploaded_whole(text, tmp_path, memory, cache, slug_of):
     assert slug_of(lambda: build_store([text], URL, WordTokenizer())) == "changed"
     build_store([text], URL, WordTokenizer(), overwrite=True)
     build_store([text], tmp_path / "one shard", WordTokenizer())
-    assert remote_contents(memory) == bytes_below(tmp_path / "one shard")  # no shard of the larger one is left
+    # No shard of the larger one is left
+    assert remote_contents(memory) == bytes_below(tmp_path / "one shard")
 
 
 def test_inputs_and_foreign_folders(text, memory, slug_of):
@@ -76,7 +79,8 @@ def test_inputs_and_foreign_folders(text, memory, slug_of):
 
 
 @pytest.mark.parametrize(
-    ("call", "overwrite"), [("put_file", False), ("mv", False), ("put_file", True), ("rm_file", True)]
+    ("call", "overwrite"),
+    [("put_file", False), ("mv", False), ("put_file", True), ("rm_file", True)],
 )
 def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call, overwrite):
     build_store([text], tmp_path / "local", WordTokenizer(), SETTINGS)
@@ -111,7 +115,9 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
             monkeypatch.setenv("ALBERTKIT_CACHE", str(tmp_path / "cache"))
     assert interrupted
     monkeypatch.setattr(
-        kind, "put_file", lambda self, *names, **options: (puts.append(names), put_file(self, *names, **options))
+        kind,
+        "put_file",
+        lambda self, *names, **options: (puts.append(names), put_file(self, *names, **options)),
     )
     build_store([text], URL, WordTokenizer(), SETTINGS)
     assert not puts  # all of it is there
@@ -125,7 +131,10 @@ def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
     monkeypatch.setattr(
         kind,
         "get_file",
-        lambda self, name, *rest, **options: (fetched_files.append(name), get(self, name, *rest, **options)),
+        lambda self, name, *rest, **options: (
+            fetched_files.append(name),
+            get(self, name, *rest, **options),
+        ),
     )
     store = TokenStore.open(URL)
     store.verify()
@@ -135,7 +144,8 @@ def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
     assert TokenStore.open(URL).fingerprint == store.fingerprint
     assert len(fetched_files) == len(store.manifest["files"])  # and not fetched again
     build_store([text], URL, WordTokenizer(), BuildSettings(shard_tokens=500), overwrite=True)
-    assert TokenStore.open(URL).num_shards < store.num_shards  # a store that was replaced is another one
+    # A store that was replaced is another one
+    assert TokenStore.open(URL).num_shards < store.num_shards
     store.verify()
 
 
@@ -166,12 +176,14 @@ def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeyp
     assert sorted(set(get_file)) == sorted(
         f"/bucket/stores/small/{name}" for name in TokenStore.open(URL).manifest["files"]
     )
-    assert len(get_file) - len(set(get_file)) == 2  # only what was cut off or damaged was fetched again
+    # Only what was cut off or damaged was fetched again
+    assert len(get_file) - len(set(get_file)) == 2
     assert not list(cache.rglob(".partial*"))
 
 
 @pytest.mark.parametrize(
-    "name", ["../../evil.bin", "/etc/evil", "tokenizer/../../evil", "tokens-00000.bin/x", "other.txt"]
+    "name",
+    ["../../evil.bin", "/etc/evil", "tokenizer/../../evil", "tokens-00000.bin/x", "other.txt"],
 )
 def test_a_manifest_cannot_name_files_elsewhere(memory, name, tmp_path, slug_of):
     manifest = {"albertkit_store": 1, "files": {name: {"bytes": 1, "sha256": "0" * 64}}}
@@ -191,7 +203,9 @@ def served(tmp_path, text):
         def log_message(self, *_):
             requests.append(self.requestline)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served")))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", requests
     server.shutdown()
@@ -219,7 +233,9 @@ print(store.num_documents)
 
 def opening(url: str, how: str) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, "-c", OPEN, url, how], env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", OPEN, url, how], env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_processes_that_fetch_at_once_and_one_that_is_killed(served):
@@ -228,7 +244,8 @@ def test_processes_that_fetch_at_once_and_one_that_is_killed(served):
     processes = [opening(f"{address}/store", "whole") for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == ["200\n"] * 3
     fetched = [line.split()[1] for line in requests if line.startswith("GET") and ".bin" in line]
-    assert len(fetched) == len(set(fetched)) + 1  # one file twice: what the killed process had not checked
+    # One file twice: what the killed process had not checked
+    assert len(fetched) == len(set(fetched)) + 1
 
 
 def test_text_from_a_web_server(served, text, tmp_path, slug_of):

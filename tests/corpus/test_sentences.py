@@ -64,7 +64,9 @@ def test_what_a_line_is():
     assert split_sentences(text, "paragraph") == ["A heading", "It is.", "It", "was."]
     assert split_sentences(text, "wrapped") == ["A heading It is.", "It was."]
     assert split_sentences("今天天\n气好。", "wrapped") == ["今天天气好。"]
-    assert [line_rule(None, f) for f in ("text", "jsonl", "parquet", "wiki")] == ["sentence"] + 3 * ["paragraph"]
+    assert [line_rule(None, f) for f in ("text", "jsonl", "parquet", "wiki")] == [
+        "sentence"
+    ] + 3 * ["paragraph"]
     assert line_rule("split", "text") == "wrapped"
     assert line_rule("lines", "wiki") == "sentence"
 
@@ -87,7 +89,9 @@ def test_korean_by_its_endings(case):
     assert split_sentences(" ".join(expected), line_rule("kiwi", "text")) == expected
     assert split_sentences("\n".join(expected), "kiwi") == expected
     # What sentencex makes of the same: right only where there are stops and no date.
-    assert (split_sentences(" ".join(expected)) == expected) == (case in ("decimals", "a verb inside"))
+    assert (split_sentences(" ".join(expected)) == expected) == (
+        case in ("decimals", "a verb inside")
+    )
 
 
 def test_kiwi_loses_nothing(data):
@@ -111,13 +115,19 @@ def test_windows_do_not_change_the_sentences():
 
 
 def test_a_long_line_without_spaces_is_done_piece_by_piece():
-    assert len(split_sentences("我是学生。" * 100_000)) == 100_000  # whole, this took sentencex 53 s
+    assert (
+        len(split_sentences("我是学生。" * 100_000)) == 100_000
+    )  # whole, this took sentencex 53 s
 
 
-@pytest.mark.parametrize("run", ["。」", "！’", "“", "»", "'", "《", "`", "“a ", "„I am. ", "「我累了。", "「「」"])
+@pytest.mark.parametrize(
+    "run", ["。」", "！’", "“", "»", "'", "《", "`", "“a ", "„I am. ", "「我累了。", "「「」"]
+)
 def test_a_run_of_quotation_marks_is_searched_in_windows(run, monkeypatch):
     windows = []
-    monkeypatch.setattr(sentences, "segment", lambda language, text: windows.append(text) or segment(language, text))
+    monkeypatch.setattr(
+        sentences, "segment", lambda language, text: windows.append(text) or segment(language, text)
+    )
     text = run * (100_000 // len(run))
     assert "".join(split_sentences(text)).replace(" ", "") == text.replace(" ", "")
     # The work of a call is marks times characters.
@@ -126,7 +136,11 @@ def test_a_run_of_quotation_marks_is_searched_in_windows(run, monkeypatch):
 
 
 def test_windows_of_quotation_marks_find_the_sentences_of_the_whole_text():
-    cases = [case.replace("|", " ") for name, case in CASES.items() if name not in ("Japanese", "Chinese")]
+    cases = [
+        case.replace("|", " ")
+        for name, case in CASES.items()
+        if name not in ("Japanese", "Chinese")
+    ]
     text = " ".join(random.Random(0).choices(cases, k=20_000))
     assert len(re.findall('["“”]', text)) > 4000
     assert split_sentences(text) == [sentence.strip() for sentence in segment("en", text)]
@@ -136,7 +150,9 @@ def test_windows_of_quotation_marks_find_the_sentences_of_the_whole_text():
 def test_a_wide_space_between_an_initial_and_its_full_stop(space):
     text = "Plan A{0}. It failed. J{0}. R{0}. Tolkien wrote. Grade B{0}..{0}. Good."
     with_one_byte = [sentence.strip() for sentence in segment("en", text.format(" "))]
-    assert split_sentences(text.format(space)) == [sentence.replace(" .", f"{space}.") for sentence in with_one_byte]
+    assert split_sentences(text.format(space)) == [
+        sentence.replace(" .", f"{space}.") for sentence in with_one_byte
+    ]
 
 
 @given(st.text(alphabet=st.sampled_from('aB. !?"\n“”()。！」1é\xa0\u3000'), max_size=300))

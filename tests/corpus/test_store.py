@@ -23,22 +23,34 @@ DOCUMENTS = st.lists(st.lists(SENTENCES, min_size=1, max_size=5), min_size=1, ma
 
 def make(folder: Path, text: str, vocab_size: int = 5000, **options) -> TokenStore:
     (folder / "in.txt").write_text(text, encoding="utf-8")
-    build_store([folder / "in.txt"], folder / "store", WordTokenizer(vocab_size), BuildSettings("text", **options))
+    build_store(
+        [folder / "in.txt"],
+        folder / "store",
+        WordTokenizer(vocab_size),
+        BuildSettings("text", **options),
+    )
     return TokenStore.open(folder / "store")
 
 
 @pytest.fixture
 def store(tmp_path):
-    return make(tmp_path, "\n\n".join(f"Document {i} begins.\nIt ends {i * i}." for i in range(200)), shard_tokens=500)
+    return make(
+        tmp_path,
+        "\n\n".join(f"Document {i} begins.\nIt ends {i * i}." for i in range(200)),
+        shard_tokens=500,
+    )
 
 
 @settings(max_examples=60)
 @given(DOCUMENTS, st.integers(1, 30), st.sampled_from([100, 70_000]))
 def test_documents_come_back(documents, shard_tokens, vocab_size):
     tokenizer = WordTokenizer(vocab_size)
-    # the same text twice is one document; characters without an id leave no sentence, sentences without one no document
+    # the same text twice is one document; characters without an id leave no sentence, sentences
+    # without one no document
     distinct = dict.fromkeys(tuple(document) for document in documents)
-    encoded = [[ids for sentence in document if (ids := tokenizer.ids(sentence))] for document in distinct]
+    encoded = [
+        [ids for sentence in document if (ids := tokenizer.ids(sentence))] for document in distinct
+    ]
     unique = [document for document in encoded if document]
     text = "\n\n".join("\n".join(document) for document in documents)
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +63,11 @@ def test_documents_come_back(documents, shard_tokens, vocab_size):
         assert store.tokens[0].dtype == (np.uint16 if vocab_size == 100 else np.uint32)
         assert store.num_documents == len(unique)
         assert store.num_sentences == sum(map(len, unique))
-        assert store.num_tokens == sum(len(s) for d in unique for s in d) == sum(map(len, store.tokens))
+        assert (
+            store.num_tokens
+            == sum(len(s) for d in unique for s in d)
+            == sum(map(len, store.tokens))
+        )
         for k in range(store.num_shards):
             assert len(store.tokens[k]) <= shard_tokens or len(store.document_offsets[k]) == 2
             assert store.sentence_offsets[k][-1] == len(store.tokens[k])
@@ -99,7 +115,9 @@ def test_the_hash_is_splitmix64_and_uniform():
     assert splitmix64(0) == 0xE220A8397B1DCDAF  # published first output for seed 0
     hashes = document_hash(-3, np.arange(5, dtype=np.uint64))
     start = splitmix64(-3 % (1 << 64))
-    assert hashes.tolist() == [splitmix64((start + i * 0x9E3779B97F4A7C15) % (1 << 64)) for i in range(5)]
+    assert hashes.tolist() == [
+        splitmix64((start + i * 0x9E3779B97F4A7C15) % (1 << 64)) for i in range(5)
+    ]
     values = document_hash(1, np.arange(100_000, dtype=np.uint64)).astype(np.float64) / 2.0**64
     assert abs(np.histogram(values, 10, (0, 1))[0] - 10_000).max() < 500  # five standard errors
 
@@ -139,7 +157,9 @@ def test_another_tokenizer(store, slug_of):
 def test_the_manifest_says_what_is_there(store):
     manifest = json.loads((store.folder / "manifest.json").read_text())
     assert set(manifest["files"]) == {
-        file.relative_to(store.folder).as_posix() for file in store.folder.rglob("*") if file.is_file()
+        file.relative_to(store.folder).as_posix()
+        for file in store.folder.rglob("*")
+        if file.is_file()
     } - {"manifest.json"}
     assert manifest["counts"]["documents"] == 200
 
@@ -165,4 +185,6 @@ def test_a_writer_goes_on_where_another_was(tmp_path):
     with Job(tmp_path / "interrupted", {}) as job:
         assert len(job.files) > 15
     for name in job.files:
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "interrupted" / name).read_bytes()
+        assert (tmp_path / "whole" / name).read_bytes() == (
+            tmp_path / "interrupted" / name
+        ).read_bytes()

@@ -24,7 +24,10 @@ class WordTokenizer:
         return hashlib.sha256(f"words {self.vocab_size}".encode()).hexdigest()
 
     def ids(self, text: str) -> list[int]:
-        return [5 + zlib.crc32(word.encode()) % (self.vocab_size - 5) for word in text.replace("\u200b", " ").split()]
+        return [
+            5 + zlib.crc32(word.encode()) % (self.vocab_size - 5)
+            for word in text.replace("\u200b", " ").split()
+        ]
 
     def encode_batch(self, texts: list[str], num_threads: int = 0) -> RaggedIds:
         rows = [self.ids(text) for text in texts]

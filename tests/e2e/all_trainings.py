@@ -2,7 +2,8 @@
 
     python all_trainings.py DATA OUT NAME...
 
-Leaves OUT/<name>/ for each, and OUT/collectives-<rank>.json: how often all gradients went over the network, an update.
+Leaves OUT/<name>/ for each, and OUT/collectives-<rank>.json: how often all gradients went over the
+network, an update.
 """
 
 import json
@@ -17,7 +18,15 @@ import torch
 from torch import distributed as dist
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-STEPS = {"pretrain": 12, "teacher": 12, "finetune": 12, "embed-cosent": 8, "embed-mnrl": 8, "distill": 8, "caption": 10}
+STEPS = {
+    "pretrain": 12,
+    "teacher": 12,
+    "finetune": 12,
+    "embed-cosent": 8,
+    "embed-mnrl": 8,
+    "distill": 8,
+    "caption": 10,
+}
 
 
 def make_data(folder: Path) -> None:
@@ -48,7 +57,8 @@ def make_data(folder: Path) -> None:
     torch.manual_seed(3)
     AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
 
-    for split, count in (("train", 25), ("dev", 21)):  # updates of 6: the last of an epoch has one example
+    # Updates of 6: the last of an epoch has one example
+    for split, count in (("train", 25), ("dev", 21)):
         lines = [f"{sentence()}\t{sentence()}\t{rng.integers(6)}" for _ in range(count)]
         (folder / f"{split}.tsv").write_text("\n".join(["first\tsecond\tscore", *lines]) + "\n")
         lines = [f"{sentence()}\t{'magic' if n % 2 else 'plain'}" for n in range(count)]
@@ -85,8 +95,12 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
         from albertkit.pretraining.run import pretrain
         from albertkit.pretraining.settings import PretrainSettings
 
-        taught = dict(teacher=data / "model", initial_weights="teacher") if name == "teacher" else {}
-        return lambda: pretrain(data / "store", out / name, PretrainSettings(**pretraining(data, **taught)))
+        taught = (
+            dict(teacher=data / "model", initial_weights="teacher") if name == "teacher" else {}
+        )
+        return lambda: pretrain(
+            data / "store", out / name, PretrainSettings(**pretraining(data, **taught))
+        )
 
     from albertkit.tables.columns import Columns
 
@@ -115,10 +129,19 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
     if name == "distill":
         return lambda: distill_embeddings(
-            model, data / "texts.txt", out / name, DistillSettings(**options), teacher=data / "vectors.npy", force=True
+            model,
+            data / "texts.txt",
+            out / name,
+            DistillSettings(**options),
+            teacher=data / "vectors.npy",
+            force=True,
         )
     loss = name.removeprefix("embed-")
-    kind, file, dev = ("scores", "train.tsv", data / "dev.tsv") if loss == "cosent" else ("pairs", "pairs.tsv", None)
+    kind, file, dev = (
+        ("scores", "train.tsv", data / "dev.tsv")
+        if loss == "cosent"
+        else ("pairs", "pairs.tsv", None)
+    )
     return lambda: train_embeddings(
         kind, model, data / file, out / name, EmbedSettings(**options, loss=loss), dev=dev,
         columns=columns if loss == "cosent" else Columns(),
@@ -139,12 +162,16 @@ def main(data: Path, out: Path, names: Iterable[str]) -> None:
 
     torch.set_num_threads(1)
     rounds = {}
-    undrawn = [patch.object(module, "save_png", lambda look, draw, path: path) for module in (plots, monitor)]
+    undrawn = [
+        patch.object(module, "save_png", lambda look, draw, path: path)
+        for module in (plots, monitor)
+    ]
     with patch.object(dist, "all_reduce", counting), undrawn[0], undrawn[1]:
         for name in names:
             reduced.clear()
             training(name, data, out)()
-            rounds[name] = sum(numel > 10_000 for numel in reduced)  # the model has more parameters, nothing else has
+            # The model has more parameters, nothing else has
+            rounds[name] = sum(numel > 10_000 for numel in reduced)
     out.mkdir(exist_ok=True)
     (out / f"collectives-{os.environ.get('RANK', '0')}.json").write_text(json.dumps(rounds))
 

@@ -20,7 +20,10 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(1)
     lines = []
     for _ in range(150):
-        lines += [" ".join(rng.choice(WORDS, rng.integers(5, 14))) + "." for _ in range(rng.integers(2, 9))] + [""]
+        lines += [
+            " ".join(rng.choice(WORDS, rng.integers(5, 14))) + "."
+            for _ in range(rng.integers(2, 9))
+        ] + [""]
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     train_tokenizer([folder / "text.txt"], folder / "tokenizer", 48)
     build_store([str(folder / "text.txt")], folder / "store", folder / "tokenizer")
@@ -68,11 +71,20 @@ def refused(run_command):
 
 
 def test_from_text_to_numbers(folder, run_command, answer, refused):
-    encoding = run_command("tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json")
+    encoding = run_command(
+        "tokenizer", "encode", folder / "text.txt", "--tokenizer", folder / "tokenizer", "--json"
+    )
     encoded = json.loads(encoding.out.splitlines()[0])
     assert len(encoded["ids"]) == len(encoded["pieces"])
     assert answer("corpus", "inspect", folder / "store", "--length", 32)
-    run = ("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml")
+    run = (
+        "pretrain",
+        folder / "store",
+        "--out",
+        folder / "run",
+        "--config-file",
+        folder / "run.toml",
+    )
     assert answer(*run, "--dry-run")["steps"] == 3
     assert not (folder / "run").exists()
     run = (*run, "--steps", 60)  # a flag wins over the file
@@ -86,10 +98,17 @@ def test_from_text_to_numbers(folder, run_command, answer, refused):
     assert low <= evaluated["sentence_order_accuracy"] <= high
     # A second start must not overwrite; resuming a finished run changes nothing.
     refused("exists", *run)
-    assert answer(*run, "--resume")["masked_lm_loss"] == pytest.approx(result["masked_lm_loss"], abs=1e-6)
+    assert answer(*run, "--resume")["masked_lm_loss"] == pytest.approx(
+        result["masked_lm_loss"], abs=1e-6
+    )
     # The recorded settings reproduce the run.
     recorded = ("--config-file", folder / "run" / "run.toml")
-    assert answer("pretrain", folder / "store", "--out", folder / "run", *recorded, "--resume")["steps"] == 60
+    assert (
+        answer("pretrain", folder / "store", "--out", folder / "run", *recorded, "--resume")[
+            "steps"
+        ]
+        == 60
+    )
     refused("changed", *run, "--lr", 0.1, "--resume")
 
 
@@ -112,14 +131,26 @@ def test_bad_input_is_reported_and_leaves_nothing(folder, tmp_path, run_command,
     assert run_command(*single).status == 0
     run = ("--out", tmp_path / "run", "--config-file")
     refused("too-little-data", "pretrain", tmp_path / "single", *run, folder / "run.toml")
-    train = ("tokenizer", "train", folder / "text.txt", "--out", tmp_path / "t", "--vocab-size", 9000)
+    train = (
+        "tokenizer",
+        "train",
+        folder / "text.txt",
+        "--out",
+        tmp_path / "t",
+        "--vocab-size",
+        9000,
+    )
     assert "--vocab-size" in refused("too-little-data", *train)
     (tmp_path / "typo.toml").write_text("stepz = 3\n")
-    assert "steps" in refused("unknown-name", "pretrain", folder / "store", *run, tmp_path / "typo.toml")
+    assert "steps" in refused(
+        "unknown-name", "pretrain", folder / "store", *run, tmp_path / "typo.toml"
+    )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(folder, tmp_path, refused):
+def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(
+    folder, tmp_path, refused
+):
     start = ("quickstart", "--out", tmp_path / "first", "--corpus")
     refused("not-found", *start, tmp_path / "no.txt")
     refused("too-little-data", *start, folder / "text.txt")
@@ -150,13 +181,39 @@ def test_two_processes_train_one_model(folder, tmp_path):
         "--precision",
         "fp32",
     )
-    alone = [sys.executable, "-m", "albertkit", *map(str, command), "--out", str(tmp_path / "one"), "--json"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617", "-m"]
-    launched = [*launcher, "albertkit", *map(str, command), "--out", str(tmp_path / "two"), "--json"]
+    alone = [
+        sys.executable,
+        "-m",
+        "albertkit",
+        *map(str, command),
+        "--out",
+        str(tmp_path / "one"),
+        "--json",
+    ]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "29617",
+        "-m",
+    ]
+    launched = [
+        *launcher,
+        "albertkit",
+        *map(str, command),
+        "--out",
+        str(tmp_path / "two"),
+        "--json",
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     tokens = {}
     for name, arguments in (("one", alone), ("two", launched)):
-        process = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
+        process = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=300, env=environment
+        )
         assert process.returncode == 0, process.stderr
         records = read_records(tmp_path / name / "metrics.jsonl")
         tokens[name] = next(r["tokens"] for r in reversed(records) if r["event"] == "step")

@@ -32,8 +32,11 @@ def corpus(tmp_path):
     return [str(tmp_path / "text.txt")]
 
 
-def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, corpus, monkeypatch, capsys):
-    seconds = iter(itertools.count(0.0, 0.1))  # each look at the clock is 0.1 s later than the one before
+def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(
+    tmp_path, corpus, monkeypatch, capsys
+):
+    # Each look at the clock is 0.1 s later than the one before
+    seconds = iter(itertools.count(0.0, 0.1))
     monkeypatch.setattr("albertkit.training.pace.now", lambda: next(seconds))
     options = dict(vocab_size=48, minutes=0.1)
     plain = loop.learning_rate
@@ -50,7 +53,9 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     for number, ending in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
         with monkeypatch.context() as patch:
             patch.setattr(launch, "_last", number)
-            patch.setattr(first_run, "pretrain", lambda *_, **__: PretrainResult(steps=7, seconds=1.0))
+            patch.setattr(
+                first_run, "pretrain", lambda *_, **__: PretrainResult(steps=7, seconds=1.0)
+            )
             with pytest.raises(ending):
                 albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
     result = albertkit.quickstart(tmp_path / "out", corpus=corpus, **options)
@@ -63,7 +68,9 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(tmp_path, co
     replay_plans(monkeypatch, tmp_path / "out" / "run")
     settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", minutes=0.1)
     repeated = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
-    first, second = (load_file(folder / "model.safetensors") for folder in (result.model, repeated.model))
+    first, second = (
+        load_file(folder / "model.safetensors") for folder in (result.model, repeated.model)
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
     capsys.readouterr()
@@ -78,7 +85,9 @@ class WholeWords:
 
     def __init__(self, sentences):
         self.vocabulary = sorted({word for sentence in sentences for word in sentence.split()})
-        self.sentences = [np.array([self.vocabulary.index(word) for word in line.split()]) for line in sentences]
+        self.sentences = [
+            np.array([self.vocabulary.index(word) for word in line.split()]) for line in sentences
+        ]
 
     def word_starts(self):
         return np.ones(len(self.vocabulary), bool)

@@ -20,7 +20,10 @@ from safetensors.torch import load_file
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 
-QUICK, SLOW = ("pretrain", "teacher", "finetune"), ("embed-cosent", "embed-mnrl", "distill", "caption")
+QUICK, SLOW = (
+    ("pretrain", "teacher", "finetune"),
+    ("embed-cosent", "embed-mnrl", "distill", "caption"),
+)
 NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 # most_guessed: each process looks at the first pieces of its own.
 NOT_COMPARED = {"event", "seconds", "tokens_per_second", "most_guessed"}
@@ -56,14 +59,24 @@ def runs(data, tmp_path_factory):
             launched = start(*torchrun(2, *logs), all_trainings.__file__, data, out / "two", *names)
             all_trainings.main(data, out / "one", names)
             _, errors = launched.communicate(timeout=600)
-            assert launched.returncode == 0, errors + "".join(f.read_text() for f in out.rglob("stderr.log"))
+            assert launched.returncode == 0, errors + "".join(
+                f.read_text() for f in out.rglob("stderr.log")
+            )
         return folders[names]
 
     return of
 
 
 def torchrun(processes, *options):
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, *options]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        processes,
+        *options,
+    ]
 
 
 def start(*command):
@@ -73,7 +86,9 @@ def start(*command):
     )  # fmt: skip
 
 
-def start_pretraining(data, out, *options, processes=2, steps=STEPS["pretrain"], program=("-m", "albertkit")):
+def start_pretraining(
+    data, out, *options, processes=2, steps=STEPS["pretrain"], program=("-m", "albertkit")
+):
     """The pretraining by the command line."""
     file = out.with_suffix(".toml")
     PretrainSettings(**{**pretraining(data), "steps": steps}).save(file)
@@ -127,8 +142,14 @@ def test_two_processes_learn_what_one_does(runs, name):
     for ours, theirs in zip(first, second, strict=True):
         assert ours.keys() == theirs.keys()
         for key in ours.keys() - NOT_COMPARED:
-            assert ours[key] == pytest.approx(theirs[key], rel=2e-5, abs=2e-5), (ours["event"], ours["step"], key)
-    models = [load_file(folder / count / name / "best" / "model.safetensors") for count in ("one", "two")]
+            assert ours[key] == pytest.approx(theirs[key], rel=2e-5, abs=2e-5), (
+                ours["event"],
+                ours["step"],
+                key,
+            )
+    models = [
+        load_file(folder / count / name / "best" / "model.safetensors") for count in ("one", "two")
+    ]
     for key, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][key], rtol=0, atol=2e-5, msg=key)
 
@@ -136,7 +157,10 @@ def test_two_processes_learn_what_one_does(runs, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_reduced_once_an_update(runs, name):
     for count, rank, expected in (("two", 0, STEPS[name]), ("two", 1, STEPS[name]), ("one", 0, 0)):
-        assert json.loads((runs(name) / count / f"collectives-{rank}.json").read_text())[name] == expected
+        assert (
+            json.loads((runs(name) / count / f"collectives-{rank}.json").read_text())[name]
+            == expected
+        )
 
 
 def test_pretraining_by_two_processes_gives_the_bits_of_one_with_the_same_micro_batches(runs):
@@ -147,7 +171,9 @@ def test_pretraining_by_two_processes_gives_the_bits_of_one_with_the_same_micro_
 
 def test_only_the_first_process_speaks_and_nobody_warns(runs):
     logs = runs("pretrain") / "logs"
-    output = {rank: "".join(f.read_text() for f in logs.rglob(f"{rank}/std*.log")) for rank in (0, 1)}
+    output = {
+        rank: "".join(f.read_text() for f in logs.rglob(f"{rank}/std*.log")) for rank in (0, 1)
+    }
     assert "batch: up to 128 tokens an update (64 x 1 x 2)" in output[0]
     assert "arning" not in output[0]
     assert output[1] == ""
@@ -156,9 +182,8 @@ def test_only_the_first_process_speaks_and_nobody_warns(runs):
 def test_a_run_of_two_processes_goes_on_with_one(runs, data, tmp_path, capfd):
     run = runs("pretrain") / "two" / "pretrain"
     half = copy_until(run, 6, tmp_path / "half")
-    settings = replace(
-        PretrainSettings(**pretraining(data)), processes=None
-    )  # the run knows how many it was begun with
+    # The run knows how many it was begun with
+    settings = replace(PretrainSettings(**pretraining(data)), processes=None)
     assert pretrain(data / "store", half, settings, resume=True).steps == STEPS["pretrain"]
     assert "the number of processes changed from 2 to 1" in capfd.readouterr().err
     assert_same_bits(run, half)
@@ -181,13 +206,16 @@ def test_a_killed_process_costs_nothing_but_time(runs, data, tmp_path):
     run = tmp_path / "killed"
     launch = start_pretraining(data, run, "--resume", "--max-restarts=1")
     wait_for(launch, (run / "checkpoints" / "step-000006").exists)
-    workers = subprocess.run(["pgrep", "-P", str(launch.pid)], capture_output=True, text=True).stdout.split()
+    workers = subprocess.run(
+        ["pgrep", "-P", str(launch.pid)], capture_output=True, text=True
+    ).stdout.split()
     assert len(workers) == 2
     os.kill(int(workers[1]), signal.SIGKILL)
     _, errors = finished(launch)
     assert "one is started" in errors
     assert errors.count("resumed at step 6") == 1
-    assert errors.count("error[worker-died]") <= 1  # of the survivor, unless torchrun stops it first
+    # Of the survivor, unless torchrun stops it first
+    assert errors.count("error[worker-died]") <= 1
     assert_same_bits(runs("pretrain") / "two" / "pretrain", run)
 
 
@@ -201,7 +229,9 @@ def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
     assert errors.count("stopped by SIGTERM after step") == 1
     assert "error[" not in errors
     last = int(errors.split("stopped by SIGTERM after step ")[1].split(";")[0])
-    state = json.loads((run / "checkpoints" / f"step-{last:06d}" / "training_state.json").read_text())
+    state = json.loads(
+        (run / "checkpoints" / f"step-{last:06d}" / "training_state.json").read_text()
+    )
     assert (state["step"], state["processes"]) == (last, 2)
 
 
@@ -217,7 +247,9 @@ def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
 def test_an_error_in_one_process_ends_all_and_is_said_once(data, tmp_path, fault, message):
     program = (Path(__file__).with_name("failing_process.py"), fault)
     _, errors = finished(start_pretraining(data, tmp_path / "run", program=program), code=1)
-    ours, _, summary = errors.partition("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")
+    ours, _, summary = errors.partition(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+    )
     assert ours.count(message) == 1
     assert ours.count("error[") == (0 if fault == "bug" else 1)
     assert "exitcode  : " + ("2" if fault == "data" else "1") in summary
@@ -231,7 +263,9 @@ def test_a_users_mistake_is_said_once_and_not_tried_again(runs, data, tmp_path):
     run = copy_until(runs("pretrain") / "two" / "pretrain", 6, tmp_path / "run")
     before = (run / "metrics.jsonl").read_bytes()
     _, errors = finished(start_pretraining(data, run, "--max-restarts=2"), code=1)
-    ours, _, summary = errors.partition("torch.distributed.elastic.multiprocessing.errors.ChildFailedError")
+    ours, _, summary = errors.partition(
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+    )
     assert ours.count("error[exists]") == 1
     assert "error[exists]" in summary
     assert (run / "metrics.jsonl").read_bytes() == before

@@ -24,7 +24,8 @@ from nbclient.exceptions import CellExecutionError
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "albert.ipynb"
 TAGS = {"python", "measured", "example"}
-# Absolute, and a share of the number. One thread, two, and a processor with AVX2 alone differ by half of it at most.
+# Absolute, and a share of the number. One thread, two, and a processor with AVX2 alone differ by
+# half of it at most.
 TOLERANCE = (0.03, 0.03)
 LARGEST = 700_000  # bytes
 
@@ -37,7 +38,9 @@ def executed(notebook):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
+    kernel = AsyncKernelManager(
+        kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[])
+    )
     NotebookClient(
         notebook,
         km=kernel,
@@ -51,8 +54,14 @@ def executed(notebook):
 
 def printed(cell):
     """What a cell says, figures left out."""
-    parts = [output.get("text") or output.get("data", {}).get("text/markdown") for output in cell.outputs]
-    parts += [output["data"]["text/plain"] for output in cell.outputs if set(output.get("data", ())) == {"text/plain"}]
+    parts = [
+        output.get("text") or output.get("data", {}).get("text/markdown") for output in cell.outputs
+    ]
+    parts += [
+        output["data"]["text/plain"]
+        for output in cell.outputs
+        if set(output.get("data", ())) == {"text/plain"}
+    ]
     return "".join(part for part in parts if part)
 
 
@@ -110,7 +119,11 @@ def test_numbers_in_the_notebook_are_those_it_computes(committed, computed):
 
 
 def test_a_wrong_number_would_be_seen(committed):
-    cells = [n for n, cell in enumerate(committed.cells) if cell.cell_type == "code" and numbers(printed(cell))]
+    cells = [
+        n
+        for n, cell in enumerate(committed.cells)
+        if cell.cell_type == "code" and numbers(printed(cell))
+    ]
     compared = [n for n in cells if committed.cells[n].metadata.get("tags", [""]) != ["example"]]
     assert len(compared) > 10
     for number in compared:
@@ -126,7 +139,10 @@ def test_a_wrong_number_would_be_seen(committed):
 
 def test_an_error_in_a_cell_would_be_seen(committed):
     broken = nbformat.from_dict(committed)
-    broken.cells = [nbformat.v4.new_code_cell("import albertkit"), nbformat.v4.new_code_cell("albertkit.no_such_name")]
+    broken.cells = [
+        nbformat.v4.new_code_cell("import albertkit"),
+        nbformat.v4.new_code_cell("albertkit.no_such_name"),
+    ]
     with pytest.raises(CellExecutionError, match="no_such_name"):
         executed(broken)
 
@@ -138,12 +154,15 @@ def test_the_notebook_is_fit_to_be_committed(committed):
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert {tag for cell in code for tag in cell.metadata.get("tags", [])} == TAGS
     assert all(
-        output.get("name") != "stderr" and output.output_type != "error" for cell in code for output in cell.outputs
+        output.get("name") != "stderr" and output.output_type != "error"
+        for cell in code
+        for output in cell.outputs
     )
     assert all(set(cell.metadata) <= {"tags"} for cell in committed.cells)
     assert set(committed.metadata) == {"kernelspec", "language_info"}
     assert not re.search(
-        r"/tmp/|/dev/|/home/|/root/|/Users/|\b20\d\d-\d\d-\d\dT", re.sub(r'"image/png": "[^"]*"', "", text)
+        r"/tmp/|/dev/|/home/|/root/|/Users/|\b20\d\d-\d\d-\d\dT",
+        re.sub(r'"image/png": "[^"]*"', "", text),
     )
 
 

@@ -57,7 +57,9 @@ class Host:
 
     def lose(self) -> None:
         """End all that runs on the host, as a loss of power does."""
-        listed = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True
+        )
         for number in listed.stdout.split():
             os.kill(int(number), signal.SIGKILL)
         if self.process:
@@ -76,7 +78,10 @@ class Host:
 def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
     """Two hosts that reach each other by name over one cable."""
     table = tmp_path / "hosts"
-    table.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items()))
+    table.write_text(
+        "127.0.0.1 localhost\n"
+        + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
+    )
     started: list[Host] = []
     try:
         for name in ADDRESSES:
@@ -107,7 +112,11 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 
 def documented(store: Path, run: Path) -> str:
     """The command of the page for several machines, with what a reader has to put in."""
-    (block,) = [block for block in re.findall("```bash\n(.*?)```", PAGE, re.DOTALL) if "--rdzv-endpoint" in block][:1]
+    (block,) = [
+        block
+        for block in re.findall("```bash\n(.*?)```", PAGE, re.DOTALL)
+        if "--rdzv-endpoint" in block
+    ][:1]
     for word, value in (("--nnodes 8", "--nnodes 2"), ("--nproc-per-node 8", "--nproc-per-node 1"), (" JOB", " test"),
                         ("HOST", "alpha"), ("STORE", str(store)), ("RUN", str(run))):  # fmt: skip
         assert re.search(rf"{word}\b", block), word
@@ -119,7 +128,9 @@ def documented(store: Path, run: Path) -> str:
 def command(hosts: tuple[Host, Host], tmp_path: Path) -> str:
     """The documented command, with data and settings to run it."""
     make_data(tmp_path)
-    settings = PretrainSettings(**{**pretraining(tmp_path), "steps": 1200, "save_every": 100, "eval_every": 0})
+    settings = PretrainSettings(
+        **{**pretraining(tmp_path), "steps": 1200, "save_every": 100, "eval_every": 0}
+    )
     settings.save(tmp_path / "settings.toml")
     return f"{documented(tmp_path / 'store', tmp_path / 'run')} --config-file {tmp_path / 'settings.toml'}"
 
@@ -131,7 +142,9 @@ def start(command: str, hosts: tuple[Host, Host], run: Path) -> None:
     assert not (run / "final").exists()
 
 
-def test_a_host_is_lost_and_brought_back(command: str, hosts: tuple[Host, Host], tmp_path: Path) -> None:
+def test_a_host_is_lost_and_brought_back(
+    command: str, hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
     """The run goes on when the host is there again, and ends with the bits of an undisturbed one."""
     start(command, hosts, tmp_path / "run")
     first, second = hosts
@@ -142,7 +155,9 @@ def test_a_host_is_lost_and_brought_back(command: str, hosts: tuple[Host, Host],
     assert "resumed at step" in first.log.read_text() + second.log.read_text()
 
 
-def test_a_cable_that_is_out_for_a_while_delays_a_run(command: str, hosts: tuple[Host, Host], tmp_path: Path) -> None:
+def test_a_cable_that_is_out_for_a_while_delays_a_run(
+    command: str, hosts: tuple[Host, Host], tmp_path: Path
+) -> None:
     start(command, hosts, tmp_path / "run")
     hosts[1].connect("down")
     time.sleep(10)
@@ -155,12 +170,12 @@ def test_a_cable_that_stays_out_ends_a_run_that_can_be_resumed(
     command: str, hosts: tuple[Host, Host], tmp_path: Path
 ) -> None:
     """Both hosts say so once the processes have waited for `TIMEOUT`, which is 15 s here; torchrun itself waits on."""
-    impatient = (
-        "from datetime import timedelta; from albertkit.training import processes; from albertkit.cli import main; "
-    )
+    impatient = "from datetime import timedelta; from albertkit.training import processes; from albertkit.cli import main; "
     impatient += "processes.TIMEOUT = timedelta(seconds=15); main()"
     (tmp_path / "impatient.py").write_text(impatient)
-    start(command.replace("-m albertkit.cli", str(tmp_path / "impatient.py")), hosts, tmp_path / "run")
+    start(
+        command.replace("-m albertkit.cli", str(tmp_path / "impatient.py")), hosts, tmp_path / "run"
+    )
     hosts[1].connect("down")
     for host in hosts:
         wait_for(lambda log=host.log: "error[worker-died]" in log.read_text(), hosts)
@@ -186,7 +201,9 @@ def check_finished(hosts: tuple[Host, Host], folder: Path) -> None:
         pretrain(folder / "store", folder / "undisturbed", replace(settings, processes=2))
     finally:
         torch.set_num_threads(threads)
-    expected, weights = (load_file(folder / name / "final" / "model.safetensors") for name in ("undisturbed", "run"))
+    expected, weights = (
+        load_file(folder / name / "final" / "model.safetensors") for name in ("undisturbed", "run")
+    )
     assert expected.keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
 
@@ -194,6 +211,8 @@ def check_finished(hosts: tuple[Host, Host], folder: Path) -> None:
 def wait_for(is_there: object, hosts: tuple[Host, Host]) -> None:
     deadline = time.monotonic() + 240
     while not is_there():  # type: ignore[operator]
-        assert all(host.process and host.process.poll() is None for host in hosts), [h.log.read_text() for h in hosts]
+        assert all(host.process and host.process.poll() is None for host in hosts), [
+            h.log.read_text() for h in hosts
+        ]
         assert time.monotonic() < deadline, [host.log.read_text() for host in hosts]
         time.sleep(0.05)

@@ -30,7 +30,9 @@ def checkpoint(tmp_path_factory):
     """A pretraining checkpoint with a SentencePiece tokenizer of WORDS; its random weights are so large that texts differ."""
     folder = tmp_path_factory.mktemp("checkpoint")
     rng = np.random.default_rng(1)
-    tokenizer = train_tokenizer([" ".join(rng.choice(WORDS, 9)) for _ in range(400)], folder / "tokenizer", 56)
+    tokenizer = train_tokenizer(
+        [" ".join(rng.choice(WORDS, 9)) for _ in range(400)], folder / "tokenizer", 56
+    )
     config = AlbertConfig(
         vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
         intermediate_size=64, max_position_embeddings=64, initializer_range=0.3,
@@ -52,7 +54,9 @@ def start(tmp_path_factory, checkpoint):
     folder = tmp_path_factory.mktemp("start")
     config = AlbertConfig.from_pretrained(checkpoint).with_changes(initializer_range=0.1)
     torch.manual_seed(3)
-    AlbertForPreTraining(config).save_pretrained(folder, AlbertTokenizer.from_pretrained(checkpoint))
+    AlbertForPreTraining(config).save_pretrained(
+        folder, AlbertTokenizer.from_pretrained(checkpoint)
+    )
     return folder
 
 
@@ -62,7 +66,9 @@ def other_model(tmp_path_factory):
     st = pytest.importorskip("sentence_transformers")
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("other")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", *WORDS]) + "\n")
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", *WORDS]) + "\n"
+    )
     config = transformers.BertConfig(
         vocab_size=6 + len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=64, initializer_range=0.5,
@@ -70,7 +76,9 @@ def other_model(tmp_path_factory):
     torch.manual_seed(4)
     transformers.BertModel(config).eval().save_pretrained(folder / "bert")
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")
-    model = st.SentenceTransformer(str(folder / "bert"), device="cpu", prompts={"query": "seven wizards : "})
+    model = st.SentenceTransformer(
+        str(folder / "bert"), device="cpu", prompts={"query": "seven wizards : "}
+    )
     model.max_seq_length = 32
     model.save(str(folder / "model"))
     return folder / "model"

@@ -47,7 +47,9 @@ def gold(tmp_path_factory, words):
 @pytest.fixture(scope="module")
 def cross_encoder(tmp_path_factory, checkpoint, gold):
     folder = tmp_path_factory.mktemp("cross") / "run"
-    settings = FinetuneSettings(epochs=6, lr=2e-3, batch_size=16, length=32, eval_every=30, precision="fp32")
+    settings = FinetuneSettings(
+        epochs=6, lr=2e-3, batch_size=16, length=32, eval_every=30, precision="fp32"
+    )
     finetune("regress", checkpoint, gold, folder, settings, columns=TABLE)
     return folder
 
@@ -56,7 +58,9 @@ def cross_encoder(tmp_path_factory, checkpoint, gold):
 def silver(tmp_path_factory, gold, cross_encoder, checkpoint):
     """A table of semantic neighbours, its report."""
     out = tmp_path_factory.mktemp("silver") / "silver.tsv"
-    options = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
+    options = dict(
+        columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0
+    )
     report = augment("scores", gold, out, cross_encoder=cross_encoder, **options)
     return out, report
 
@@ -90,12 +94,16 @@ def test_silver_pairs_are_unique_unordered_and_not_gold(silver, gold):
 
 def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
     """All pairs of a handful of gold texts are candidates, gold ones among them."""
-    lines = (gold / "train.tsv").read_text().splitlines()[1:6] + (gold / "dev.tsv").read_text().splitlines()[1:3]
+    lines = (gold / "train.tsv").read_text().splitlines()[1:6] + (
+        gold / "dev.tsv"
+    ).read_text().splitlines()[1:3]
     swapped = [line.split("\t")[:2][::-1] for line in lines]
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(text for pair in swapped for text in pair) + "\n")
     options = dict(columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0)
-    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options)
+    report = augment(
+        "scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options
+    )
     assert report.texts == 14
     assert 0 < report.gold_removed <= 7
     pairs = {frozenset((row["text"], row["pair"])) for row in rows_of(tmp_path / "silver.tsv")}
@@ -111,7 +119,8 @@ def test_scores_are_the_cross_encoders(silver, cross_encoder):
         features = task.features(example, tokenizer, labelled=False)
         (alone,) = task.predictions(example, features, run_model(model, task, features, 8192))
         assert float(row["score"]) == pytest.approx(np.clip(alone["value"], 0, 4), abs=2e-4)
-    assert abs(float(rows[1]["score"]) - float(rows[0]["score"])) > 2e-4  # the score of another pair would be noticed
+    # The score of another pair would be noticed
+    assert abs(float(rows[1]["score"]) - float(rows[0]["score"])) > 2e-4
 
 
 def test_bands_say_what_was_found_and_kept(silver):
@@ -120,14 +129,19 @@ def test_bands_say_what_was_found_and_kept(silver):
     edges = [0, 0.8, 1.6, 2.4, 3.2, 4]
     assert [band["from"] for band in report.bands] == pytest.approx(edges[:-1])
     counts = np.histogram(scores, edges)[0]
-    assert np.abs(counts - [band["after"] for band in report.bands]).max() <= 1  # the table rounds to four digits
+    # The table rounds to four digits
+    assert np.abs(counts - [band["after"] for band in report.bands]).max() <= 1
     limit = np.median([band["before"] for band in report.bands if band["before"]])
-    assert [band["after"] for band in report.bands] == [min(band["before"], round(limit)) for band in report.bands]
+    assert [band["after"] for band in report.bands] == [
+        min(band["before"], round(limit)) for band in report.bands
+    ]
     assert any(band["after"] < band["before"] for band in report.bands)
 
 
 def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpoint, tmp_path):
-    arguments = dict(columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
+    arguments = dict(
+        columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0
+    )
     same_seed, other_seed = tmp_path / "again.tsv", tmp_path / "other.tsv"
     augment("scores", gold, same_seed, cross_encoder=cross_encoder, **arguments)
     augment("scores", gold, other_seed, cross_encoder=cross_encoder, **arguments, seed=1)
@@ -140,9 +154,13 @@ def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpo
 
 def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_path):
     texts = tmp_path / "texts.txt"
-    texts.write_text("the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n")
+    texts.write_text(
+        "the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n"
+    )
     options = dict(columns=TABLE, texts=texts, sampler="random", balance=0)
-    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options)
+    report = augment(
+        "scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options
+    )
     assert report.texts == 3
     plain = {"the quick fox", "café fox", "seven old wizards"}
     assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= plain
@@ -152,14 +170,18 @@ def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_p
     untrained = tmp_path / "run"
     settings = FinetuneSettings(steps=1, lr=1e-9, batch_size=4, length=32)
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
-    error = error_of(augment, "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE)
+    error = error_of(
+        augment, "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE
+    )
     options = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
     with pytest.raises(AlbertKitError, match="gold dev pairs"):
         augment("scores", gold, tmp_path / "silver.tsv", **options)
     assert error.slug == "doubtful"
     assert "60 gold dev pairs" in error.message
     assert not (tmp_path / "silver.tsv").exists()
-    report = augment("scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE, force=True)
+    report = augment(
+        "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE, force=True
+    )
     assert not report.dev["spearman"] >= 0.5
     assert (tmp_path / "silver.tsv").exists()
 
@@ -169,10 +191,13 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
     for name in ("train", "dev"):
         lines = [line.split("\t") for line in (gold / f"{name}.tsv").read_text().splitlines()]
         scaled = [
-            [first, second, score if score == "score" else str(float(score) / 4)] for first, second, score in lines
+            [first, second, score if score == "score" else str(float(score) / 4)]
+            for first, second, score in lines
         ]
         (tmp_path / f"{name}.tsv").write_text("\n".join(map("\t".join, scaled)) + "\n")
-    report = augment("scores", tmp_path, tmp_path / "silver.tsv", cross_encoder=cross_encoder, columns=TABLE)
+    report = augment(
+        "scores", tmp_path, tmp_path / "silver.tsv", cross_encoder=cross_encoder, columns=TABLE
+    )
     assert report.dev["spearman"] > 0.5
     assert report.clipped > 0
     assert "another scale" in report.notes[-1]
@@ -195,7 +220,9 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
     ],
 )
 def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug, slug_of):
-    valid = dict(kind="scores", gold=gold, cross_encoder=cross_encoder, out=tmp_path / "s.tsv", columns=TABLE)
+    valid = dict(
+        kind="scores", gold=gold, cross_encoder=cross_encoder, out=tmp_path / "s.tsv", columns=TABLE
+    )
     assert slug_of(augment, **valid | arguments) == slug
     assert not (tmp_path / "s.tsv").exists()
 
@@ -203,7 +230,17 @@ def test_mistakes_have_names(gold, cross_encoder, tmp_path, arguments, slug, slu
 def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command):
     out = tmp_path / "silver.tsv"
     columns = ("--text", "one", "--pair", "other", "--label", "score")
-    command = ("embed", "augment", "scores", gold, "--cross-encoder", cross_encoder, "--out", out, *columns)
+    command = (
+        "embed",
+        "augment",
+        "scores",
+        gold,
+        "--cross-encoder",
+        cross_encoder,
+        "--out",
+        out,
+        *columns,
+    )
     output = run_command(*command).out
     assert "0 to 0.8" in output
     assert "Spearman" in output
@@ -221,8 +258,12 @@ def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     assert balance_bands(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
 
 
-def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross_encoder, tmp_path, monkeypatch, capfd):
-    options = dict(columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder)
+def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(
+    gold, cross_encoder, tmp_path, monkeypatch, capfd
+):
+    options = dict(
+        columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder
+    )
     unchunked, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
     augment("scores", gold, unchunked, **options)
     monkeypatch.setattr(scoring, "CHUNK", 100)
@@ -233,14 +274,23 @@ def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(gold, cross
     assert "candidates: 100 of 1," in output
     rows = [[float(row["score"]) for row in rows_of(path)] for path in (unchunked, chunks)]
     np.testing.assert_allclose(*rows, atol=2e-4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["chunks.json", "chunks.tsv", "whole.json", "whole.tsv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "chunks.json",
+        "chunks.tsv",
+        "whole.json",
+        "whole.tsv",
+    ]
 
 
-def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(gold, checkpoint, tmp_path, error_of):
+def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(
+    gold, checkpoint, tmp_path, error_of
+):
     settings = FinetuneSettings(steps=1, batch_size=4, length=32)
     finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
     for model, hint in ((tmp_path / "run", "korsts MODEL"), (checkpoint, f"korsts {checkpoint}")):
-        error = error_of(augment, "scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE)
+        error = error_of(
+            augment, "scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE
+        )
         assert error.slug == "wrong-model"
         assert f"albertkit finetune {hint} DATA --out RUN" in error.hint
 

@@ -34,7 +34,9 @@ UNNAMED = Columns()
 
 def read_data(kind, data, *, on_error="stop", held_out=0.1, **options):
     """Read what `embed train` would."""
-    options = EmbedTrainOptions(kind, "model", data, "out", EmbedSettings(held_out=held_out), **options)
+    options = EmbedTrainOptions(
+        kind, "model", data, "out", EmbedSettings(held_out=held_out), **options
+    )
     return read_embedding_data(options, True, BadRows(on_error))
 
 
@@ -80,7 +82,9 @@ def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
 def test_a_table_is_scaled_by_its_own_range_and_silver_by_the_same(write_rows, tmp_path):
     gold = write_rows("train.tsv", "a\tb\ty", "p\tq\t1", "r\ts\t3", "t\tu\t2")
     write_rows("dev.tsv", "a\tb\ty", "p\tq\t9", "r\ts\t8")
-    silver = write_rows("silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2")
+    silver = write_rows(
+        "silver.tsv", "score\ttext\tpair\tsampler\trank", "2.5\tv\tw\tbm25\t1", "7\tx\ty\tbm25\t2"
+    )
     loaded = read_data("scores", tmp_path, columns=NAMED, silver=silver)
     assert loaded.train.texts[3:] == [("v", "w"), ("x", "y")]
     assert loaded.train.targets.tolist() == [0, 1, 0.5, 0.75, 1]
@@ -110,13 +114,25 @@ def test_triplets_are_those_of_the_recipe():
 CONNECTED = {
     "first texts": [(f"some text {n // 3}", f"another line {n}") for n in range(90)],
     "second texts": [(f"another line {n}", f"some text {n // 3}") for n in range(90)],
-    "swapped": [(f"some text {n // 2}", f"this text {n // 2}")[:: 1 if n % 2 else -1] for n in range(90)],
-    "case": [((f"some text {n // 2}", f"SOME TEXT {n // 2}")[n % 2], f"another line {n}") for n in range(90)],
-    "width": [((f"some text {n // 2}", f"ｓｏｍｅ ｔｅｘｔ {n // 2}")[n % 2], f"another line {n}") for n in range(90)],
-    "white space": [
-        ((f"some text {n // 2}", f" some text\u00a0 {n // 2}")[n % 2], f"another line {n}") for n in range(90)
+    "swapped": [
+        (f"some text {n // 2}", f"this text {n // 2}")[:: 1 if n % 2 else -1] for n in range(90)
     ],
-    "punctuation": [(f"another line {n}", (f"some text {n // 2}", f"Some text, {n // 2}!")[n % 2]) for n in range(90)],
+    "case": [
+        ((f"some text {n // 2}", f"SOME TEXT {n // 2}")[n % 2], f"another line {n}")
+        for n in range(90)
+    ],
+    "width": [
+        ((f"some text {n // 2}", f"ｓｏｍｅ ｔｅｘｔ {n // 2}")[n % 2], f"another line {n}")
+        for n in range(90)
+    ],
+    "white space": [
+        ((f"some text {n // 2}", f" some text\u00a0 {n // 2}")[n % 2], f"another line {n}")
+        for n in range(90)
+    ],
+    "punctuation": [
+        (f"another line {n}", (f"some text {n // 2}", f"Some text, {n // 2}!")[n % 2])
+        for n in range(90)
+    ],
 }
 
 
@@ -133,7 +149,11 @@ def test_held_out_pairs_have_no_text_in_common_with_train(write_rows, name):
 
     assert numbers(train).isdisjoint(numbers(dev))
     loaded = read_data("pairs", write_rows("pairs.tsv", *map("\t".join, rows)), held_out=0.2)
-    assert not [note for note in loaded.notes if "text with a training example" in note or "in train, too" in note]
+    assert not [
+        note
+        for note in loaded.notes
+        if "text with a training example" in note or "in train, too" in note
+    ]
 
 
 def test_too_few_rows_cannot_be_held_out():
@@ -202,7 +222,7 @@ def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
         read_scored_pairs("nli", folder, BadRows())
 
 
-# --- updates ----------------------------------------------------------------------------------------------------------
+# --- updates --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -212,7 +232,8 @@ def pairs(words):
     texts = [" ".join(rng.choice(words, rng.integers(1, 13))) for _ in range(60)]
     rows = list(zip(texts[::2], texts[1::2], strict=True))
     return TextExamples(
-        [*rows[:28], (rows[0][0], rows[28][1]), (rows[29][0], rows[1][0])], np.arange(30, dtype=np.float32)
+        [*rows[:28], (rows[0][0], rows[28][1]), (rows[29][0], rows[1][0])],
+        np.arange(30, dtype=np.float32),
     )
 
 
@@ -247,7 +268,10 @@ def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pair
     class Counted(torch.nn.Module):
         def forward(self, vectors, targets):
             assert len(vectors[0]) == len(targets) == 28
-            assert set(targets.tolist()).isdisjoint({28, 29}) or len(set(targets.tolist()) & {0, 1, 28, 29}) == 2
+            assert (
+                set(targets.tolist()).isdisjoint({28, 29})
+                or len(set(targets.tolist()) & {0, 1, 28, 29}) == 2
+            )
             return vectors[0].sum()
 
     objective = EmbeddingObjective(encoder, "mnrl", Counted(), 2, pairs.targets, numbers)
@@ -269,14 +293,18 @@ def test_another_dropout_changes_nothing_but_training(encoder):
 
 
 SENTENCES = [
-    f"{name} {verb} {n}" for n, (name, verb) in enumerate([("Ann", "sees"), ("Bob", "hears"), ("Eve", "reads")] * 9)
+    f"{name} {verb} {n}"
+    for n, (name, verb) in enumerate([("Ann", "sees"), ("Bob", "hears"), ("Eve", "reads")] * 9)
 ]
 
 
 @pytest.mark.parametrize(
     ("of_row", "message"),
     [
-        (lambda n: f"CC-BY 2.0 (France) Attribution: example.org #{n}", "licence notes, such as `CC-BY 2.0 (France)"),
+        (
+            lambda n: f"CC-BY 2.0 (France) Attribution: example.org #{n}",
+            "licence notes, such as `CC-BY 2.0 (France)",
+        ),
         (lambda n: f"https://example.org/{n}", "addresses, such as `https://example.org/0`"),
         (lambda n: f"sent-{n:04}", "ids, numbers or dates, such as `sent-0000`"),
         (lambda n: f"2021-03-{n % 28 + 1:02} 10:00", "ids, numbers or dates"),
@@ -303,7 +331,9 @@ def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_ot
 
 
 def test_named_columns_of_json_and_several_languages_are_hinted_at(write_rows):
-    rows = [f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)]
+    rows = [
+        f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)
+    ]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
         texts_of(write_rows("pairs.jsonl", *rows))
     assert caught.value.hint == "name the columns to read: --text one --pair two"
@@ -315,7 +345,9 @@ def test_named_columns_of_json_and_several_languages_are_hinted_at(write_rows):
 
 
 def test_sentences_are_not_taken_for_anything_else(write_rows):
-    rows = [f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)]
+    rows = [
+        f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)
+    ]
     rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
     assert len(texts_of(write_rows("a.tsv", *rows))) == 36
 
@@ -337,11 +369,17 @@ def test_a_table_is_not_read_as_lines(write_rows, error_of):
     assert len(texts_of(write_rows("u.txt", "one\ttwo", "three"), UNNAMED, 1)) == 2
 
 
-# --- triplets, and the names of pairs -----------------------------------------------------------------------------------
+# --- triplets, and the names of pairs -------------------------------------------------------------
 
 TRIPLETS = [(f"query {n}", f"right {n}", f"wrong {n}") for n in range(12)]
 BGE = [
-    {"query": "q1", "pos": ["a", "b"], "neg": ["x", "y", "z"], "pos_scores": [1, 2], "type": "normal"},
+    {
+        "query": "q1",
+        "pos": ["a", "b"],
+        "neg": ["x", "y", "z"],
+        "pos_scores": [1, 2],
+        "type": "normal",
+    },
     {"query": "q2", "pos": ["c"], "neg": ["u"], "pos_scores": [1], "type": "normal"},
 ]
 
@@ -356,16 +394,18 @@ def as_file(write_rows, form):
     else:
         mark = "," if form == "csv" else "\t"
         rows = [mark.join(row) for row in [*([header] if form != "named" else []), *TRIPLETS]]
-    return write_rows(f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows)
+    return write_rows(
+        f"t.{'tsv' if form == 'named' else 'jsonl' if form == 'bge' else form}", *rows
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "bge", "named"])
 def test_triplets_keep_their_negatives_and_dev_pairs_have_none(write_rows, form):
     columns = Columns(columns="anchor,positive,negative") if form == "named" else Columns()
     loaded = read_data("pairs", as_file(write_rows, form), columns=columns)
-    assert sorted([*loaded.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in loaded.dev.texts)]) == sorted(
-        TRIPLETS
-    )
+    assert sorted(
+        [*loaded.train.texts, *((*pair, f"wrong{pair[0][5:]}") for pair in loaded.dev.texts)]
+    ) == sorted(TRIPLETS)
     assert loaded.notes[0].startswith(f"data: {len(loaded.train)} triplets; dev: {len(loaded.dev)}")
     assert 0 < len(loaded.dev) < 12
 
@@ -374,7 +414,12 @@ def test_lists_of_positives_and_negatives_meet_in_turn(write_rows):
     dev = write_rows("dev.tsv", "query\tpos", "q1\ta", "q9\tv")
     file = write_rows("bge.jsonl", *map(json.dumps, BGE))
     loaded = read_data("pairs", file, dev=dev)
-    assert loaded.train.texts == [("q1", "a", "x"), ("q1", "b", "y"), ("q1", "a", "z"), ("q2", "c", "u")]
+    assert loaded.train.texts == [
+        ("q1", "a", "x"),
+        ("q1", "b", "y"),
+        ("q1", "a", "z"),
+        ("q2", "c", "u"),
+    ]
     assert loaded.dev.texts == [("q1", "a"), ("q9", "v")]
     notes = "\n".join(loaded.notes)
     assert "not read: `pos_scores`, `type`" in notes
@@ -383,14 +428,21 @@ def test_lists_of_positives_and_negatives_meet_in_turn(write_rows):
     renamed = write_rows("other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
     assert texts_of(renamed, Columns(text="ask", pair="found"), 2) == [("q1", "a"), ("q1", "b")]
     bad_rows = BadRows()
-    assert read_texts(file, Columns(text="query", pair="pos"), 2, bad_rows, negatives=True)[0] == ("q1", "a")
+    assert read_texts(file, Columns(text="query", pair="pos"), 2, bad_rows, negatives=True)[0] == (
+        "q1",
+        "a",
+    )
     assert bad_rows.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
-    csv = write_rows("list.csv", "query,pos", 'q1,"[""a""]"')  # a table of separated fields has no lists
+    # A table of separated fields has no lists
+    csv = write_rows("list.csv", "query,pos", 'q1,"[""a""]"')
     assert texts_of(csv, UNNAMED, 2) == [("q1", '["a"]')]
 
 
 def test_several_negatives_are_all_of_an_example(write_rows):
-    rows = ["query\tpositive\tnegative_1\tnegative_2", *(f"q{n}\tp{n}\tx{n}\ty{n}" for n in range(20))]
+    rows = [
+        "query\tpositive\tnegative_1\tnegative_2",
+        *(f"q{n}\tp{n}\tx{n}\ty{n}" for n in range(20)),
+    ]
     loaded = read_data("pairs", write_rows("n.tsv", *rows))
     assert {len(row) for row in loaded.train.texts} == {4}
     assert {len(row) for row in loaded.dev.texts} == {2}
@@ -424,31 +476,47 @@ def test_a_header_of_pairs_is_known_by_its_names(write_rows, tmp_path):
     assert note.endswith(
         "(`first`, `second`) is read as a row of texts; if it names columns: --text first --pair second"
     )
-    for header, has_note in (("원문\t번역문", True), ("Hello\tBonjour", True), ("Hi.\tSalut.", False)):
+    for header, has_note in (
+        ("원문\t번역문", True),
+        ("Hello\tBonjour", True),
+        ("Hi.\tSalut.", False),
+    ):
         bad_rows = BadRows()
         read_texts(write_rows("o.tsv", header, *rows), Columns(), 2, bad_rows)
         assert bool(bad_rows.notes) is has_note
     dictionary = BadRows()
-    read_texts(write_rows("d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary)
+    read_texts(
+        write_rows("d.tsv", *(f"word{c}\tmot{c}" for c in "abcdefghi")), Columns(), None, dictionary
+    )
     assert dictionary.notes == []
     scored = write_rows("s.tsv", "sentence1\tsentence2\tscore", *(f"{row}\t0.5" for row in rows))
-    with pytest.raises(DataError, match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts"):
+    with pytest.raises(
+        DataError,
+        match=r"3 columns \(`sentence1`, `sentence2`, `score`\), but an example has 2 texts",
+    ):
         read_texts(scored, Columns(), 2, BadRows(), negatives=True)
 
 
-# --- scores -------------------------------------------------------------------------------------------------------------
+# --- scores ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("top", "note"),
-    [(5, "scores: 0 to 5, divided by 5"), (1, "scores: 0 to 1, where the published files have 0 to 5"), (100, "")],
+    [
+        (5, "scores: 0 to 5, divided by 5"),
+        (1, "scores: 0 to 1, where the published files have 0 to 5"),
+        (100, ""),
+    ],
 )
 def test_official_scores_have_one_of_two_scales(write_rows, top, note):
     shares = [0, 0.24, 0.5, 0.76, 1]
     rows = [f"one {n}\ttwo {n}\t{share * top}" for n, share in enumerate(shares)]
     file = write_rows("train.tsv", "sentence1\tsentence2\tscore", *rows)
     if not note:
-        with pytest.raises(DataError, match="the scores are 0 to 100, those of the official pairs 0 to 5, or 0 to 1"):
+        with pytest.raises(
+            DataError,
+            match="the scores are 0 to 100, those of the official pairs 0 to 5, or 0 to 1",
+        ):
             read_data("stsb", file, dev=file)
         return
     loaded = read_data("stsb", file, dev=file)

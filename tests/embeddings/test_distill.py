@@ -45,7 +45,9 @@ def lesson(tmp_path_factory, words):
         rows.append((" ".join(chosen), " ".join(rng.permutation(chosen))))
         vectors.append(sum(of_word[word] for word in chosen))
     (folder / "texts.txt").write_text("\n".join(first for first, _ in rows) + "\n")
-    (folder / "parallel.tsv").write_text("\n".join(f"{first}\t{second}" for first, second in rows) + "\n")
+    (folder / "parallel.tsv").write_text(
+        "\n".join(f"{first}\t{second}" for first, second in rows) + "\n"
+    )
     np.save(folder / "vectors.npy", np.array(vectors, np.float32) / 5)
     return folder
 
@@ -61,7 +63,9 @@ def refused(slug_of):
     return partial(slug_of, distill)
 
 
-def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson, tmp_path, capfd, refused):
+def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(
+    start, lesson, tmp_path, capfd, refused
+):
     pytest.importorskip("sentence_transformers")
     run = tmp_path / "run"
     result = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
@@ -75,28 +79,48 @@ def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(start, lesson,
 
     texts = (lesson / "texts.txt").read_text().splitlines()[:5]
     theirs = SentenceTransformer(str(run / "best"), device="cpu").encode(texts)
-    np.testing.assert_allclose(SentenceEncoder.from_pretrained(run).encode(texts, precision="fp32"), theirs, atol=1e-5)
+    np.testing.assert_allclose(
+        SentenceEncoder.from_pretrained(run).encode(texts, precision="fp32"), theirs, atol=1e-5
+    )
     assert theirs.shape == (5, WIDTH)
-    resumed = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True)
+    resumed = distill(
+        start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS, resume=True
+    )
     assert resumed.scores == result.scores
     other_vectors = lesson / "other.npy"
     np.save(other_vectors, stored * 2)
-    assert refused(start, other_vectors, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
+    assert (
+        refused(start, other_vectors, lesson / "texts.txt", run, SETTINGS, resume=True) == "changed"
+    )
     assert refused(start, other_vectors, lesson / "texts.txt", run, SETTINGS) == "exists"
 
 
-def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(start, lesson, tmp_path, capfd):
+def test_parallel_texts_find_each_other_and_the_teacher_can_be_made_narrower(
+    start, lesson, tmp_path, capfd
+):
     settings = replace(SETTINGS, teacher_pca=True, loss="cosine", matryoshka="32,8")
-    result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings)
+    result = distill(
+        start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings
+    )
     assert result.metric == "retrieval"
-    assert result.value == (result.scores["retrieval_forward"] + result.scores["retrieval_backward"]) / 2
+    assert (
+        result.value
+        == (result.scores["retrieval_forward"] + result.scores["retrieval_backward"]) / 2
+    )
     low, high = result.intervals["retrieval_forward"]
     assert low < result.scores["retrieval_forward"] <= high
     assert SentenceEncoder.from_pretrained(tmp_path / "run").dimension == 32
     assert "reduced to 32 numbers by PCA" in capfd.readouterr().err
     columns = Columns(columns="de,en", text="en", pair="de")
     steps = DistillSettings(steps=1, precision="fp32", select="mse")
-    result = distill(start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "named", steps, columns=columns)
+    result = distill(
+        start,
+        lesson / "vectors.npy",
+        lesson / "parallel.tsv",
+        tmp_path / "named",
+        steps,
+        columns=columns,
+    )
     assert result.metric == "negative_mse"
 
 
@@ -105,15 +129,21 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     vectors = np.load(lesson / "vectors.npy")
     shifted = vectors + 5 * np.abs(vectors).max()
     np.save(tmp_path / "shifted.npy", shifted)
-    plain = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS)
+    plain = distill(
+        start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "plain", SETTINGS
+    )
     assert "--center-teacher" in capfd.readouterr().err
     texts = (lesson / "texts.txt").read_text().splitlines()
     train_rows = split_rows([(text,) for text in texts], SETTINGS.held_out, lesson)[0]
     centred = shifted - shifted[train_rows].mean(0)
     np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
-    before = distill(start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS)
+    before = distill(
+        start, tmp_path / "centred.npy", lesson / "texts.txt", tmp_path / "before", SETTINGS
+    )
     settings = replace(SETTINGS, center_teacher=True)
-    after = distill(start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "after", settings)
+    after = distill(
+        start, tmp_path / "shifted.npy", lesson / "texts.txt", tmp_path / "after", settings
+    )
     assert after.value == pytest.approx(before.value, rel=1e-3)
     assert plain.value != pytest.approx(before.value, rel=0.1)
 
@@ -126,7 +156,9 @@ def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tm
     error = error_of(distill, start, lesson / "vectors.npy", data, tmp_path / "run", SETTINGS)
     assert error.slug == "doubtful"
     assert "column 1: 0.0% of words, 0.0% of tokens; column 2: 100.0% of words" in error.message
-    forced = distill(start, lesson / "vectors.npy", data, tmp_path / "run", DistillSettings(steps=1), force=True)
+    forced = distill(
+        start, lesson / "vectors.npy", data, tmp_path / "run", DistillSettings(steps=1), force=True
+    )
     assert forced.model is not None
 
 
@@ -142,14 +174,20 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
     intact = np.load(vectors)
     holed = intact.copy()
     holed[7, 3] = np.nan
-    for stored, slug in ((np.zeros((7, 4), np.float32), "bad-file"), (holed, "bad-file"), (intact * 0, "wrong-model")):
+    for stored, slug in (
+        (np.zeros((7, 4), np.float32), "bad-file"),
+        (holed, "bad-file"),
+        (intact * 0, "wrong-model"),
+    ):
         np.save(tmp_path / "stored.npy", stored)
         assert refused(start, tmp_path / "stored.npy", texts, run) == slug
     assert refused(start, vectors, texts, run, dev=texts) == "conflicting-options"
     assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
     computed = storing.Teacher("a model", "holed", lambda batch: holed[: len(batch)])
     with pytest.raises(DataError, match="by `a model` holds NaN"):
-        storing.compute_teacher_vectors(computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu"))
+        storing.compute_teacher_vectors(
+            computed, texts.read_text().splitlines(), tmp_path / "kept", join_world("cpu")
+        )
     for select in ("spearman", "retrieval"):
         assert refused(start, vectors, texts, run, replace(SETTINGS, select=select)) == "bad-value"
     (tmp_path / "uneven.tsv").write_text("the fox\tthe dog\nthe fox\n")
@@ -173,7 +211,11 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
     pytest.importorskip("sentence_transformers")
     encoder = SentenceEncoder.from_pretrained(start)
     encoder.save_pretrained(tmp_path / "carrying_words" / "model")
-    record = [str(p.relative_to(tmp_path)) + ",," for p in (tmp_path / "carrying_words").rglob("*") if p.is_file()]
+    record = [
+        str(p.relative_to(tmp_path)) + ",,"
+        for p in (tmp_path / "carrying_words").rglob("*")
+        if p.is_file()
+    ]
     info = tmp_path / "carrying_words-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: carrying-words\nVersion: 1.0\n")
@@ -183,7 +225,9 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
     texts = ["the quick brown fox", "seven wizards"]
     vectors = compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
     np.testing.assert_allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-5)
-    assert teacher.identity == find_teacher(str(tmp_path / "carrying_words" / "model"), "cpu").identity
+    assert (
+        teacher.identity == find_teacher(str(tmp_path / "carrying_words" / "model"), "cpu").identity
+    )
 
 
 def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
@@ -206,9 +250,14 @@ def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, 
     assert encoded == texts[4:]
     assert vectors[:, 0].tolist() == list(range(1, 11))
     del encoded[:]
-    assert np.array_equal(compute_teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors)
+    assert np.array_equal(
+        compute_teacher_vectors(teacher, texts, tmp_path / "cache", world), vectors
+    )
     assert encoded == []
-    for another_teacher, its_texts in ((replace(teacher, identity="t 2"), texts), (teacher, [*texts[:9], "y"])):
+    for another_teacher, its_texts in (
+        (replace(teacher, identity="t 2"), texts),
+        (teacher, [*texts[:9], "y"]),
+    ):
         compute_teacher_vectors(another_teacher, its_texts, tmp_path / "cache", world)
         assert encoded == list(its_texts)
         del encoded[:]
@@ -222,38 +271,56 @@ def test_principal_components_are_those_of_the_singular_values():
     _, _, rows = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
     assert np.abs(np.sum(components.T * rows[1:4], axis=1)).max() < 1e-3
-    projected = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[np.array([1, 0])]
-    np.testing.assert_allclose(projected, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
+    projected = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[
+        np.array([1, 0])
+    ]
+    np.testing.assert_allclose(
+        projected, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4
+    )
     with pytest.raises(DataError, match="7 principal components of 200 vectors of 6"):
         principal_components(vectors.astype(np.float32), 7)
 
 
-def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(checkpoint, other_model, tmp_path, slug_of):
+def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(
+    checkpoint, other_model, tmp_path, slug_of
+):
     texts = ["the quick brown fox", "seven wizards"]
     encoder = SentenceEncoder.from_pretrained(checkpoint)
     teacher = find_teacher(str(checkpoint), "cpu")
     np.testing.assert_allclose(teacher.encode(texts), encoder.encode(texts), atol=1e-6)
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(other_model), device="cpu")
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(other_model), device="cpu"
+    )
     plain = find_teacher(str(other_model), "cpu")
     np.testing.assert_allclose(plain.encode(texts), theirs.encode(texts), atol=1e-6)
     assert plain.notes == [
         "teacher: the model has prompts (query `seven wizards : `) and none is used: name one with --prompt-name"
     ]
     prompted = find_teacher(str(other_model), "cpu", prompt_name="query")
-    np.testing.assert_allclose(prompted.encode(texts), theirs.encode(texts, prompt_name="query"), atol=1e-6)
+    np.testing.assert_allclose(
+        prompted.encode(texts), theirs.encode(texts, prompt_name="query"), atol=1e-6
+    )
     assert prompted.identity != plain.identity
     assert prompted.notes == ["teacher: prompt: `seven wizards : ` before every text"]
     with pytest.raises(ConfigError, match="no prompt `quer`"):
         find_teacher(str(other_model), "cpu", prompt_name="quer").encode(texts)
     np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float32))
-    assert slug_of(find_teacher, str(tmp_path / "v.npy"), "cpu", prompt="query: ") == "conflicting-options"
+    assert (
+        slug_of(find_teacher, str(tmp_path / "v.npy"), "cpu", prompt="query: ")
+        == "conflicting-options"
+    )
 
 
 def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_path, capfd):
     settings = replace(SETTINGS, epochs=None, steps=1, length=5, batch_size=2000)
     columns = Columns(columns="de,en", text="en", pair="de")
     result = distill(
-        start, lesson / "vectors.npy", lesson / "parallel.tsv", tmp_path / "run", settings, columns=columns
+        start,
+        lesson / "vectors.npy",
+        lesson / "parallel.tsv",
+        tmp_path / "run",
+        settings,
+        columns=columns,
     )
     output = capfd.readouterr().err
     assert "column `en`: 0.0% of words, 0.0% of tokens; column `de`: 0.0%" in output
@@ -263,10 +330,14 @@ def test_columns_keep_their_names_and_what_is_cut_is_counted(start, lesson, tmp_
     long = sum(len(encoder.tokenizer.encode(text)) > 3 for row in rows for text in row)
     assert result.truncated["train"] + result.truncated["dev"] == long > 0
     assert result.to_dict()["truncated"] == result.truncated
-    assert f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in output
+    assert (
+        f"texts longer than 5 tokens, cut: {result.truncated['train']} of 540 in training" in output
+    )
 
 
-def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, tmp_path, capfd, monkeypatch):
+def test_a_signal_after_the_last_update_is_reported_and_repaired(
+    start, lesson, tmp_path, capfd, monkeypatch
+):
     from albertkit.embeddings import train as module
 
     def stopped(*_: object, **__: object) -> None:
@@ -280,7 +351,10 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(start, lesson, 
         with pytest.raises(SystemExit):
             distill(*arguments, run, settings)
     output = capfd.readouterr().err
-    assert f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume" in output
+    assert (
+        f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume"
+        in output
+    )
     assert not (run / "best" / "README.md").exists()
     assert distill(*arguments, run, settings, resume=True).scores == undisturbed.scores
     assert (run / "best" / "README.md").exists()

@@ -62,7 +62,7 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.abs(a.astype(np.float32) - b).max())
 
 
-# --- what is in the file ----------------------------------------------------------------------------------------------
+# --- what is in the file --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
@@ -76,7 +76,11 @@ def test_the_rows_are_the_vectors_in_order(encode, encoder, file, tmp_path, smal
     assert largest_difference(vectors[::-1], expected) > 0.1
     assert (report.texts, report.dimension, report.read_as, report.resumed) == (300, 32, "lines", 0)
     assert report.sentences_per_second > 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", f"v.{ending}", f"v.{ending}.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "texts.txt",
+        f"v.{ending}",
+        f"v.{ending}.json",
+    ]
 
 
 def test_settings(encode, encoder, file, tmp_path, small):
@@ -100,25 +104,44 @@ def test_numpy_reads_an_npy_of_its_own_and_ours_alike(encode, tmp_path):
 def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
     texts = [text or "fox" for text in sentences[:20]]
     expected = encoder.encode(texts, precision="fp32")
-    rows = [{"text": text, "name": f"n{number}", "other": number} for number, text in enumerate(texts)]
+    rows = [
+        {"text": text, "name": f"n{number}", "other": number} for number, text in enumerate(texts)
+    ]
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (tmp_path / "t.jsonl").write_bytes(lines)
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(lines))
     (tmp_path / "t.jsonl.xz").write_bytes(lzma.compress(lines))
     (tmp_path / "t.jsonl.zst").write_bytes(zstandard.compress(lines))
-    (tmp_path / "t.csv").write_text("name,text\n" + "".join(f'{r["name"]},"{r["text"]}"\n' for r in rows))
-    (tmp_path / "t.tsv").write_text("".join(f"{r['name']}\t{r['text']}\t{r['other']}\n" for r in rows))
+    (tmp_path / "t.csv").write_text(
+        "name,text\n" + "".join(f'{r["name"]},"{r["text"]}"\n' for r in rows)
+    )
+    (tmp_path / "t.tsv").write_text(
+        "".join(f"{r['name']}\t{r['text']}\t{r['other']}\n" for r in rows)
+    )
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "t.parquet")
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress("\n".join(texts).encode()))
-    for name in ("t.jsonl", "t.jsonl.gz", "t.jsonl.xz", "t.jsonl.zst", "t.csv", "t.tsv", "t.parquet", "t.txt.gz"):
+    for name in (
+        "t.jsonl",
+        "t.jsonl.gz",
+        "t.jsonl.xz",
+        "t.jsonl.zst",
+        "t.csv",
+        "t.tsv",
+        "t.parquet",
+        "t.txt.gz",
+    ):
         names = {} if name == "t.txt.gz" else {"id": "name"}
         if name == "t.tsv":
             names |= {"text": "b", "id": "a", "columns": "a,b,c"}
         out = tmp_path / "v.parquet"
-        report = encode_file(encoder, tmp_path / name, out, precision="fp32", overwrite=True, **names)
+        report = encode_file(
+            encoder, tmp_path / name, out, precision="fp32", overwrite=True, **names
+        )
         encoded = parquet.read_table(tmp_path / "v.parquet")
         assert report.read_as == ("lines" if name == "t.txt.gz" else "table")
-        assert encoded["id"].to_pylist() == (list(range(20)) if not names else [row["name"] for row in rows])
+        assert encoded["id"].to_pylist() == (
+            list(range(20)) if not names else [row["name"] for row in rows]
+        )
         assert encoded["text"].to_pylist() == texts
         assert largest_difference(vectors_of(tmp_path / "v.parquet"), expected) < 2e-6
 
@@ -130,7 +153,9 @@ def test_lines_that_are_rows_of_a_table_are_reported(encoder, tmp_path):
     assert report.notes[-1] == (
         "every line has 3 fields with tabs between and is encoded whole; for one of them: --columns c1,c2,c3 --text c1"
     )
-    report = encode_file(encoder, file, tmp_path / "w.npy", columns="c1,c2,c3", text="c1", precision="fp32")
+    report = encode_file(
+        encoder, file, tmp_path / "w.npy", columns="c1,c2,c3", text="c1", precision="fp32"
+    )
     assert not any("tabs" in note for note in report.notes)
     assert largest_difference(np.load(tmp_path / "w.npy"), encoder.encode(["fox", "dog"])) < 2e-6
 
@@ -150,7 +175,7 @@ def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
     assert len(parts) > 10
 
 
-# --- rows that cannot be used -----------------------------------------------------------------------------------------
+# --- rows that cannot be used ---------------------------------------------------------------------
 
 
 def test_bad_lines(encoder, tmp_path):
@@ -162,10 +187,15 @@ def test_bad_lines(encoder, tmp_path):
         encode_file(encoder, file, tmp_path / "v.npy")
     assert (tmp_path / "v.npy").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.txt", "v.npy"]
-    report = encode_file(encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32", overwrite=True)
+    report = encode_file(
+        encoder, file, tmp_path / "v.npy", on_error="skip", precision="fp32", overwrite=True
+    )
     assert [row.line for row in report.left_out] == [2, 3]
     assert (
-        largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(["quick fox", "calm rivers"], precision="fp32"))
+        largest_difference(
+            np.load(tmp_path / "v.npy"),
+            encoder.encode(["quick fox", "calm rivers"], precision="fp32"),
+        )
         < 2e-6
     )
     encode_file(encoder, file, tmp_path / "v.parquet", on_error="skip")
@@ -193,7 +223,9 @@ def test_what_cannot_be_done_is_refused(encoder, file, tmp_path, monkeypatch, sl
     ):
         assert slug_of(encode_file, encoder, *arguments, **options) == slug
     parquet.write_table(arrow.table({"text": ["fox"]}), tmp_path / "t.parquet")
-    assert slug_of(encode_file, encoder, tmp_path / "t.parquet", tmp_path / "t.parquet") == "bad-value"
+    assert (
+        slug_of(encode_file, encoder, tmp_path / "t.parquet", tmp_path / "t.parquet") == "bad-value"
+    )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError):
         encode_file(encoder, file, tmp_path / "v.parquet")
@@ -202,17 +234,21 @@ def test_what_cannot_be_done_is_refused(encoder, file, tmp_path, monkeypatch, sl
 
 def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
     with torch.no_grad():
-        encoder.albert.embeddings.word_embeddings.weight[encoder.tokenizer.encode("fox")] = float("nan")
+        encoder.albert.embeddings.word_embeddings.weight[encoder.tokenizer.encode("fox")] = float(
+            "nan"
+        )
     with pytest.raises(AlbertKitError, match="not finite in float32") as error:
         encode_file(encoder, file, tmp_path / "v.npy")
     assert error.value.slug == "not-finite"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
-# --- interruptions ----------------------------------------------------------------------------------------------------
+# --- interruptions --------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
+@pytest.mark.skipif(
+    torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads"
+)
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 def test_killed_anywhere_and_again(encode, tmp_path, small, ending):
     def run(folder: Path) -> None:
@@ -258,7 +294,9 @@ def test_what_was_done_is_not_done_again(encode, tmp_path, small, monkeypatch):
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
-def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encode, tmp_path, monkeypatch, slug_of):
+def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
+    encode, tmp_path, monkeypatch, slug_of
+):
     out = tmp_path / "v.npy"
     first = encode(out)
     before = out.read_bytes()
@@ -282,7 +320,9 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(encod
     assert out.read_bytes() == before
 
 
-def test_texts_that_are_cut_are_counted_also_after_an_interruption(encode, encoder, file, tmp_path, small, monkeypatch):
+def test_texts_that_are_cut_are_counted_also_after_an_interruption(
+    encode, encoder, file, tmp_path, small, monkeypatch
+):
     texts = texts_of(file)
     too_long = sum(len(encoder.tokenizer.encode(text)) > 30 for text in texts)
     assert too_long > 50
@@ -291,7 +331,9 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(encode, encod
     assert f"{too_long} texts of 300 longer than 32 tokens, cut there" in report.notes
     assert encoder.max_length == 64
     encoder.max_length = 32
-    with pytest.warns(UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"):
+    with pytest.warns(
+        UserWarning, match=f"^{too_long} of 300 texts are longer than 32 tokens and were cut"
+    ):
         assert largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(texts)) < 2e-6
     encoder.max_length = 64
     interrupt(monkeypatch, encode, "w.npy", length=32)
@@ -336,22 +378,42 @@ def test_a_file_that_changes_while_it_is_read(encode, file, tmp_path, small, mon
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
-@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"batch_tokens": "9"}, {"normalize": "no"}, {"columns": ["a"]}])
+@pytest.mark.parametrize(
+    "options", [{"dtype": "int8"}, {"batch_tokens": "9"}, {"normalize": "no"}, {"columns": ["a"]}]
+)
 def test_values_of_another_type_are_refused(encode, tmp_path, options):
     with pytest.raises(ConfigError):
         encode("v.npy", **options)
     assert not (tmp_path / "v.npy").exists()
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
-    command = ["embed", "encode", checkpoint, file, "--out", tmp_path / "v.npy", "--precision", "fp32"]
+    command = [
+        "embed",
+        "encode",
+        checkpoint,
+        file,
+        "--out",
+        tmp_path / "v.npy",
+        "--precision",
+        "fp32",
+    ]
     process = run_command(*command, "--json")
-    assert (process.json["texts"], process.json["left_out"], process.json["out"]) == (300, [], str(tmp_path / "v.npy"))
+    assert (process.json["texts"], process.json["left_out"], process.json["out"]) == (
+        300,
+        [],
+        str(tmp_path / "v.npy"),
+    )
     assert process.err == ""
-    assert largest_difference(np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+    assert (
+        largest_difference(
+            np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")
+        )
+        < 2e-6
+    )
     file.write_bytes(b"fox\n\xff\n")
     process = run_command(*command, "--on-error", "skip", "--overwrite")
     assert [line.split()[-1] for line in process.out.splitlines() if "left out" in line] == ["1"]
@@ -369,12 +431,20 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     assert largest_difference(np.load(tmp_path / "v.npy"), theirs.encode(texts)) < 2e-6
     lengths = [len(theirs.tokenizer(text)["input_ids"]) for text in texts]
     assert report.truncated == sum(length > theirs.max_seq_length for length in lengths) > 0
-    encode_file(other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4)
+    encode_file(
+        other_model, file, tmp_path / "p.npy", prompt_name="query", normalize=True, dimension=4
+    )
     expected = theirs.encode(texts, prompt_name="query", truncate_dim=4, normalize_embeddings=True)
     assert largest_difference(np.load(tmp_path / "p.npy"), expected) < 2e-6
     encode = partial(encode_file, other_model, file, batch_tokens=300)
     interrupt(monkeypatch, encode, tmp_path / "w.npy")
     assert encode(tmp_path / "w.npy").resumed == 200
     assert (tmp_path / "w.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
-    assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", precision="bf16") == "unknown-name"
-    assert slug_of(encode_file, other_model, file, tmp_path / "x.npy", prompt_name="quer") == "bad-value"
+    assert (
+        slug_of(encode_file, other_model, file, tmp_path / "x.npy", precision="bf16")
+        == "unknown-name"
+    )
+    assert (
+        slug_of(encode_file, other_model, file, tmp_path / "x.npy", prompt_name="quer")
+        == "bad-value"
+    )

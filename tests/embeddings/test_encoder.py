@@ -45,7 +45,8 @@ def test_one_text_and_none(encoder):
 
 
 @pytest.mark.parametrize(
-    "texts", [(t for t in ["a"]), {"a"}, {"a": 1}, b"a", 5, None, ["a", None], ["a", 1.5], ["a", ["b"]]]
+    "texts",
+    [(t for t in ["a"]), {"a"}, {"a": 1}, b"a", 5, None, ["a", None], ["a", 1.5], ["a", ["b"]]],
 )
 def test_what_is_no_list_of_texts_is_refused(encoder, texts, slug_of):
     assert slug_of(encoder.encode, texts) == "bad-value"
@@ -56,7 +57,10 @@ def test_leading_dimensions(encoder, sentences):
     assert (encoder.encode(sentences[:9], precision="fp32", dimension=8) == full[:, :8]).all()
     short = encoder.encode(sentences[:9], precision="fp32", dimension=8, normalize=True)
     assert largest_difference(np.linalg.norm(short, axis=1), np.ones(9)) < 1e-6
-    assert largest_difference(short, full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)) < 1e-6
+    assert (
+        largest_difference(short, full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True))
+        < 1e-6
+    )
     for dimension in (33, -1):
         with pytest.raises(ConfigError, match="use 1 to 32"):
             encoder.encode("a", dimension=dimension)
@@ -73,7 +77,9 @@ def test_the_engine_follows_the_weights(encoder, sentences):
     assert largest_difference(after, before) > 0.01
     with torch.no_grad():
         assert (
-            largest_difference(after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy())
+            largest_difference(
+                after, encoder(encoder.features(sentences[:5]).batch(np.arange(5)).packed).numpy()
+            )
             < 5e-6
         )
 
@@ -113,7 +119,11 @@ def test_texts_are_cut_at_the_longest_length(encoder, words):
     text = " ".join(words)
     assert encoder.features([text]).lengths.tolist() == [12]
     ids = encoder.tokenizer.encode(text)[:10]
-    assert encoder.features([text]).input_ids.tolist() == [encoder.tokenizer.cls_id, *ids, encoder.tokenizer.sep_id]
+    assert encoder.features([text]).input_ids.tolist() == [
+        encoder.tokenizer.cls_id,
+        *ids,
+        encoder.tokenizer.sep_id,
+    ]
     encoder.max_length = 65
     with pytest.raises(ConfigError, match="64 positions"):
         encoder.encode(text)
@@ -173,7 +183,9 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
         assert type(vectors) is type(expected)
         rows = [np.stack(list(map(np.asarray, values))) for values in (vectors, expected)]
         assert largest_difference(*rows) < 5e-6
-    assert largest_difference(encoder.encode(texts, prompt_name="query"), encoder.encode(texts)) > 0.01
+    assert (
+        largest_difference(encoder.encode(texts, prompt_name="query"), encoder.encode(texts)) > 0.01
+    )
     assert encoder.prompt == ""
     with pytest.raises(ConfigError, match="did you mean `query`"):
         encoder.encode(texts, prompt_name="quer")
@@ -181,11 +193,17 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
     assert encoder.encode(texts[1], convert_to_tensor=True).shape == (32,)
 
 
-@pytest.mark.parametrize("prompts", [{}, {"query": "the fox ", "document": "a river "}, {"passage": "a river "}])
-def test_queries_and_documents_have_the_prompts_of_sentence_transformers(encoder, tmp_path, sentences, prompts):
+@pytest.mark.parametrize(
+    "prompts", [{}, {"query": "the fox ", "document": "a river "}, {"passage": "a river "}]
+)
+def test_queries_and_documents_have_the_prompts_of_sentence_transformers(
+    encoder, tmp_path, sentences, prompts
+):
     """The prompt of their name or none, whatever the default prompt is."""
     st = pytest.importorskip("sentence_transformers")
-    encoder.settings.update(prompts={**prompts, "other": "seven wizards "}, default_prompt_name="other")
+    encoder.settings.update(
+        prompts={**prompts, "other": "seven wizards "}, default_prompt_name="other"
+    )
     encoder.save_pretrained(tmp_path)
     theirs = st.SentenceTransformer(str(tmp_path), device="cpu")
     assert encoder.max_seq_length == theirs.max_seq_length
@@ -196,7 +214,9 @@ def test_queries_and_documents_have_the_prompts_of_sentence_transformers(encoder
 
 
 def test_int8_is_said_to_be_the_precision_of_the_computation(encoder):
-    with pytest.warns(UserWarning, match=r"for int8 vectors: sentence_transformers\.quantize_embeddings"):
+    with pytest.warns(
+        UserWarning, match=r"for int8 vectors: sentence_transformers\.quantize_embeddings"
+    ):
         assert encoder.encode("the fox", precision="int8").dtype == np.float32
 
 

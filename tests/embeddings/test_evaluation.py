@@ -51,18 +51,33 @@ def minilm():
 
 def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp_path):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator, TranslationEvaluator
+    from sentence_transformers.sentence_transformer.evaluation import (
+        EmbeddingSimilarityEvaluator,
+        TranslationEvaluator,
+    )
 
-    lines = (data / "glue" / "STS-B" / "original_sts-dev.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = (
+        (data / "glue" / "STS-B" / "original_sts-dev.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines(keepends=True)
+    )
     file, alike_file = tmp_path / "sts.tsv", tmp_path / "alike.tsv"
     file.write_text("".join(lines[::20]), encoding="utf-8")
     pairs = read_pairs("stsb", file, Columns(), BadRows())
     alike = list(
-        {first: second for first, second in zip(pairs.texts, pairs.pairs, strict=True) if first != second}.items()
+        {
+            first: second
+            for first, second in zip(pairs.texts, pairs.pairs, strict=True)
+            if first != second
+        }.items()
     )[::2]
-    alike_file.write_text("".join(f"{first}\t{second}\n" for first, second in alike), encoding="utf-8")
+    alike_file.write_text(
+        "".join(f"{first}\t{second}\n" for first, second in alike), encoding="utf-8"
+    )
     assert len({second for _, second in alike}) == len(alike)  # equal texts are rivals there
-    report = evaluate_embeddings(minilm, {"stsb": ("stsb", file), "pairs": ("pairs", alike_file)}, dimensions=(64,))
+    report = evaluate_embeddings(
+        minilm, {"stsb": ("stsb", file), "pairs": ("pairs", alike_file)}, dimensions=(64,)
+    )
     figures = report.files["stsb"]
     model = SentenceTransformer(str(minilm))
     similar = EmbeddingSimilarityEvaluator(
@@ -70,7 +85,9 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
         similarity_fn_names=["cosine", "dot", "euclidean", "manhattan"], write_csv=False,
     )  # fmt: skip
     theirs = similar(model)
-    assert {name: theirs[name] for name in figures["scores"]} == pytest.approx(figures["scores"], abs=1e-5)
+    assert {name: theirs[name] for name in figures["scores"]} == pytest.approx(
+        figures["scores"], abs=1e-5
+    )
     assert figures["scores"]["spearman_cosine"] > 0.8  # a model that works
     assert figures["dimensions"]["64"]["scores"]["spearman_cosine"] != pytest.approx(
         theirs["spearman_cosine"], abs=1e-3
@@ -80,7 +97,11 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     assert {name: cut[name] for name in figures["scores"]} == pytest.approx(
         figures["dimensions"]["64"]["scores"], abs=1e-5
     )
-    assert 0.5 < figures["bag_of_tokens"]["scores"]["spearman_cosine"] < figures["scores"]["spearman_cosine"]
+    assert (
+        0.5
+        < figures["bag_of_tokens"]["scores"]["spearman_cosine"]
+        < figures["scores"]["spearman_cosine"]
+    )
     assert list(figures["groups"]) == ["main-captions", "main-forums", "main-news"]
     assert sum(group["pairs"] for group in figures["groups"].values()) == figures["pairs"] == 75
 
@@ -91,24 +112,34 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
 
 
 def test_a_plain_albert_is_pooled_by_the_mean_and_described_so(checkpoint, table):
-    report = evaluate_embeddings(checkpoint, {"t": ("scores", table)}, columns=TABLE, dimensions=(8,))
+    report = evaluate_embeddings(
+        checkpoint, {"t": ("scores", table)}, columns=TABLE, dimensions=(8,)
+    )
     assert "mean pooling, which the checkpoint does not name" in report.description
     figures = report.files["t"]
     pairs = read_pairs("scores", table, TABLE, BadRows())
     encoder = SentenceEncoder.from_pretrained(checkpoint)
     a, b = (encoder.encode(side, precision="fp32") for side in (pairs.texts, pairs.pairs))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    assert figures["scores"]["pearson_cosine"] == pytest.approx(np.corrcoef(cosines, pairs.scores)[0, 1], abs=1e-4)
+    assert figures["scores"]["pearson_cosine"] == pytest.approx(
+        np.corrcoef(cosines, pairs.scores)[0, 1], abs=1e-4
+    )
     low, high = figures["intervals"]["spearman_cosine"]
     assert low < figures["scores"]["spearman_cosine"] < high
-    assert figures["bag_of_tokens"]["scores"]["spearman_cosine"] > 0.7  # the scores are shares of common words
+    # The scores are shares of common words
+    assert figures["bag_of_tokens"]["scores"]["spearman_cosine"] > 0.7
     assert figures["sentences_per_second"] > 0
-    assert json.loads(json.dumps(report.to_dict())) == json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert json.loads(json.dumps(report.to_dict())) == json.loads(
+        json.dumps(report.to_dict(), allow_nan=False)
+    )
 
 
 def test_rows_in_memory_are_measured_as_a_file_is(checkpoint, table):
     rows = list(csv.DictReader(table.open(encoding="utf-8"), delimiter="\t"))
-    reports = [evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE) for data in (table, rows)]
+    reports = [
+        evaluate_embeddings(checkpoint, {"t": ("scores", data)}, columns=TABLE)
+        for data in (table, rows)
+    ]
     assert reports[0].files["t"]["scores"] == reports[1].files["t"]["scores"]
     no_map = "maps a name to a kind and a file"
     for files, fact in (
@@ -120,7 +151,9 @@ def test_rows_in_memory_are_measured_as_a_file_is(checkpoint, table):
             evaluate_embeddings(checkpoint, files, columns=TABLE)
 
 
-def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(encoder, table, tmp_path):
+def test_a_saved_encoder_gives_the_same_figures_through_sentence_transformers(
+    encoder, table, tmp_path
+):
     encoder.save_pretrained(tmp_path / "model")
     ours = load_embedding_model(tmp_path / "model", "fp32")
     from sentence_transformers import SentenceTransformer
@@ -138,7 +171,15 @@ def test_constant_embeddings_are_reported_and_never_nan(encoder, table, tmp_path
     encoder.projection = Projection(32, 4, "identity")
     encoder.projection.linear.weight.data.zero_()
     encoder.save_pretrained(tmp_path / "model")
-    command = ("embed", "evaluate", tmp_path / "model", f"scores={table}", *COLUMNS, "--dimension", 2)
+    command = (
+        "embed",
+        "evaluate",
+        tmp_path / "model",
+        f"scores={table}",
+        *COLUMNS,
+        "--dimension",
+        2,
+    )
     text = run_command(*command, "--json").out
     assert "NaN" not in text
     assert "Infinity" not in text
@@ -163,10 +204,23 @@ def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_pat
     korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
     files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
     output = run_command(
-        "embed", "evaluate", checkpoint, *files, *COLUMNS, "--out", tmp_path / "out", "--dimension", 8
+        "embed",
+        "evaluate",
+        checkpoint,
+        *files,
+        *COLUMNS,
+        "--out",
+        tmp_path / "out",
+        "--dimension",
+        8,
     ).out
     assert max(map(len, output.splitlines()[1:])) <= 80
-    for words in ("korsts sts-dev.tsv: 1,500 pairs", "in main-captions", "in airbnb-rtt (107)", "bag of tokens"):
+    for words in (
+        "korsts sts-dev.tsv: 1,500 pairs",
+        "in main-captions",
+        "in airbnb-rtt (107)",
+        "bag of tokens",
+    ):
         assert words in output
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     lines = (tmp_path / "out" / "similarity.csv").read_text().splitlines()
@@ -188,13 +242,19 @@ def test_groups_are_those_of_the_file(data):
 @pytest.mark.parametrize(
     ("text", "slug", "words"),
     [
-        ("one\tother\tscore\na\tb\t1\nc\td\n", "bad-row", "line 3: 2 fields, but the table has 3 columns"),
+        (
+            "one\tother\tscore\na\tb\t1\nc\td\n",
+            "bad-row",
+            "line 3: 2 fields, but the table has 3 columns",
+        ),
         ("one\tother\tscore\na\tb\t1\nc\td\tlots\n", "bad-row", "line 3"),
         ("one\tother\tnote\na\tb\t1\n", "missing-column", "score"),
         ("one\tother\tscore\n", "too-little-data", "nothing to read"),
     ],
 )
-def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_path, text, slug, words, error_of):
+def test_rows_that_cannot_be_used_are_refused_with_their_line(
+    checkpoint, tmp_path, text, slug, words, error_of
+):
     path = tmp_path / "bad.tsv"
     path.write_text(text)
     error = error_of(evaluate_embeddings, checkpoint, {"t": ("scores", path)}, columns=TABLE)
@@ -205,20 +265,28 @@ def test_rows_that_cannot_be_used_are_refused_with_their_line(checkpoint, tmp_pa
 def test_bad_rows_are_skipped_and_counted_if_asked(checkpoint, tmp_path):
     path = tmp_path / "bad.tsv"
     path.write_text("one\tother\tscore\nthe\tfox\t1\na\n\nlazy\tdog\t2\nquick\tbrown\t3\n")
-    figures = evaluate_embeddings(checkpoint, {"t": ("scores", path)}, columns=TABLE, on_error="skip").files["t"]
+    figures = evaluate_embeddings(
+        checkpoint, {"t": ("scores", path)}, columns=TABLE, on_error="skip"
+    ).files["t"]
     assert figures["pairs"] == 3
     [note] = figures["notes"]
     assert note.startswith("rows left out: 2 (the first: line 3, ")
 
 
 def test_texts_that_are_not_read_are_noted_for_each_file(checkpoint, tmp_path):
-    files = {name: (kind, tmp_path / f"{name}.tsv") for name, kind in (("a", "scores"), ("b", "scores"))}
+    files = {
+        name: (kind, tmp_path / f"{name}.tsv") for name, kind in (("a", "scores"), ("b", "scores"))
+    }
     for name in files:
-        rows = [f"the	fox	{number}	the dog jumps over {number} foxes\n" for number in range(9)]
+        rows = [
+            f"the	fox	{number}	the dog jumps over {number} foxes\n" for number in range(9)
+        ]
         (tmp_path / f"{name}.tsv").write_text("".join(["one	other	score	remark\n", *rows]))
     results = evaluate_embeddings(checkpoint, files, columns=TABLE).files
     for name, figures in results.items():
-        assert [note.partition(":")[0] for note in figures["notes"] if "`remark`" in note] == [f"`{name}.tsv`"]
+        assert [note.partition(":")[0] for note in figures["notes"] if "`remark`" in note] == [
+            f"`{name}.tsv`"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +304,10 @@ def test_mistakes_have_names(checkpoint, files, columns, slug, slug_of):
 
 def test_models_that_cannot_be_measured_are_refused(encoder, checkpoint, table, tmp_path, slug_of):
     files = {"t": ("scores", table)}
-    assert slug_of(evaluate_embeddings, checkpoint, files, columns=TABLE, dimensions=(33,)) == "bad-value"
+    assert (
+        slug_of(evaluate_embeddings, checkpoint, files, columns=TABLE, dimensions=(33,))
+        == "bad-value"
+    )
     (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
     assert slug_of(load_embedding_model, tmp_path) == "wrong-model"
     encoder.albert.embeddings.word_embeddings.weight.data[20:] = float("nan")
@@ -260,7 +331,9 @@ def test_undefined_figures_are_empty_in_the_csv(tmp_path):
     assert (tmp_path / "similarity.csv").read_text().splitlines()[1] == "t,4" + 8 * ","
 
 
-def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(checkpoint, tmp_path, sentences):
+def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(
+    checkpoint, tmp_path, sentences
+):
     korean = [f"{word}에서 온 마법사가 강을 건넜다" for word in ("서울", "부산", "대전", "광주")]
     rows = [f"{a}\t{b}" for a, b in zip(korean, sentences[:4], strict=True)]
     (tmp_path / "pairs.tsv").write_text("\n".join(["a\tb", *rows]) + "\n", encoding="utf-8")
@@ -273,9 +346,15 @@ def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(check
     assert unknown_note(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
 
 
-def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(other_model, tmp_path, sentences):
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(str(other_model), device="cpu")
-    rows = [f"{a or 'fox'}\t{b or 'dog'}" for a, b in zip(sentences[:40], sentences[40:80], strict=True)]
+def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(
+    other_model, tmp_path, sentences
+):
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(other_model), device="cpu"
+    )
+    rows = [
+        f"{a or 'fox'}\t{b or 'dog'}" for a, b in zip(sentences[:40], sentences[40:80], strict=True)
+    ]
     file = tmp_path / "pairs.tsv"
     file.write_text("\n".join(rows) + "\n")
     figures = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}).files["pairs"]
@@ -286,7 +365,9 @@ def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(other_mod
         "the model has prompts (query `seven wizards : `) and none is used: name one with --prompt-name",
         f"{long} of {len(texts)} texts are longer than 30 tokens and were cut",
     ]
-    prompted = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}, prompt_name="query").files["pairs"]
+    prompted = evaluate_embeddings(
+        other_model, {"pairs": ("pairs", file)}, prompt_name="query"
+    ).files["pairs"]
     assert prompted["notes"][0] == "prompt: `seven wizards : ` before every text"
     assert prompted["mean_random_cosine"] != figures["mean_random_cosine"]
 
@@ -309,15 +390,34 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         for n in range(60)
     ]  # fmt: skip
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
-    arguments = [str(checkpoint), str(start), f"korsts={folder}", f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}"]
+    arguments = [
+        str(checkpoint),
+        str(start),
+        f"korsts={folder}",
+        f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}",
+    ]
     for ending in ("md", "html"):
         printed = run_command(
-            "embed", "evaluate", *arguments, "--table", tmp_path / f"t.{ending}", "--out", tmp_path / ending
+            "embed",
+            "evaluate",
+            *arguments,
+            "--table",
+            tmp_path / f"t.{ending}",
+            "--out",
+            tmp_path / ending,
         ).out
     models = run_command("embed", "evaluate", *arguments, "--json").json["models"]
     assert [model["model"] for model in models] == [str(checkpoint), str(start)]
-    table = [line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]]
-    assert table[0] == ["model", "korsts, Spearman", "klue-sts, Spearman", "klue-sts, F1", "klue-sts, best F1"]
+    table = [
+        line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]
+    ]
+    assert table[0] == [
+        "model",
+        "korsts, Spearman",
+        "klue-sts, Spearman",
+        "klue-sts, F1",
+        "klue-sts, best F1",
+    ]
     assert "korsts: sts-test.tsv, 60 pairs" in (tmp_path / "t.md").read_text()
     alone = evaluate_embeddings(start, named_files(arguments[2:]))
     figures = alone.files["korsts sts-test.tsv"]
@@ -330,7 +430,10 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
     assert "korsts sts-test.tsv" in printed
     assert len(list((tmp_path / "md").glob("*/results.json"))) == 2
     # F1 as KLUE computes it, by counting
-    a, b = (SentenceEncoder.from_pretrained(start).encode([row[f"sentence{n}"] for row in klue]) for n in (1, 2))
+    a, b = (
+        SentenceEncoder.from_pretrained(start).encode([row[f"sentence{n}"] for row in klue])
+        for n in (1, 2)
+    )
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     alike = np.array([row["labels"]["label"] >= 3 for row in klue])
 

@@ -29,7 +29,9 @@ SHAPES = [((40, "identity", False), False), (None, True), (None, False), ((12, "
 @pytest.fixture(scope="module")
 def theirs():
     """A folder in sentence-transformers: the model."""
-    sentence_transformers = pytest.importorskip("sentence_transformers", reason="needs the extra embed")
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="needs the extra embed"
+    )
     return lambda folder: sentence_transformers.SentenceTransformer(str(folder), device="cpu")
 
 
@@ -41,18 +43,24 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
 def saved(checkpoint, tmp_path_factory):
     """A folder with every module."""
     folder = tmp_path_factory.mktemp("saved") / "encoder"
-    with_shape(SentenceEncoder.from_pretrained(checkpoint), "mean", (12, "tanh", True), True).save_pretrained(folder)
+    with_shape(
+        SentenceEncoder.from_pretrained(checkpoint), "mean", (12, "tanh", True), True
+    ).save_pretrained(folder)
     return folder
 
 
-def with_shape(encoder: SentenceEncoder, pooling, projection, normalize: bool, **options) -> SentenceEncoder:
+def with_shape(
+    encoder: SentenceEncoder, pooling, projection, normalize: bool, **options
+) -> SentenceEncoder:
     torch.manual_seed(1)
     width = 32 * (1 if isinstance(pooling, str) else len(pooling))
     dense = None if projection is None else Projection(width, *projection)
-    return SentenceEncoder(encoder.albert, encoder.tokenizer, pooling, 24, dense, normalize, **options)
+    return SentenceEncoder(
+        encoder.albert, encoder.tokenizer, pooling, 24, dense, normalize, **options
+    )
 
 
-# --- what we write ----------------------------------------------------------------------------------------------------
+# --- what we write --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pooling", [*POOLINGS, ("cls", "mean"), ("mean", "max")])
@@ -69,17 +77,30 @@ def test_sentence_transformers_gives_the_same_vectors(encoder, theirs, tmp_path,
         reloaded = SentenceEncoder.from_pretrained(tmp_path)
         assert (reloaded.encode(TEXTS, precision="fp32") == ours).all()
         # the comparison notices another pooling
-        reloaded.pooling = pooling[::-1] if isinstance(pooling, tuple) else "cls" if pooling == "max" else "max"
+        reloaded.pooling = (
+            pooling[::-1] if isinstance(pooling, tuple) else "cls" if pooling == "max" else "max"
+        )
         assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), expected) > 1e-3
     folders = sorted(path.name for path in tmp_path.iterdir() if path.is_dir())
     assert folders == ["1_Pooling", "2_Dense", "3_Normalize"]
 
 
 def test_prompts_and_leading_dimensions_too(encoder, theirs, tmp_path):
-    settings = {"prompts": {"query": "quick fox ", "passage": ""}, "default_prompt_name": "query", "truncate_dim": 8}
+    settings = {
+        "prompts": {"query": "quick fox ", "passage": ""},
+        "default_prompt_name": "query",
+        "truncate_dim": 8,
+    }
     texts = TEXTS[:3]
-    for include, pooling in ((True, "mean"), (False, "mean"), (False, "cls"), (False, ("max", "weightedmean"))):
-        shaped = with_shape(encoder, pooling, None, False, include_prompt=include, settings=settings)
+    for include, pooling in (
+        (True, "mean"),
+        (False, "mean"),
+        (False, "cls"),
+        (False, ("max", "weightedmean")),
+    ):
+        shaped = with_shape(
+            encoder, pooling, None, False, include_prompt=include, settings=settings
+        )
         shaped.save_pretrained(tmp_path)
         model = theirs(tmp_path)
         ours = SentenceEncoder.from_pretrained(tmp_path)
@@ -90,7 +111,9 @@ def test_prompts_and_leading_dimensions_too(encoder, theirs, tmp_path):
         passages = ours.encode(texts, precision="fp32")
         assert largest_difference(passages, model.encode(texts, prompt_name="passage")) < 1e-5
         assert largest_difference(passages, vectors) > 1e-2
-    assert read_json(tmp_path / "config_sentence_transformers.json")["prompts"] == settings["prompts"]
+    assert (
+        read_json(tmp_path / "config_sentence_transformers.json")["prompts"] == settings["prompts"]
+    )
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -103,7 +126,9 @@ def test_korean_in_both_forms(golden, theirs, tiny_model, tmp_path, form):
     encoder.save_pretrained(tmp_path / "encoder")
     with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
         lines = [json.loads(line)["nfc"] for line in stream]
-    hangul = [line for line in lines if re.search("[가-힣]", line) and not re.search(r"[\[<]", line)]
+    hangul = [
+        line for line in lines if re.search("[가-힣]", line) and not re.search(r"[\[<]", line)
+    ]
     texts = [unicodedata.normalize(form, line) for line in hangul[:200]]
     assert len(texts) == 200
     ours = encoder.encode(texts, precision="fp32")
@@ -126,7 +151,12 @@ def test_wordpiece_and_tokenizer_json(encoder, theirs, words, tmp_path):
     for name, kind in (("wordpiece", WordPieceTokenizer), ("json", JsonTokenizer)):
         ours = SentenceEncoder.from_pretrained(tmp_path / name)
         assert isinstance(ours.tokenizer, kind)
-        assert largest_difference(ours.encode(TEXTS, precision="fp32"), theirs(tmp_path / name).encode(TEXTS)) < 1e-5
+        assert (
+            largest_difference(
+                ours.encode(TEXTS, precision="fp32"), theirs(tmp_path / name).encode(TEXTS)
+            )
+            < 1e-5
+        )
 
 
 def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
@@ -134,7 +164,9 @@ def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
     with_shape(encoder, "mean", (12, "tanh", True), True).save_pretrained(tmp_path)
     model, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path)(TEXTS[:3], padding=True, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(tmp_path)(
+        TEXTS[:3], padding=True, return_tensors="pt"
+    )
     assert inputs["token_type_ids"].shape == inputs["input_ids"].shape
     with torch.no_grad():
         hidden, mask = model.eval()(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
@@ -143,17 +175,23 @@ def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
     assert largest_difference(plain.encode(TEXTS[:3], precision="fp32"), mean) < 1e-5
 
 
-# --- what it writes ---------------------------------------------------------------------------------------------------
+# --- what it writes -------------------------------------------------------------------------------
 
 
 def test_what_sentence_transformers_saves_again(encoder, theirs, tmp_path):
     """Its own layout of this year: no `max_seq_length`, classes under other names, Normalize with a file."""
-    with_shape(encoder, ("cls", "mean"), (12, "tanh", False), True).save_pretrained(tmp_path / "ours")
+    with_shape(encoder, ("cls", "mean"), (12, "tanh", False), True).save_pretrained(
+        tmp_path / "ours"
+    )
     model = theirs(tmp_path / "ours")
     model.save(str(tmp_path / "theirs"))
     assert "max_seq_length" not in read_json(tmp_path / "theirs" / "sentence_bert_config.json")
     reloaded = SentenceEncoder.from_pretrained(tmp_path / "theirs")
-    assert (reloaded.pooling, reloaded.max_length, reloaded.normalize) == (("cls", "mean"), 24, True)
+    assert (reloaded.pooling, reloaded.max_length, reloaded.normalize) == (
+        ("cls", "mean"),
+        24,
+        True,
+    )
     assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), model.encode(TEXTS)) < 1e-5
 
 
@@ -161,7 +199,9 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
     """The model in a folder of its own, poolings as flags, no file of lengths, a projection in a file of torch."""
     with_shape(encoder, "mean", (12, "tanh", True), False).save_pretrained(tmp_path)
     (tmp_path / "0_Transformer").mkdir()
-    for file in [path for path in tmp_path.iterdir() if path.is_file() and path.name != "modules.json"]:
+    for file in [
+        path for path in tmp_path.iterdir() if path.is_file() and path.name != "modules.json"
+    ]:
         file.rename(tmp_path / "0_Transformer" / file.name)
     for name in ("config_sentence_transformers.json", "sentence_bert_config.json"):
         (tmp_path / "0_Transformer" / name).unlink()
@@ -178,12 +218,17 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
     write_json(tmp_path / "2_Dense" / "config.json", dense)
     reloaded = SentenceEncoder.from_pretrained(tmp_path)
     assert (reloaded.pooling, reloaded.max_length) == (("cls", "max"), 64)
-    assert largest_difference(reloaded.encode(TEXTS, precision="fp32"), theirs(tmp_path).encode(TEXTS)) < 1e-5
+    assert (
+        largest_difference(reloaded.encode(TEXTS, precision="fp32"), theirs(tmp_path).encode(TEXTS))
+        < 1e-5
+    )
 
 
 def test_lower_casing(theirs, tiny_model, tmp_path, words):
     """`do_lower_case` counts where the tokenizer keeps capitals."""
-    pieces = "".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    pieces = "".join(
+        f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    )
     (tmp_path / "vocab.txt").write_text(pieces, encoding="utf-8")
     write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
@@ -193,11 +238,16 @@ def test_lower_casing(theirs, tiny_model, tmp_path, words):
         encoder.save_pretrained(tmp_path / str(lower_case))
         reloaded = SentenceEncoder.from_pretrained(tmp_path / str(lower_case))
         vectors = reloaded.encode(["Quick FOX", "quick fox"], precision="fp32")
-        assert largest_difference(vectors, theirs(tmp_path / str(lower_case)).encode(["Quick FOX", "quick fox"])) < 1e-5
+        assert (
+            largest_difference(
+                vectors, theirs(tmp_path / str(lower_case)).encode(["Quick FOX", "quick fox"])
+            )
+            < 1e-5
+        )
         assert (largest_difference(vectors[0], vectors[1]) < 1e-6) == lower_case
 
 
-# --- folders, runs, errors --------------------------------------------------------------------------------------------
+# --- folders, runs, errors ------------------------------------------------------------------------
 
 
 def test_runs_and_plain_checkpoints(encoder, checkpoint, tmp_path):
@@ -218,7 +268,11 @@ def test_saved_over_another_shape(encoder, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "2_Dense_of_mine").mkdir()
     with_shape(encoder, "mean", None, True).save_pretrained(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["1_Pooling", "2_Dense_of_mine", "2_Normalize"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == [
+        "1_Pooling",
+        "2_Dense_of_mine",
+        "2_Normalize",
+    ]
     reloaded = SentenceEncoder.from_pretrained(tmp_path)
     assert (reloaded.pooling, reloaded.projection, reloaded.normalize) == ("mean", None, True)
     assert (tmp_path / "notes.txt").exists()
@@ -226,7 +280,12 @@ def test_saved_over_another_shape(encoder, tmp_path):
 
 
 TYPES = "sentence_transformers.models"
-DENSE = {"in_features": 32, "out_features": 12, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+DENSE = {
+    "in_features": 32,
+    "out_features": 12,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
 POOLED = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
 
 
@@ -288,8 +347,11 @@ def test_missing_files_that_may_be_missing(encoder, tmp_path):
     with_shape(encoder, "mean", None, False).save_pretrained(tmp_path)
     for name in ("sentence_bert_config.json", "config_sentence_transformers.json"):
         (tmp_path / name).unlink()
-    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 64  # the tokenizer's 512, the model's 64 positions
-    write_json(tmp_path / "sentence_albert_config.json", {"max_seq_length": 17, "do_lower_case": False})
+    # The tokenizer's 512, the model's 64 positions
+    assert SentenceEncoder.from_pretrained(tmp_path).max_length == 64
+    write_json(
+        tmp_path / "sentence_albert_config.json", {"max_seq_length": 17, "do_lower_case": False}
+    )
     assert SentenceEncoder.from_pretrained(tmp_path).max_length == 17
 
 

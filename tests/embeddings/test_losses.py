@@ -35,7 +35,9 @@ def computed(name: str, arrays: dict[str, np.ndarray]) -> tuple[float, dict[str,
     ours, sides, target, dims = LOSSES[name]
     vectors = [torch.tensor(arrays[side], requires_grad=True) for side in sides]
     targets = None if target is None else torch.tensor(arrays[target])
-    loss = TeacherDistance("mse") if ours == "teacher" else make_loss(ours, vectors[0].shape[1], dims)
+    loss = (
+        TeacherDistance("mse") if ours == "teacher" else make_loss(ours, vectors[0].shape[1], dims)
+    )
     if ours == "softmax":
         loss.classifier.weight.data = torch.tensor(arrays["softmax_weight"])
         loss.classifier.bias.data = torch.tensor(arrays["softmax_bias"])
@@ -67,8 +69,11 @@ def test_the_comparison_notices_a_changed_vector(reference, name):
 
 def test_all_negatives_of_an_example_are_ranked_below_its_positive():
     """By hand, as `MultipleNegativesRankingLoss` defines it for an anchor, a positive and n negatives."""
-    anchor, *candidates = torch.nn.functional.normalize(torch.randn(4, 6, 8, generator=torch.manual_seed(0)), dim=-1)
-    logits = 20 * anchor @ torch.cat(candidates).T  # [6, 18]: the positives of all examples, then their negatives
+    anchor, *candidates = torch.nn.functional.normalize(
+        torch.randn(4, 6, 8, generator=torch.manual_seed(0)), dim=-1
+    )
+    # [6, 18]: the positives of all examples, then their negatives
+    logits = 20 * anchor @ torch.cat(candidates).T
     by_hand = torch.nn.functional.cross_entropy(logits, torch.arange(6))
     loss = make_loss("mnrl", 8)
     assert loss([anchor, *candidates], None).item() == pytest.approx(by_hand.item(), abs=1e-6)
@@ -80,7 +85,9 @@ def test_cosine_to_a_teacher_is_zero_in_its_direction_whatever_the_length(refere
     teacher = torch.tensor(arrays["teacher"])
     assert TeacherDistance("cosine")([3 * teacher], teacher).item() == pytest.approx(0, abs=1e-6)
     off = TeacherDistance("cosine")([torch.tensor(arrays["a"])], teacher).item()
-    expected = 1 - torch.nn.CosineSimilarity(dim=1)(torch.tensor(arrays["a"]), teacher).mean().item()
+    expected = (
+        1 - torch.nn.CosineSimilarity(dim=1)(torch.tensor(arrays["a"]), teacher).mean().item()
+    )
     assert off == pytest.approx(expected, abs=1e-6)
 
 
@@ -88,7 +95,9 @@ def test_two_columns_regress_to_the_same_teacher_vector(reference):
     arrays, values = reference
     a, b, teacher = (torch.tensor(arrays[name]) for name in ("a", "b", "teacher"))
     losses = [TeacherDistance("mse")([side], teacher).item() for side in (a, b)]
-    assert TeacherDistance("mse")([a, b], teacher).item() == pytest.approx(np.mean(losses), abs=1e-6)
+    assert TeacherDistance("mse")([a, b], teacher).item() == pytest.approx(
+        np.mean(losses), abs=1e-6
+    )
     assert losses[0] == pytest.approx(values["mse_to_teacher"], abs=1e-5)
 
 
@@ -100,7 +109,12 @@ def test_matryoshka_refuses_what_cannot_be():
 
 
 def test_of_examples_that_share_a_text_the_first_stays():
-    assert without_repeats([(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]).tolist() == [0, 1, 4, 6]
+    assert without_repeats([(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]).tolist() == [
+        0,
+        1,
+        4,
+        6,
+    ]
 
 
 @pytest.mark.parametrize("name", ["mnrl", "cosent"])
@@ -114,14 +128,19 @@ def test_a_scale_multiplies_the_cosines(name):
     else:
         targets = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.7])
         scaled = 3 * cosines.diagonal()
-        differences = [scaled[i] - scaled[j] for i in range(5) for j in range(5) if targets[i] < targets[j]]
+        differences = [
+            scaled[i] - scaled[j] for i in range(5) for j in range(5) if targets[i] < targets[j]
+        ]
         expected = torch.logsumexp(torch.stack([torch.tensor(0.0), *differences]), 0)
-    assert make_loss(name, 8, scale=3.0)([a, b], targets).item() == pytest.approx(expected.item(), abs=1e-5)
+    assert make_loss(name, 8, scale=3.0)([a, b], targets).item() == pytest.approx(
+        expected.item(), abs=1e-5
+    )
     assert make_loss(name, 8)([a, b], targets).item() != pytest.approx(expected.item(), abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")]
+    ("options", "message"),
+    [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")],
 )
 def test_a_scale_that_cannot_be_is_refused(options, message):
     settings = EmbedSettings(**options)

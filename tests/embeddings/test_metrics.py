@@ -77,7 +77,10 @@ def test_the_comparison_notices_a_swapped_pair_of_labels(sts, expected):
 def test_the_comparison_notices_ties_that_are_not_averaged(sts, expected, monkeypatch):
     def ordinal(labels, values):
         ranks = [rankdata(side, "ordinal") for side in (labels, values)]
-        return {"pearson": float(np.corrcoef(labels, values)[0, 1]), "spearman": float(np.corrcoef(*ranks)[0, 1])}
+        return {
+            "pearson": float(np.corrcoef(labels, values)[0, 1]),
+            "spearman": float(np.corrcoef(*ranks)[0, 1]),
+        }
 
     monkeypatch.setattr(metrics, "regression_scores", ordinal)
     name = "integer_vectors_with_ties"
@@ -86,7 +89,9 @@ def test_the_comparison_notices_ties_that_are_not_averaged(sts, expected, monkey
 
 def test_the_comparison_notices_distances_without_their_minus(sts, expected, monkeypatch):
     true = metrics.similarities
-    monkeypatch.setattr(metrics, "similarities", lambda a, b: {k: abs(v) for k, v in true(a, b).items()})
+    monkeypatch.setattr(
+        metrics, "similarities", lambda a, b: {k: abs(v) for k, v in true(a, b).items()}
+    )
     assert distance(similarity_scores(*case_of(sts, "main")), expected["main"]) > 1e-6
 
 
@@ -98,7 +103,11 @@ def test_a_zero_vector_has_cosine_zero():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("constant_embeddings", "vectors are constant"), ("constant_labels", "pairs have the score"), ("main", "")],
+    [
+        ("constant_embeddings", "vectors are constant"),
+        ("constant_labels", "pairs have the score"),
+        ("main", ""),
+    ],
 )
 def test_constants_are_named(sts, name, words):
     notes = constants(*case_of(sts, name))
@@ -109,7 +118,9 @@ def test_vectors_that_are_constant_but_for_rounding_are_constant(sts):
     """A collapsed model's vectors differ in their last bits: figures of that noise would be figures of nothing."""
     a, b, labels = case_of(sts, "constant_embeddings")
     random = np.random.default_rng(0)
-    a, b = (side * (1 + 1e-6 * random.standard_normal(side.shape)).astype(np.float32) for side in (a, b))
+    a, b = (
+        side * (1 + 1e-6 * random.standard_normal(side.shape)).astype(np.float32) for side in (a, b)
+    )
     assert np.ptp(similarities(a, b)["dot"]) > 0
     assert set(similarity_scores(a, b, labels).values()) == {None}
 
@@ -143,7 +154,7 @@ def test_mean_random_cosine_is_the_mean_over_all_pairs():
     assert mean_random_cosine(vectors[:1]) is None
 
 
-# --- retrieval and the bag of tokens ----------------------------------------------------------------------------------
+# --- retrieval and the bag of tokens --------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +178,15 @@ def test_figures_are_those_of_sorting(sides, monkeypatch):
     forward, backward = counted(a, b), counted(b, a)
     assert 0.2 < forward[0] < 0.9
     assert figures == pytest.approx(
-        {"forward": forward[0], "backward": backward[0], "forward_mrr": forward[1], "backward_mrr": backward[1]}
+        {
+            "forward": forward[0],
+            "backward": backward[0],
+            "forward_mrr": forward[1],
+            "backward_mrr": backward[1],
+        }
     )
-    assert figures["forward"] != pytest.approx(counted(a[::-1], b)[0])  # other rows would be noticed
+    # Other rows would be noticed
+    assert figures["forward"] != pytest.approx(counted(a[::-1], b)[0])
 
 
 def test_an_equal_text_is_no_rival(sides):

@@ -42,16 +42,30 @@ def test_correlation_of_pairs(mteb, datasets, scores_of, encoder, sentences, tmp
     encoder.save_pretrained(tmp_path)
     task = mteb.get_task("KorSTS")
     labels = np.random.default_rng(2).uniform(0, 5, 100)
-    columns = {"sentence1": sentences[:100], "sentence2": sentences[100:200], "score": labels.tolist()}
+    columns = {
+        "sentence1": sentences[:100],
+        "sentence2": sentences[100:200],
+        "score": labels.tolist(),
+    }
     task.dataset, task.data_loaded = {"test": datasets.Dataset.from_dict(columns)}, True
     scores = scores_of(tmp_path, task)
     prompt = "STS" if prompts else None
-    first, second = (encoder.encode(columns[name], prompt_name=prompt) for name in ("sentence1", "sentence2"))
-    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-    assert scores["cosine_spearman"] == pytest.approx(spearmanr(cosines, labels).statistic, abs=1e-4)
+    first, second = (
+        encoder.encode(columns[name], prompt_name=prompt) for name in ("sentence1", "sentence2")
+    )
+    cosines = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
+    assert scores["cosine_spearman"] == pytest.approx(
+        spearmanr(cosines, labels).statistic, abs=1e-4
+    )
     if prompts:
-        unprompted = encoder.similarity(encoder.encode(columns["sentence1"]), encoder.encode(columns["sentence2"]))
-        assert scores["cosine_spearman"] != pytest.approx(spearmanr(np.diag(unprompted), labels).statistic, abs=1e-4)
+        unprompted = encoder.similarity(
+            encoder.encode(columns["sentence1"]), encoder.encode(columns["sentence2"])
+        )
+        assert scores["cosine_spearman"] != pytest.approx(
+            spearmanr(np.diag(unprompted), labels).statistic, abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["plain", "prompts"])
@@ -65,14 +79,24 @@ def test_retrieval_of_documents(mteb, datasets, scores_of, encoder, sentences, t
     relevance = np.zeros((len(queries), len(documents)))
     for number in range(len(queries)):
         relevance[number, [7 * number % 200, 3 * number % 200]] = 1
-    corpus = [{"id": f"d{number}", "title": "", "text": text} for number, text in enumerate(documents)]
+    corpus = [
+        {"id": f"d{number}", "title": "", "text": text} for number, text in enumerate(documents)
+    ]
     split = {
         "corpus": datasets.Dataset.from_list(corpus),
-        "queries": datasets.Dataset.from_list([{"id": f"q{n}", "text": text} for n, text in enumerate(queries)]),
-        "relevant_docs": {f"q{q}": {f"d{d}": 1 for d in np.flatnonzero(row)} for q, row in enumerate(relevance)},
+        "queries": datasets.Dataset.from_list(
+            [{"id": f"q{n}", "text": text} for n, text in enumerate(queries)]
+        ),
+        "relevant_docs": {
+            f"q{q}": {f"d{d}": 1 for d in np.flatnonzero(row)} for q, row in enumerate(relevance)
+        },
         "top_ranked": None,
     }
     task.dataset, task.data_loaded = {"default": {"test": split}}, True
     scores = scores_of(tmp_path, task)
-    similarities = encoder.similarity(encoder.encode_query(queries), encoder.encode_document(documents))
-    assert scores["ndcg_at_10"] == pytest.approx(ndcg_score(relevance, similarities, k=10), abs=1e-4)
+    similarities = encoder.similarity(
+        encoder.encode_query(queries), encoder.encode_document(documents)
+    )
+    assert scores["ndcg_at_10"] == pytest.approx(
+        ndcg_score(relevance, similarities, k=10), abs=1e-4
+    )

@@ -31,7 +31,9 @@ def largest_difference(vectors: torch.Tensor, expected: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize(("name", "pooling", "prompt_tokens"), CASES)
-def test_the_vectors_are_those_of_sentence_transformers(numbers, side, name, pooling, prompt_tokens):
+def test_the_vectors_are_those_of_sentence_transformers(
+    numbers, side, name, pooling, prompt_tokens
+):
     hidden, batch = packed(numbers, side)
     expected = numbers[f"{side}_{name}"]
     vectors = pool_hidden_states(hidden, batch, pooling, prompt_tokens)
@@ -39,10 +41,16 @@ def test_the_vectors_are_those_of_sentence_transformers(numbers, side, name, poo
     assert largest_difference(vectors, expected) < 1e-5
     # the comparison notices one token more, and one number that is wrong
     assert (
-        largest_difference(pool_hidden_states(hidden, batch, pooling, prompt_tokens + 1), expected) > 1e-3
+        largest_difference(pool_hidden_states(hidden, batch, pooling, prompt_tokens + 1), expected)
+        > 1e-3
         or name == "lasttoken"
     )
-    assert largest_difference(pool_hidden_states(hidden + 1e-4, batch, pooling, prompt_tokens), expected) > 1e-5
+    assert (
+        largest_difference(
+            pool_hidden_states(hidden + 1e-4, batch, pooling, prompt_tokens), expected
+        )
+        > 1e-5
+    )
 
 
 def test_a_text_shorter_than_the_prompt_becomes_zeros(numbers):
@@ -87,7 +95,9 @@ def test_gradients_are_those_of_plain_arithmetic(numbers):
 
 def test_projection_and_length_one(numbers):
     projection = Projection(32, 12, "tanh")
-    projection.load_state_dict({"linear.weight": numbers["dense_weight"], "linear.bias": numbers["dense_bias"]})
+    projection.load_state_dict(
+        {"linear.weight": numbers["dense_weight"], "linear.bias": numbers["dense_bias"]}
+    )
     hidden, batch = packed(numbers, "right")
     with torch.no_grad():
         vectors = projection(pool_hidden_states(hidden, batch, "mean"))

@@ -20,7 +20,9 @@ from albertkit.tokenizer.ragged import ragged
 def rows():
     """80 texts of 0 to 14 tokens, common ones and rare ones."""
     random = np.random.default_rng(0)
-    return [np.minimum(random.zipf(1.6, random.integers(0, 15)), 60).astype(np.int32) for _ in range(80)]
+    return [
+        np.minimum(random.zipf(1.6, random.integers(0, 15)), 60).astype(np.int32) for _ in range(80)
+    ]
 
 
 def bm25(rows, k1=1.5, b=0.75):
@@ -32,7 +34,10 @@ def bm25(rows, k1=1.5, b=0.75):
     def score(query, text):
         total = 0.0
         for token in query.tolist():
-            idf = np.log(1 + (len(rows) - document_frequency[token] + 0.5) / (document_frequency[token] + 0.5))
+            idf = np.log(
+                1
+                + (len(rows) - document_frequency[token] + 0.5) / (document_frequency[token] + 0.5)
+            )
             often = counts[text][token]
             total += idf * often / (often + k1 * (1 - b + b * len(rows[text]) / mean))
         return total
@@ -43,7 +48,9 @@ def bm25(rows, k1=1.5, b=0.75):
 def chosen_and_best(rows, k, scores):
     """Of each text the scores of the neighbours chosen, and the k best scores of others."""
     nearest = bm25_neighbours(ragged(rows), k)
-    chosen = [[scores[n, m] if m != NO_NEIGHBOUR else 0.0 for m in row] for n, row in enumerate(nearest)]
+    chosen = [
+        [scores[n, m] if m != NO_NEIGHBOUR else 0.0 for m in row] for n, row in enumerate(nearest)
+    ]
     best = []
     for n in range(len(rows)):
         other_scores = np.delete(scores[n], n)
@@ -70,13 +77,22 @@ def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
 
 
 def test_texts_without_a_common_token_are_no_neighbours():
-    nearest = bm25_neighbours(ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2)
-    assert nearest.tolist() == [[1, NO_NEIGHBOUR], [0, NO_NEIGHBOUR], [NO_NEIGHBOUR] * 2, [NO_NEIGHBOUR] * 2]
+    nearest = bm25_neighbours(
+        ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2
+    )
+    assert nearest.tolist() == [
+        [1, NO_NEIGHBOUR],
+        [0, NO_NEIGHBOUR],
+        [NO_NEIGHBOUR] * 2,
+        [NO_NEIGHBOUR] * 2,
+    ]
 
 
 def test_semantic_neighbours_are_those_of_brute_force():
     random = np.random.default_rng(0)
-    vectors = random.standard_normal((700, 12)).astype(np.float32) * random.uniform(0.1, 9, (700, 1)).astype(np.float32)
+    vectors = random.standard_normal((700, 12)).astype(np.float32) * random.uniform(
+        0.1, 9, (700, 1)
+    ).astype(np.float32)
     nearest = semantic_neighbours(vectors, 5)
     units = vectors.astype(np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = units @ units.T
@@ -84,7 +100,8 @@ def test_semantic_neighbours_are_those_of_brute_force():
     assert (nearest == np.argsort(-cosines, axis=1)[:, :5]).all()
     lengths_count = vectors @ vectors.T
     np.fill_diagonal(lengths_count, -np.inf)
-    assert (nearest != np.argsort(-lengths_count, axis=1)[:, :5]).any()  # the dot product has others
+    # The dot product has others
+    assert (nearest != np.argsort(-lengths_count, axis=1)[:, :5]).any()
 
 
 def test_random_neighbours_are_others_and_all_of_them():
@@ -100,7 +117,9 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
     random = np.random.default_rng(3)
     nearest = random.integers(-1, 40, (40, 6))
     pairs = pair_neighbours(nearest)
-    keys = [frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)]
+    keys = [
+        frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)
+    ]
     expected = {}
     for (first, rank), second in np.ndenumerate(nearest):
         if second != NO_NEIGHBOUR and second != first:

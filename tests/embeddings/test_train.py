@@ -42,7 +42,12 @@ def table(tmp_path_factory, words):
         for _ in range(rows):
             has = rng.integers(0, 2, 2)
             texts = [
-                " ".join(rng.permutation([*rng.choice(other_words, rng.integers(3, 7)), *["wizards"] * h])) for h in has
+                " ".join(
+                    rng.permutation(
+                        [*rng.choice(other_words, rng.integers(3, 7)), *["wizards"] * h]
+                    )
+                )
+                for h in has
             ]
             score = 4 * int(has[0] == has[1]) + int(rng.integers(2))
             lines.append(f"{texts[0]}\t{texts[1]}\t{score}")
@@ -56,7 +61,11 @@ def inference(tmp_path_factory, table):
     first, second, _ = read_columns(table, "train.tsv")
     lines = ["premise\thypothesis\tlabel"]
     for n in range(96):
-        hypotheses = {"entailment": first[n][:20], "contradiction": second[(n + 1) % 96], "neutral": second[n]}
+        hypotheses = {
+            "entailment": first[n][:20],
+            "contradiction": second[(n + 1) % 96],
+            "neutral": second[n],
+        }
         lines += [f"{first[n]}\t{text}\t{label}" for label, text in hypotheses.items()]
     path = tmp_path_factory.mktemp("inference") / "nli.tsv"
     path.write_text("\n".join(lines) + "\n")
@@ -111,7 +120,9 @@ def test_the_card_names_language_licence_and_all_models_before(learned, start, t
 
     run, _ = learned
     settings = replace(SETTINGS, epochs=None, steps=1, language="en, ko", license="apache-2.0")
-    result = train_embeddings("scores", run / "best", table, tmp_path / "again", settings, columns=COLUMNS)
+    result = train_embeddings(
+        "scores", run / "best", table, tmp_path / "again", settings, columns=COLUMNS
+    )
     card = ModelCard.load(result.model / "README.md")
     assert card.data.language == ["en", "ko"]
     assert card.data.license == "apache-2.0"
@@ -132,7 +143,9 @@ def test_rows_in_memory_are_learned_as_the_file(learned, start, table, tmp_path)
     for split in ("train", "dev"):
         rows = list(zip(*read_columns(table, f"{split}.tsv"), strict=True))
         frames[split] = [dict(zip(("first", "second", "score"), row, strict=True)) for row in rows]
-    result = train_embeddings("scores", start, frames, tmp_path / "run", replace(SETTINGS, epochs=1), columns=COLUMNS)
+    result = train_embeddings(
+        "scores", start, frames, tmp_path / "run", replace(SETTINGS, epochs=1), columns=COLUMNS
+    )
     from_file = train_embeddings(
         "scores", start, table, tmp_path / "same", replace(SETTINGS, epochs=1), columns=COLUMNS
     )
@@ -144,7 +157,9 @@ class Killed(BaseException):
 
 
 def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, monkeypatch):
-    settings = replace(SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16)
+    settings = replace(
+        SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16
+    )
     losses, updates = EmbeddingObjective.losses, iter(range(20))
 
     def ending(self, batch):
@@ -159,19 +174,25 @@ def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, m
     assert (tmp_path / "killed" / "checkpoints" / "step-000012").exists()
     assert not (tmp_path / "killed" / "results.json").exists()
     for run in ("straight", "killed"):
-        train_embeddings("nli", start, inference, tmp_path / run, settings, columns=NLI, resume=run == "killed")
+        train_embeddings(
+            "nli", start, inference, tmp_path / run, settings, columns=NLI, resume=run == "killed"
+        )
     for name in ("model.safetensors", "2_Dense/model.safetensors", "modules.json"):
         paths = [tmp_path / run / "best" / name for run in ("straight", "killed")]
         assert paths[0].read_bytes() == paths[1].read_bytes(), name
 
 
-def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
+def test_another_run_other_settings_and_other_data_are_refused(
+    learned, start, table, tmp_path, slug_of
+):
     run, _ = learned
 
     def resume_error(
         settings: EmbedSettings = SETTINGS, data: Path = table, resume: bool = True, out: Path = run
     ) -> str:
-        return slug_of(train_embeddings, "scores", start, data, out, settings, columns=COLUMNS, resume=resume)
+        return slug_of(
+            train_embeddings, "scores", start, data, out, settings, columns=COLUMNS, resume=resume
+        )
 
     assert resume_error(resume=False) == "exists"
     assert resume_error(replace(SETTINGS, lr=1e-3)) == "changed"
@@ -188,26 +209,38 @@ def test_another_run_other_settings_and_other_data_are_refused(learned, start, t
 def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
     settings = replace(SETTINGS, epochs=1, seeds=3)
     result = train_embeddings("scores", start, table, tmp_path / "run", settings, columns=COLUMNS)
-    values = [json.loads((tmp_path / "run" / f"seed-{n}" / "results.json").read_text())["value"] for n in (1, 2, 3)]
+    values = [
+        json.loads((tmp_path / "run" / f"seed-{n}" / "results.json").read_text())["value"]
+        for n in (1, 2, 3)
+    ]
     assert result.value == sorted(values)[1]
     best = tmp_path / "run" / f"seed-{1 + int(np.argmax(values))}" / "best" / "model.safetensors"
     assert (tmp_path / "run" / "best" / "model.safetensors").read_bytes() == best.read_bytes()
 
 
-def test_single_texts_are_told_apart_with_dropout_switched_on(start, table, tmp_path, capfd, slug_of):
+def test_single_texts_are_told_apart_with_dropout_switched_on(
+    start, table, tmp_path, capfd, slug_of
+):
     texts = tmp_path / "texts.txt"
     first, second, _ = read_columns(table, "train.tsv")
     texts.write_text("\n\n".join([*first, *second[:60]]) + "\n")  # empty lines are passed over
     settings = EmbedSettings(lr=1e-3, epochs=1, eval_every=10, precision="fp32")
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("\n".join(f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)) + "\n")
-    result = train_embeddings("texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs")
+    pairs.write_text(
+        "\n".join(f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)) + "\n"
+    )
+    result = train_embeddings(
+        "texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs"
+    )
     assert result.metric == "retrieval"
     output = capfd.readouterr().err
     assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in output
     losses = read_records(tmp_path / "run" / "metrics.jsonl")
     assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
-    assert slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings) == "too-little-data"
+    assert (
+        slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings)
+        == "too-little-data"
+    )
 
 
 @pytest.mark.parametrize("loss", ["mnrl", "softmax"])
@@ -236,7 +269,9 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
     objective = EmbeddingObjective(
         encoder, "mnrl", make_loss("mnrl", encoder.dimension), 3, None, number_texts(data.train)
     )
-    part = objective.losses(next(ExampleStream(features, grouped=True, batch_size=12, batch_tokens=1 << 62))[0])["mnrl"]
+    part = objective.losses(
+        next(ExampleStream(features, grouped=True, batch_size=12, batch_tokens=1 << 62))[0]
+    )["mnrl"]
     encoder.save_pretrained(tmp_path / "model")
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu").eval()
     inputs = [model.tokenize(list(texts)) for texts in zip(*rows, strict=True)]
@@ -270,7 +305,9 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
             layer.bias.data.fill_(0.5)
     model.save_pretrained(tmp_path / "model", AlbertTokenizer.from_pretrained(start))
     settings = replace(SETTINGS, epochs=1, lr=1e-9, loss="cosine")
-    result = train_embeddings("scores", tmp_path / "model", table, tmp_path / "run", settings, columns=COLUMNS)
+    result = train_embeddings(
+        "scores", tmp_path / "model", table, tmp_path / "run", settings, columns=COLUMNS
+    )
     assert "the vectors are constant" in " ".join(result.constant)
     assert "try a lower --lr, a longer --warmup" in capfd.readouterr().err
     assert "nothing learned" in result.results()["notes"][0]
@@ -279,7 +316,9 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
 
 def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path, error_of):
     with pytest.raises(ConfigError, match="the loss mnrl cannot learn from scores"):
-        train_embeddings("scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS)
+        train_embeddings(
+            "scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS
+        )
     error = error_of(train_embeddings, "score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
     assert (error.slug, error.hint) == ("unknown-name", "did you mean `scores`?")
 
@@ -287,7 +326,9 @@ def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_pa
 def test_the_command_prints_one_object(start, table, tmp_path, run_command):
     replace(SETTINGS, steps=1, epochs=None).save(tmp_path / "few.toml")
     arguments = ["--out", tmp_path / "run", "--config-file", tmp_path / "few.toml", "--json"]
-    arguments += [word for name, value in COLUMNS.settings().items() for word in (f"--{name}", value)]
+    arguments += [
+        word for name, value in COLUMNS.settings().items() for word in (f"--{name}", value)
+    ]
     ran = run_command("embed", "train", "scores", start, table, *arguments)
     assert ran.status == 0
     assert ran.json["model"] == str(tmp_path / "run" / "best")
@@ -297,9 +338,16 @@ def test_the_command_prints_one_object(start, table, tmp_path, run_command):
 def test_defaults_are_numbers_with_reasons(start):
     config = AlbertConfig.from_pretrained(start)
     resolved, reasons = EmbedSettings().resolve("scores", config, 64, 5749)
-    assert (resolved.loss, resolved.lr, resolved.batch_size, resolved.steps) == ("cosent", 1e-4, 32, 1797)
+    assert (resolved.loss, resolved.lr, resolved.batch_size, resolved.steps) == (
+        "cosent",
+        1e-4,
+        32,
+        1797,
+    )
     assert any(line.startswith("steps: 1,797 = 10 epochs of 5,749 at 32") for line in reasons)
-    wide, reasons = EmbedSettings().resolve("scores", config.with_changes(hidden_size=2048), 64, 5749)
+    wide, reasons = EmbedSettings().resolve(
+        "scores", config.with_changes(hidden_size=2048), 64, 5749
+    )
     assert wide.lr == 1e-5
     assert "lr: 1e-05 in place of 0.0001: models this wide diverge at more" in reasons
     assert EmbedSettings(matryoshka="64, 32").dims == (64, 32)
@@ -307,7 +355,13 @@ def test_defaults_are_numbers_with_reasons(start):
 
 @pytest.mark.parametrize(
     "settings",
-    [dict(matryoshka="a"), dict(matryoshka="8,0"), dict(epochs=1.0, steps=1), dict(lr=-1.0), dict(projection=-1)],
+    [
+        dict(matryoshka="a"),
+        dict(matryoshka="8,0"),
+        dict(epochs=1.0, steps=1),
+        dict(lr=-1.0),
+        dict(projection=-1),
+    ],
 )
 def test_impossible_settings_are_named(settings):
     with pytest.raises(ConfigError) as caught:
@@ -332,11 +386,22 @@ def test_the_folder_goes_on_training_in_sentence_transformers(learned, table, tm
     before = model.encode(["the quick brown fox"])
     first, second, scores = read_columns(table, "train.tsv")
     data = datasets.Dataset.from_dict(
-        {"sentence1": first[:16], "sentence2": second[:16], "score": [score / 8 for score in scores[:16]]}
+        {
+            "sentence1": first[:16],
+            "sentence2": second[:16],
+            "score": [score / 8 for score in scores[:16]],
+        }
     )
     arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path), max_steps=1, per_device_train_batch_size=8, report_to=[], use_cpu=True, learning_rate=1e-3
+        str(tmp_path),
+        max_steps=1,
+        per_device_train_batch_size=8,
+        report_to=[],
+        use_cpu=True,
+        learning_rate=1e-3,
     )
-    trainer = SentenceTransformerTrainer(model, arguments, train_dataset=data, loss=CosineSimilarityLoss(model))
+    trainer = SentenceTransformerTrainer(
+        model, arguments, train_dataset=data, loss=CosineSimilarityLoss(model)
+    )
     trainer.train()
     assert np.abs(model.encode(["the quick brown fox"]) - before).max() > 1e-5

@@ -47,4 +47,6 @@ def batch():
 def packed(lengths: tuple[int, ...], seed: int = 1) -> PackedBatch:
     """Random tokens."""
     generator = torch.Generator().manual_seed(seed)
-    return PackedBatch.from_sequences([torch.randint(0, PIECES, (n,), generator=generator).tolist() for n in lengths])
+    return PackedBatch.from_sequences(
+        [torch.randint(0, PIECES, (n,), generator=generator).tolist() for n in lengths]
+    )

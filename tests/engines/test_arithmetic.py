@@ -59,8 +59,12 @@ def test_activations_in_uint8(activation, width):
         outliers[indices[:count]] = excess[:count]
         assert count == (outliers > 0).sum() >= (2 if row == 2 and width > 48 else 0)
         restored = step * out.astype(np.float32) - arithmetic.GELU_MINIMUM + outliers
-        assert np.all(np.abs(restored - values.numpy()) <= 0.5001 * step + 1e-5 * np.abs(values.numpy()))
-        threshold = min(arithmetic.OUTLIER * float(values.square().mean().sqrt()), float(values.max()))
+        assert np.all(
+            np.abs(restored - values.numpy()) <= 0.5001 * step + 1e-5 * np.abs(values.numpy())
+        )
+        threshold = min(
+            arithmetic.OUTLIER * float(values.square().mean().sqrt()), float(values.max())
+        )
         assert step * 255 - arithmetic.GELU_MINIMUM == pytest.approx(threshold, abs=1e-5, rel=1e-4)
 
 
@@ -70,5 +74,7 @@ def test_chunks_are_whole_sequences(max_tokens):
     chunks = list(split_batch(lengths, max_tokens))
     assert [start for start, _, _ in chunks] == [0, *(end for _, end, _ in chunks[:-1])]
     assert tuple(n for _, _, chunk_lengths in chunks for n in chunk_lengths) == lengths
-    assert all(end - start <= max_tokens or len(chunk_lengths) == 1 for start, end, chunk_lengths in chunks)
+    assert all(
+        end - start <= max_tokens or len(chunk_lengths) == 1 for start, end, chunk_lengths in chunks
+    )
     assert (len(chunks) == 1) == (max_tokens == 10_000)

@@ -13,7 +13,17 @@ from albertkit.engines.engine import ModelEngine
 from albertkit.model import AlbertModel, PackedBatch
 from tests.engines.conftest import PIECES, packed
 
-LENGTHS = ((1,), (64,), (63,), (128,), (5, 17, 16, 33), (64, 64, 64, 64), (1,) * 65, (130, 2, 7), (200, 200, 17, 1, 1))
+LENGTHS = (
+    (1,),
+    (64,),
+    (63,),
+    (128,),
+    (5, 17, 16, 33),
+    (64, 64, 64, 64),
+    (1,) * 65,
+    (130, 2, 7),
+    (200, 200, 17, 1, 1),
+)
 MakeModel = Callable[..., AlbertModel]
 
 
@@ -32,17 +42,23 @@ def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
     offsets = torch.full((shape.sequences + 1,), shape.tokens)
     buffer_lengths = list(lengths)
     if shape.sequences > len(buffer_lengths):
-        buffer_lengths += [0] * (shape.sequences - len(buffer_lengths) - 1) + [shape.tokens - sum(buffer_lengths)]
+        buffer_lengths += [0] * (shape.sequences - len(buffer_lengths) - 1) + [
+            shape.tokens - sum(buffer_lengths)
+        ]
     buffers = PackedBatch(ids, types, ids.clone() % 256, offsets, tuple(buffer_lengths))
     lay_out(batch, buffers)
     assert buffers.offsets.diff().tolist() == buffer_lengths
     unique_offsets = buffers.offsets.unique()  # on the CPU no sequence may be empty
-    nonempty = PackedBatch(ids, types, buffers.position_ids, unique_offsets, tuple(unique_offsets.diff().tolist()))
+    nonempty = PackedBatch(
+        ids, types, buffers.position_ids, unique_offsets, tuple(unique_offsets.diff().tolist())
+    )
     with torch.no_grad():
         expected, output = model.encode(batch), model.encode(nonempty)
     assert output.pooled is not None
     assert expected.pooled is not None
-    torch.testing.assert_close(output.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        output.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(output.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
 
 

@@ -40,7 +40,9 @@ def model(make_model):
 def some_exits(model: AlbertModel, patience: int = 0, threshold: float = 0.0) -> Exits:
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(LAYERS, CLASSES, model.config.hidden_size, generator=random)
-    return Exits(weight.numpy(), torch.randn(LAYERS, CLASSES, generator=random).numpy(), patience, threshold)
+    return Exits(
+        weight.numpy(), torch.randn(LAYERS, CLASSES, generator=random).numpy(), patience, threshold
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,9 @@ def logits_of_every_layer(model, batch, tmp_path):
     with torch.no_grad():
         for ids in batch.input_ids.split(batch.lengths):
             hidden = peer(ids[None], output_hidden_states=True).hidden_states[1:]
-            pooled = peer.pooler_activation(peer.pooler(torch.stack([states[0, 0] for states in hidden])))
+            pooled = peer.pooler_activation(
+                peer.pooler(torch.stack([states[0, 0] for states in hidden]))
+            )
             logits.append(torch.einsum("lh,lch->lc", pooled, torch.from_numpy(exits.weight)))
     return torch.stack(logits) + torch.from_numpy(exits.bias)
 
@@ -66,7 +70,8 @@ def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
             torch.distributions.Categorical(logits=rows).entropy() / np.log(CLASSES),
         )
         agreed = [
-            all(labels[layer - back] == labels[layer] for back in range(exits.patience + 1)) and layer >= exits.patience
+            all(labels[layer - back] == labels[layer] for back in range(exits.patience + 1))
+            and layer >= exits.patience
             for layer in range(LAYERS)
         ]
         leaves = agreed if exits.patience else (shares < exits.threshold).tolist()
@@ -83,7 +88,9 @@ def with_threads(threads: int, call: Callable[[], object]) -> object:
         torch.set_num_threads(before)
 
 
-def check(engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1) -> None:
+def check(
+    engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1
+) -> None:
     exited = with_threads(threads, lambda: exit_early(engine, batch, exits))
     expected = layers_by_hand(logits, exits)
     assert exited.layers.tolist() == expected
@@ -91,7 +98,9 @@ def check(engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, thre
     torch.testing.assert_close(exited.logits, logits[indices], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}])
+@pytest.mark.parametrize(
+    "rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}]
+)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sequences_leave_by_the_rule(model, batch, logits_of_every_layer, rule, threads):
     exits = some_exits(model, **rule)
@@ -107,7 +116,10 @@ def test_the_model_itself_does_the_same(model, batch, logits_of_every_layer, rul
 def test_packed_weights(model, batch, logits_of_every_layer, precision):
     exited = exit_early(load_engine(model, precision), batch, some_exits(model, patience=1))
     expected = logits_of_every_layer[torch.arange(batch.num_sequences), exited.layers - 1]
-    assert F.cosine_similarity(exited.logits, expected, dim=1).min() > {"bf16": 0.999, "int8": 0.99}[precision]
+    assert (
+        F.cosine_similarity(exited.logits, expected, dim=1).min()
+        > {"bf16": 0.999, "int8": 0.99}[precision]
+    )
 
 
 def test_nobody_leaves_early(model, batch, precision):
@@ -160,14 +172,18 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model):
 @pytest.mark.filterwarnings("ignore:head size")
 @pytest.mark.parametrize(
     "changes",
-    [{"hidden_size": 96, "intermediate_size": 200}, {"num_attention_heads": 16, "hidden_act": "relu"}],
+    [
+        {"hidden_size": 96, "intermediate_size": 200},
+        {"num_attention_heads": 16, "hidden_act": "relu"},
+    ],
     ids=str,
 )
 def test_shapes_that_are_not_round(make_model, batch, kind, changes):
     model = make_model(**changes)
     exits = some_exits(model, patience=1)
     exited, plain = (
-        exit_early(engine, batch, exits) for engine in (load_engine(model, kind), ModelEngine(model, "fp32"))
+        exit_early(engine, batch, exits)
+        for engine in (load_engine(model, kind), ModelEngine(model, "fp32"))
     )
     agreed = exited.layers == plain.layers
     assert agreed.float().mean() > {"fp32": 0.999, "bf16": 0.9, "int8": 0.8}[kind]
@@ -178,8 +194,14 @@ def test_a_feed_forward_block_in_halves(make_model, kind, monkeypatch):
     """With few rows, two threads divide the block; the bits are those of one thread."""
     model, halves = make_model(intermediate_size=1600), []
     plan = early_exit.new_member_state
-    monkeypatch.setattr(early_exit, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1])
-    engine, exits, batch = load_engine(model, kind), some_exits(model, patience=1), packed((17, 5, 2, 30, 9, 12))
+    monkeypatch.setattr(
+        early_exit, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1]
+    )
+    engine, exits, batch = (
+        load_engine(model, kind),
+        some_exits(model, patience=1),
+        packed((17, 5, 2, 30, 9, 12)),
+    )
     single, shared = (with_threads(n, lambda: exit_early(engine, batch, exits)) for n in (1, 2))
     assert all(map(torch.equal, single, shared))
     assert [state.halves.any() for state in halves][:2] == [False, True]
@@ -192,7 +214,8 @@ def test_several_callers_at_once(model, kind):
     with ThreadPoolExecutor(4) as pool:
         results = pool.map(lambda batch: exit_early(engine, batch, exits), batches * 3)
         assert all(
-            all(map(torch.equal, result, reference)) for result, reference in zip(results, expected * 3, strict=True)
+            all(map(torch.equal, result, reference))
+            for result, reference in zip(results, expected * 3, strict=True)
         )
 
 

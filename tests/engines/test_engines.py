@@ -39,7 +39,7 @@ def in_fp32(model: AlbertModel, batch: PackedBatch) -> Tensor:
     return model.encode(batch).hidden
 
 
-# --- numbers of others ------------------------------------------------------------------------------------------------
+# --- numbers of others ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -49,7 +49,9 @@ def test_the_last_states_that_transformers_printed(golden, name, requested):
     folder = golden / "hf" / name
     model = AlbertModel.from_pretrained(folder, allow_missing=("pooler",))
     inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
-    ids, mask, types = (inputs[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids"))
+    ids, mask, types = (
+        inputs[key].flatten(0, -2) for key in ("input_ids", "attention_mask", "token_type_ids")
+    )
     expected = torch.from_numpy(np.load(folder / "outputs.npz")["hidden_states"][-1])
     expected = expected.reshape(*mask.shape, -1)[mask.bool()]
     engine = load_engine(model, requested)
@@ -62,7 +64,7 @@ def test_the_last_states_that_transformers_printed(golden, name, requested):
         assert worst_cosine(states, expected) > {"bf16": 0.9995, "int8": 0.995}[requested]
 
 
-# --- the model's own --------------------------------------------------------------------------------------------------
+# --- the model's own ------------------------------------------------------------------------------
 
 
 def test_fp32_is_the_model(make_model, batch):
@@ -91,7 +93,10 @@ def test_every_configuration(make_model, batch, precision, changes):
     output, expected = engine.encode(batch), in_fp32(model, batch)
     assert output.hidden.dtype == torch.float32
     assert worst_cosine(output.hidden, expected) > WORST[precision]
-    assert worst_cosine(output.pooled, torch.tanh(model.pooler(expected[batch.starts]))) > WORST[precision]
+    assert (
+        worst_cosine(output.pooled, torch.tanh(model.pooler(expected[batch.starts])))
+        > WORST[precision]
+    )
 
 
 def test_the_comparison_notices(make_model, batch, precision):
@@ -117,8 +122,8 @@ def test_a_text_has_the_same_vector_alone_and_in_company(make_model, batch, prec
     together = engine.encode(batch).hidden.split(batch.lengths)
     for start, length, states in zip(batch.starts.tolist(), batch.lengths, together, strict=True):
         alone = PackedBatch.from_sequences([batch.input_ids[start : start + length].tolist()])
-        # every row has its own scale: only the order of additions within a product may differ, which can move a number
-        # to the neighbouring step of bf16 or int8
+        # every row has its own scale: only the order of additions within a product may differ,
+        # which can move a number to the neighbouring step of bf16 or int8
         assert worst_cosine(engine.encode(alone).hidden, states) > 0.99995
 
 
@@ -146,12 +151,19 @@ def test_threads_and_chunks_change_nothing(make_model, precision):
 
 def test_int8_of_base_as_it_is_used(precision):
     torch.manual_seed(0)
-    config = AlbertConfig.from_size("base", vocab_size=300, num_hidden_layers=3, max_position_embeddings=64)
+    config = AlbertConfig.from_size(
+        "base", vocab_size=300, num_hidden_layers=3, max_position_embeddings=64
+    )
     model = AlbertModel(config).eval()
     batch = PackedBatch.from_sequences([[2, *range(5 + n, 20 + 2 * n), 3] for n in range(6)])
     expected = in_fp32(model, batch)
     states = load_engine(model, precision).encode(batch).hidden
-    assert worst_cosine(pool_hidden_states(states, batch, "mean"), pool_hidden_states(expected, batch, "mean")) > 0.9995
+    assert (
+        worst_cosine(
+            pool_hidden_states(states, batch, "mean"), pool_hidden_states(expected, batch, "mean")
+        )
+        > 0.9995
+    )
     assert worst_cosine(states, expected) > 0.9995
 
 
@@ -169,7 +181,7 @@ def test_outliers_of_trained_models_are_kept(make_model, batch, precision):
     assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
 
 
-# --- what is not there ------------------------------------------------------------------------------------------------
+# --- what is not there ----------------------------------------------------------------------------
 
 
 def test_an_unknown_precision_is_named(make_model):
@@ -183,7 +195,9 @@ def test_weights_that_are_no_numbers_stay_so(make_model, precision):
     """The largest of several scores would pass over them."""
     model = make_model()
     with torch.no_grad():
-        model.encoder.albert_layer_groups[0].albert_layers[0].attention.query.weight.fill_(float("nan"))
+        model.encoder.albert_layer_groups[0].albert_layers[0].attention.query.weight.fill_(
+            float("nan")
+        )
     engine = load_engine(model, precision)
     assert isinstance(engine, ModelEngine)
     assert "not finite" in " ".join(engine.notes) or fused.lacking(precision) or precision == "fp32"

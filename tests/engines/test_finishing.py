@@ -6,7 +6,16 @@ import torch.nn.functional as F
 
 from albertkit.engines.arithmetic import loops
 from albertkit.engines.cpu import engine
-from albertkit.engines.cpu.tile_outputs import ADD, GELU_ERF, GELU_TANH, RELU, STORE, TANH, exponentials, finish_rows
+from albertkit.engines.cpu.tile_outputs import (
+    ADD,
+    GELU_ERF,
+    GELU_TANH,
+    RELU,
+    STORE,
+    TANH,
+    exponentials,
+    finish_rows,
+)
 
 pytestmark = pytest.mark.skipif(bool(engine.lacking("fp32")), reason=engine.lacking("fp32"))
 FUNCTIONS = {
@@ -17,9 +26,13 @@ FUNCTIONS = {
     ADD: lambda x: x + 3,
     TANH: torch.tanh,
 }
-# Small, usual and extreme ones; what is near -90 would end among numbers too small for a processor to multiply fast.
+# Small, usual and extreme ones; what is near -90 would end among numbers too small for a processor
+# to multiply fast.
 INPUTS = torch.cat(
-    [torch.linspace(-12, 12, 480), torch.tensor([0.0, -0.0, 1e-30, -1e-6, -88, -90, 1e4, -1e4, 1e18, -1e18])]
+    [
+        torch.linspace(-12, 12, 480),
+        torch.tensor([0.0, -0.0, 1e-30, -1e-6, -88, -90, 1e4, -1e4, 1e18, -1e18]),
+    ]
 )
 COLUMNS = 64
 
@@ -31,7 +44,8 @@ def finish(sums, count, columns, scale, how, out):
 
 @pytest.mark.parametrize("how", FUNCTIONS)
 @pytest.mark.parametrize(
-    ("sums", "out_dtype", "allowed"), [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)]
+    ("sums", "out_dtype", "allowed"),
+    [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)],
 )
 def test_outputs_are_those_of_torch(how, sums, out_dtype, allowed):
     values = F.pad(INPUTS, (0, -len(INPUTS) % COLUMNS)).view(-1, COLUMNS)
@@ -46,13 +60,18 @@ def test_outputs_are_those_of_torch(how, sums, out_dtype, allowed):
         values = values * scale
     bias = torch.linspace(-0.1, 0.1, COLUMNS)
     expected = FUNCTIONS[how](values.double() * row_scale[1:, None] + bias)
-    out = torch.full((count + 1, COLUMNS), 3.0, dtype=torch.float32 if out_dtype == "fp32" else torch.bfloat16)
+    out = torch.full(
+        (count + 1, COLUMNS), 3.0, dtype=torch.float32 if out_dtype == "fp32" else torch.bfloat16
+    )
     columns = (scale.numpy(), shift.numpy(), bias.numpy())
     raw = out.view(torch.uint16) if out_dtype == "bf16" else out
     finish(tile_sums.contiguous().numpy(), count, columns, row_scale.numpy(), how, raw.numpy())
     assert torch.all(out[0] == 3)
     torch.testing.assert_close(
-        out[1:].double(), expected, atol=1e-6 if out_dtype == "fp32" and sums == "fp32" else 1e-3, rtol=allowed
+        out[1:].double(),
+        expected,
+        atol=1e-6 if out_dtype == "fp32" and sums == "fp32" else 1e-3,
+        rtol=allowed,
     )
 
 
@@ -73,7 +92,9 @@ def test_exponentials_of_scores(length, out_dtype, allowed):
         expected = (scores[row, :length].double() - scores[row, :length].max()).exp()
         total = exponentials_of(scores.numpy(), row, length, raw.numpy())
         torch.testing.assert_close(shares[row, :length].double(), expected, atol=1e-9, rtol=allowed)
-        assert total == pytest.approx(float(expected.sum()), rel=1e-4 if out_dtype == torch.bfloat16 else 1e-6)
+        assert total == pytest.approx(
+            float(expected.sum()), rel=1e-4 if out_dtype == torch.bfloat16 else 1e-6
+        )
         padded = -(-length // 16) * 16
         assert torch.all(shares[row, length:padded] == 0)
         assert torch.all(shares[row, padded:] == 7)

@@ -57,7 +57,7 @@ def numbers(request):
     return request.param
 
 
-# --- tiles ------------------------------------------------------------------------------------------------------------
+# --- tiles ----------------------------------------------------------------------------------------
 
 
 @loops
@@ -71,9 +71,9 @@ def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray
     """Rows as they are multiplied, [35, I], and a weight [O, I]."""
     count = MAX_TILE_ROWS + 3
     if numbers == "int8":
-        return RANDOM.integers(0, 256, (count, inputs), np.uint8), torch.randint(-127, 128, (outputs, inputs)).to(
-            torch.int8
-        )
+        return RANDOM.integers(0, 256, (count, inputs), np.uint8), torch.randint(
+            -127, 128, (outputs, inputs)
+        ).to(torch.int8)
     rows, weight = torch.randn(count, inputs), torch.randn(outputs, inputs)
     if numbers == "fp32":
         return rows.numpy(), weight
@@ -113,12 +113,22 @@ def test_a_tile_of_every_shape(numbers, count):
     panel = size * vectors_together // VECTORS
     for first in range(0, COLUMNS, vectors_together * VECTOR):
         call_tile(
-            rows, 2, count, flat, size + panel * first // (vectors_together * VECTOR), vectors_together, steps, out
+            rows,
+            2,
+            count,
+            flat,
+            size + panel * first // (vectors_together * VECTOR),
+            vectors_together,
+            steps,
+            out,
         )
         columns = vectors_together * VECTOR
-        expected = as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS + first :][:columns].double().numpy().T
+        expected = (
+            as_numbers(rows)[2 : 2 + count] @ weight[COLUMNS + first :][:columns].double().numpy().T
+        )
         np.testing.assert_allclose(out[:count, :columns], expected, rtol=0, atol=allowed)
-        num_written = count if max_rows == ROWS else -(-count // VECTOR) * VECTOR  # matrix tiles' rows are in halves
+        # Matrix tiles' rows are in halves
+        num_written = count if max_rows == ROWS else -(-count // VECTOR) * VECTOR
         assert np.all(out[num_written:] == -7)
     words = weight.view(torch.uint8).numpy().view(np.uint32)
     for vectors in range(1, VECTORS + 1):
@@ -145,11 +155,16 @@ def test_a_matrix_is_padded_with_zeros():
     assert flat.reshape(64, 64)[:5, :3].all()
 
 
-# --- layers -----------------------------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 
 LENGTHS = (1, 64, 65, 2, 127, 16, 15, 130, 33)
 SHAPES = [
-    {"hidden_size": 96, "num_attention_heads": 4, "intermediate_size": 200, "embedding_size": 24},  # heads of 24
+    {
+        "hidden_size": 96,
+        "num_attention_heads": 4,
+        "intermediate_size": 200,
+        "embedding_size": 24,
+    },  # heads of 24
     {"hidden_size": 160, "num_attention_heads": 2, "intermediate_size": 70},  # of 80
     {"hidden_size": 256, "num_attention_heads": 2, "hidden_act": "gelu"},  # of 128
     {"num_hidden_groups": 2, "inner_group_num": 2, "hidden_act": "relu"},
@@ -167,7 +182,9 @@ def test_shapes_that_are_not_round(make_model, numbers, changes):
     check(engine, model, batch, numbers)
     positions = torch.tensor([452, 0, 100, 100, 65])
     everywhere = engine.encode(batch).hidden
-    torch.testing.assert_close(engine.encode(batch, positions).hidden, everywhere[positions], atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        engine.encode(batch, positions).hidden, everywhere[positions], atol=1e-6, rtol=0
+    )
 
 
 def test_more_tokens_wanted_than_there_are(make_model, numbers):
@@ -205,7 +222,9 @@ def test_int8_without_bfloat16(make_model, monkeypatch):
     if reason := fused.lacking("int8"):
         pytest.skip(reason)
     real = processor.has
-    monkeypatch.setattr(processor, "has", lambda *names: real(*names) and "avx512_bf16" not in names)
+    monkeypatch.setattr(
+        processor, "has", lambda *names: real(*names) and "avx512_bf16" not in names
+    )
     model = make_model(max_position_embeddings=130)
     engine = load_engine(model, "int8")
     assert isinstance(engine, FusedEngine)
@@ -229,13 +248,17 @@ def test_ids_that_the_model_does_not_know(make_model, numbers):
     from albertkit.errors import DataError
 
     engine = load_engine(make_model(), numbers)
-    for ids, slug in (([5, 300], "wrong-tokenizer"), ([-1], "wrong-tokenizer"), ([5] * 65, "too-large")):
+    for ids, slug in (
+        ([5, 300], "wrong-tokenizer"),
+        ([-1], "wrong-tokenizer"),
+        ([5] * 65, "too-large"),
+    ):
         with pytest.raises(DataError) as caught:
             engine.encode(PackedBatch.from_sequences([ids]))
         assert caught.value.slug == slug
 
 
-# --- threads ----------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -252,16 +275,22 @@ def test_a_team_computes_what_one_thread_does(make_model, numbers, threads):
     shared = engine.encode(batch)
     torch.set_num_threads(1)
     alone = engine.encode(batch)
-    assert torch.equal(shared.hidden, alone.hidden)  # every number is computed by one thread, in one order
+    # Every number is computed by one thread, in one order
+    assert torch.equal(shared.hidden, alone.hidden)
     assert torch.equal(shared.pooled, alone.pooled)
 
 
 def test_several_callers_at_once(make_model, numbers):
-    engine, batches = load_engine(make_model(), numbers), [packed((3 + n, 64, 20), seed=n) for n in range(8)]
+    engine, batches = (
+        load_engine(make_model(), numbers),
+        [packed((3 + n, 64, 20), seed=n) for n in range(8)],
+    )
     expected = [engine.encode(batch).hidden for batch in batches]
     with ThreadPoolExecutor(4) as pool:
         for states, reference in zip(
-            pool.map(lambda batch: engine.encode(batch).hidden, batches * 3), expected * 3, strict=True
+            pool.map(lambda batch: engine.encode(batch).hidden, batches * 3),
+            expected * 3,
+            strict=True,
         ):
             assert torch.equal(states, reference)
 
@@ -273,7 +302,8 @@ SLOW, NEVER = 1, 2
 def sum_rows(member, members, numbers, sums, progress, tasks, behaviour):
     """Rounds in which every task adds up all numbers of the round before, each member in memory of its own.
 
-    A member that is SLOW computes each task many times over; one that NEVER finishes takes tasks and leaves.
+    A member that is SLOW computes each task many times over; one that NEVER finishes takes tasks
+    and leaves.
     """
     patience = np.int64(1_000_000)
     for phase in range(len(progress.finished)):
@@ -285,7 +315,9 @@ def sum_rows(member, members, numbers, sums, progress, tasks, behaviour):
                 total = np.int64(task)
                 for index in range(tasks):
                     before = (
-                        numbers[index] if phase == 0 else sums[progress.winners[phase - 1, index] - 1, phase - 1, index]
+                        numbers[index]
+                        if phase == 0
+                        else sums[progress.winners[phase - 1, index] - 1, phase - 1, index]
                     )
                     total = (total * 31 + before) % 1_000_003
                 sums[member, phase, task] = total
@@ -296,7 +328,11 @@ def sum_rows(member, members, numbers, sums, progress, tasks, behaviour):
 
 def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int = 7) -> list[int]:
     numbers, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
-    progress, finished, how = new_progress(phases, tasks, members), threading.Event(), np.array(behaviour)
+    progress, finished, how = (
+        new_progress(phases, tasks, members),
+        threading.Event(),
+        np.array(behaviour),
+    )
 
     def work(member: int, of: int) -> None:
         sum_rows(member, of, numbers, sums, progress, tasks, how)
@@ -308,7 +344,9 @@ def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int
     return totals
 
 
-@pytest.mark.parametrize("behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]])
+@pytest.mark.parametrize(
+    "behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]]
+)
 def test_members_finish_whatever_becomes_of_the_others(behaviour):
     assert _in_a_team(len(behaviour), behaviour) == _in_a_team(1, [0])
 
@@ -331,7 +369,8 @@ def test_one_member_does_what_the_others_have_taken(make_model, numbers, member)
 
 def test_profile(make_model, numbers):
     engine = load_engine(make_model(), numbers)
-    torch.set_num_threads(1)  # with more, it is there when the last one has left, which may be after the call
+    # With more, it is there when the last one has left, which may be after the call
+    torch.set_num_threads(1)
     engine.encode(packed((40, 64, 3), seed=3))
     assert list(engine.profile) == ["rows", "attention", "waiting"]
     assert sum(engine.profile.values()) == pytest.approx(1)
@@ -418,7 +457,7 @@ def test_a_process_that_was_forked():
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
 
 
-# --- what is not there ------------------------------------------------------------------------------------------------
+# --- what is not there ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -437,7 +476,10 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(processor, "has", real)
     if fused.lacking("fp32"):
         pytest.skip(fused.lacking("fp32"))
-    for trial, message in ((lambda _: 0.5, "compiles something else"), (broken, "cannot compile it: no such word")):
+    for trial, message in (
+        (lambda _: 0.5, "compiles something else"),
+        (broken, "cannot compile it: no such word"),
+    ):
         fused._tried.cache_clear()
         monkeypatch.setattr(fused, "_trial", trial)
         assert message in fused.lacking("fp32")

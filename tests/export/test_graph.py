@@ -33,7 +33,9 @@ MakeModel = Callable[..., PretrainedAlbert]
 @pytest.fixture(scope="module")
 def make_model(tiny_model):
     """`make_model` of a vocabulary of 56: the worst cosines of int8 are measured with these random numbers."""
-    return lambda model_class, **changes: tiny_model(model_class, **{**SMALL, "vocab_size": 56, **changes})
+    return lambda model_class, **changes: tiny_model(
+        model_class, **{**SMALL, "vocab_size": 56, **changes}
+    )
 
 
 SIZES = [(1, 1), (1, 3), (2, 4), (5, 23), (3, 64)]
@@ -48,7 +50,9 @@ CONFIGURATIONS = [
 def session_of(model: onnx.ModelProto) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def padded(model: PretrainedAlbert, rows: int, width: int, seed: int = 0) -> dict[str, Tensor]:
@@ -60,7 +64,9 @@ def padded(model: PretrainedAlbert, rows: int, width: int, seed: int = 0) -> dic
     return {
         "input_ids": torch.randint(0, model.config.vocab_size, shape, generator=generator),
         "attention_mask": (torch.arange(width) < lengths[..., None]).long(),
-        "token_type_ids": torch.randint(0, model.config.type_vocab_size, shape, generator=generator),
+        "token_type_ids": torch.randint(
+            0, model.config.type_vocab_size, shape, generator=generator
+        ),
     }
 
 
@@ -70,7 +76,9 @@ def run(session: ort.InferenceSession, inputs: dict[str, Tensor]) -> dict[str, T
     return dict(zip(names, map(torch.from_numpy, outputs), strict=True))
 
 
-def difference(session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]) -> float:
+def difference(
+    session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]
+) -> float:
     """The largest of all outputs, at real tokens; places of beams must be the same."""
     with torch.no_grad():
         expected = model(**inputs)
@@ -84,7 +92,9 @@ def difference(session: ort.InferenceSession, model: PretrainedAlbert, inputs: d
         tokens = inputs["attention_mask"].bool() if of_tokens else ...
         if values.is_floating_point():
             allowed = values[tokens] > -1e29
-            largest = max(largest, float((outputs[name][tokens] - values[tokens])[allowed].abs().max()))
+            largest = max(
+                largest, float((outputs[name][tokens] - values[tokens])[allowed].abs().max())
+            )
             assert torch.equal(outputs[name][tokens] > -1e29, allowed)
         elif "end" not in name:
             assert torch.equal(outputs[name], values)
@@ -114,7 +124,8 @@ def test_the_comparison_notices_one_perturbed_parameter(make_model):
         original = parameter.detach().clone()
         with torch.no_grad():
             parameter *= 1.02
-            without_effect = name.endswith("key.bias")  # the same for every place that a token looks at
+            # The same for every place that a token looks at
+            without_effect = name.endswith("key.bias")
             assert (difference(session, model, inputs) > 1e-5) != without_effect, name
             parameter.copy_(original)
 
@@ -142,7 +153,9 @@ def test_where_no_answer_may_lie(make_model):
 
 def test_axes_are_named(make_model):
     session = session_of(build_onnx(make_model(AlbertForTokenClassification, num_labels=5)))
-    assert {tuple(graph_input.shape) for graph_input in session.get_inputs()} == {("batch", "sequence")}
+    assert {tuple(graph_input.shape) for graph_input in session.get_inputs()} == {
+        ("batch", "sequence")
+    }
     assert {graph_input.type for graph_input in session.get_inputs()} == {"tensor(int64)"}
     assert session.get_outputs()[0].shape == ["batch", "sequence", 5]
 
@@ -155,13 +168,15 @@ def test_a_class_that_is_not_exported(make_model):
         build_onnx(make_model(Other))
 
 
-# --- what is stored ---------------------------------------------------------------------------------------------------
+# --- what is stored -------------------------------------------------------------------------------
 
 
 def contents(model: onnx.ModelProto) -> Counter[str]:
     """How often each content of a hundred numbers or more is stored."""
     arrays = [numpy_helper.to_array(stored) for stored in model.graph.initializer]
-    return Counter(hashlib.sha256(array.tobytes()).hexdigest() for array in arrays if array.size >= 100)
+    return Counter(
+        hashlib.sha256(array.tobytes()).hexdigest() for array in arrays if array.size >= 100
+    )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
@@ -177,7 +192,9 @@ def test_every_matrix_is_stored_once(make_model, precision, changes):
     scales = model.config.vocab_size + sum(len(p) for p in model.parameters() if p.dim() == 2)
     assert num_parameters <= numbers <= num_parameters + 60 + scales * (precision == "int8")
     if precision == "fp32":  # under the names that they have in the checkpoint
-        assert {name for name, _ in model.named_parameters()} <= {stored.name for stored in exported.graph.initializer}
+        assert {name for name, _ in model.named_parameters()} <= {
+            stored.name for stored in exported.graph.initializer
+        }
 
 
 def test_base_is_small_and_its_matrices_are_int8(tmp_path):
@@ -185,19 +202,23 @@ def test_base_is_small_and_its_matrices_are_int8(tmp_path):
     exact, small = build_onnx(model), build_onnx(model, "int8")
     assert exact.ByteSize() < 50e6
     assert small.ByteSize() < 13e6
-    # 72 in the passes, into them, pooler and the two of the head; beside them the sentence order, and attention itself
+    # 72 in the passes, into them, pooler and the two of the head; beside them the sentence order,
+    # and attention itself
     assert count_products(small) == {"MatMulInteger": 76, "Gemm": 1, "MatMul": 24}
     assert count_products(exact) == {"Gemm": 77, "MatMul": 24}
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     ort.InferenceSession(small.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    assert count_products(onnx.load(tmp_path / "optimized.onnx"))["MatMulInteger"] == 76  # as ONNX Runtime runs it
+    # As ONNX Runtime runs it
+    assert count_products(onnx.load(tmp_path / "optimized.onnx"))["MatMulInteger"] == 76
 
 
-# --- int8 -------------------------------------------------------------------------------------------------------------
+# --- int8 -----------------------------------------------------------------------------------------
 
 
-def worst_cosine(session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]) -> float:
+def worst_cosine(
+    session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]
+) -> float:
     with torch.no_grad():
         expected = model(**inputs)
     outputs = run(session, inputs)
@@ -251,7 +272,8 @@ def test_a_text_is_the_same_alone_and_in_company(make_model, graph):
         for n, length in enumerate(inputs["attention_mask"].sum(1).tolist())
     ])  # fmt: skip
     largest = float((together - alone).abs().max())
-    # a number at the edge of two steps may fall to either side, because softmax adds in another order
+    # a number at the edge of two steps may fall to either side, because softmax adds in another
+    # order
     assert largest < 1e-3 if graph is QuantizedGraph else largest > 2e-3
 
 

@@ -67,7 +67,7 @@ def exported(make_model, tokenizer, tmp_path_factory):
     return export
 
 
-# --- others' numbers --------------------------------------------------------------------------------------------------
+# --- others' numbers ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -75,8 +75,12 @@ def exported(make_model, tokenizer, tmp_path_factory):
 def test_what_transformers_printed(golden, tmp_path, name):
     report = export_onnx(golden / "hf" / name, tmp_path / "out")
     assert report.agreement.source == "random tokens"  # there is no tokenizer beside these
-    session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
-    golden_inputs, printed = (np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs"))
+    session = ort.InferenceSession(
+        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+    golden_inputs, printed = (
+        np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs")
+    )
     inputs = {key: golden_inputs[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
     names = [output.name for output in session.get_outputs()]
     assert names
@@ -102,7 +106,7 @@ def test_transformers_tokenizer_and_model_on_text(exported):
     np.testing.assert_allclose(actual[real], expected[real], atol=2e-5)
 
 
-# --- every class ------------------------------------------------------------------------------------------------------
+# --- every class ----------------------------------------------------------------------------------
 
 
 def batch_of(tokenizer: AlbertTokenizer, *texts: str) -> PackedBatch:
@@ -110,7 +114,8 @@ def batch_of(tokenizer: AlbertTokenizer, *texts: str) -> PackedBatch:
     return PackedBatch.from_sequences(rows, masked_positions=[[1], [], [2, 3]])
 
 
-MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])  # padding at both sides, and a hole
+# Padding at both sides, and a hole
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])
 IDS = torch.arange(18).view(3, 6) % 40 + 5
 TEXTS = ("the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers")
 
@@ -153,7 +158,10 @@ def test_every_class_runs_as_what_it_was(exported, tokenizer, model_class):
     assert report["max_abs_difference"] < 1e-4
     assert report["agreement"]["cosine_min"] > 0.9999
     assert report["agreement"]["problems"] == []
-    onnx_model, model = load_onnx(root / "onnx", num_threads=1), model_class.from_pretrained(root / "model")
+    onnx_model, model = (
+        load_onnx(root / "onnx", num_threads=1),
+        model_class.from_pretrained(root / "model"),
+    )
     assert isinstance(onnx_model, model_class)
     assert isinstance(onnx_model, OnnxModel)
     assert onnx_model.config.hidden_size == 64
@@ -190,10 +198,14 @@ def test_tasks_take_it_for_their_model(exported, tokenizer, fine_tuned):
 def alike(actual: object, expected: object) -> bool:
     """The same, numbers to 1e-4."""
     if isinstance(expected, dict):
-        return actual.keys() == expected.keys() and all(alike(actual[name], expected[name]) for name in expected)
+        return actual.keys() == expected.keys() and all(
+            alike(actual[name], expected[name]) for name in expected
+        )
     if isinstance(expected, list | tuple):
         return len(actual) == len(expected) and all(map(alike, actual, expected))
-    return actual == (pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected)
+    return actual == (
+        pytest.approx(expected, abs=1e-4) if isinstance(expected, float) else expected
+    )
 
 
 def test_tokens_at_other_places_than_the_first(exported):
@@ -201,7 +213,9 @@ def test_tokens_at_other_places_than_the_first(exported):
     model = AlbertForPreTraining.from_pretrained(root / "model")
     ids = torch.randint(5, 56, (2, 9), generator=torch.Generator().manual_seed(0))
     batch = PackedBatch.from_padded(ids, torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1], [1] * 9]))
-    for actual, expected in zip(outputs(load_onnx(root / "onnx"), batch), outputs(model, batch), strict=True):
+    for actual, expected in zip(
+        outputs(load_onnx(root / "onnx"), batch), outputs(model, batch), strict=True
+    ):
         torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
@@ -209,7 +223,11 @@ def test_masked_lm_head_of_a_pretrained_model(exported, folder, tmp_path):
     root = exported(AlbertForPreTraining)
     export_onnx(root / "model", tmp_path / "alone", masked_lm=True)
     ids = np.arange(5, 23).reshape(2, 9)
-    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    batch = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "token_type_ids": np.zeros_like(ids),
+    }
     with_sentence_order, masked_lm_alone = (
         ort.InferenceSession(path / "model.onnx") for path in (root / "onnx", tmp_path / "alone")
     )
@@ -224,13 +242,16 @@ def test_masked_lm_head_of_a_pretrained_model(exported, folder, tmp_path):
 def test_what_lies_in_the_folder(folder, tmp_path):
     source = folder(AlbertForSequenceClassification, num_labels=3)
     config = read_json(source / "config.json")
-    (source / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]}))
+    (source / "config.json").write_text(
+        json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]})
+    )
     report = export_onnx(source, tmp_path / "out", precision="int8", force=True)
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"model.onnx", "config.json", "spiece.model", "tokenizer.json", "export.json"} <= names
     assert not any("safetensors" in name for name in names)
     exported = read_json(tmp_path / "out" / "config.json")
-    assert exported["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}  # as transformers makes them up
+    # As transformers makes them up
+    assert exported["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
     assert exported["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
     assert read_json(tmp_path / "out" / "export.json") == json.loads(json.dumps(report.to_dict()))
     assert report.products["MatMulInteger"] == 3 * 6 + 2
@@ -251,7 +272,7 @@ def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
     assert load_onnx(tmp_path / "out").config.vocab_size == 96
 
 
-# --- sentence encoders ------------------------------------------------------------------------------------------------
+# --- sentence encoders ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -274,7 +295,9 @@ def test_vectors_of_a_sentence_encoder(folder, tmp_path, tokenizer, pooling, wid
 
 
 def test_vectors_that_are_not_exported(folder, tmp_path, tokenizer):
-    encoder = SentenceEncoder(AlbertModel.from_pretrained(folder(AlbertModel)), tokenizer, "max").eval()
+    encoder = SentenceEncoder(
+        AlbertModel.from_pretrained(folder(AlbertModel)), tokenizer, "max"
+    ).eval()
     encoder.save_pretrained(tmp_path / "encoder")
     assert refused(tmp_path, tmp_path / "encoder").slug == "not-expressible"
     encoder = SentenceEncoder(encoder.albert, tokenizer, "mean").eval()
@@ -282,7 +305,7 @@ def test_vectors_that_are_not_exported(folder, tmp_path, tokenizer):
     assert refused(tmp_path, tmp_path / "mean", data=tmp_path).slug == "wrong-model"
 
 
-# --- agreement --------------------------------------------------------------------------------------------------------
+# --- agreement ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -294,7 +317,9 @@ def labelled(folder, tmp_path, tokenizer):
     dev = tmp_path / "dev.tsv"
     lines = [f"{text}\t{'ab'[number % 2]}" for number, text in enumerate(texts)]
     dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
-    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(
+        labels=("a", "b"), length=32
+    )
     model = AlbertForSequenceClassification.from_pretrained(folder(AlbertForSequenceClassification))
     source = tmp_path / "classifier"
     save_task_model(source, model, tokenizer, task)
@@ -306,7 +331,9 @@ def labelled(folder, tmp_path, tokenizer):
     with torch.no_grad():
         loaded.model.classifier.bias[1] += float(middle)  # as many of one as of the other
     save_task_model(source, loaded.model, tokenizer, task)
-    predictions = task.predictions(examples, features, run_model(loaded.model, task, features, 4096))
+    predictions = task.predictions(
+        examples, features, run_model(loaded.model, task, features, 4096)
+    )
     lines = [f"{text}\t{record['label']}" for text, record in zip(texts, predictions, strict=True)]
     dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
     return source, dev
@@ -328,7 +355,9 @@ def test_the_metric_of_the_task(labelled, tmp_path):
     exported = load_onnx(tmp_path / "out")
     assert read_json(tmp_path / "out" / "task.json")["kind"] == "classification"
     features = task.features(
-        list(task.examples(dev, split="dev", labelled=False, bad_rows=None)), tokenizer, labelled=False
+        list(task.examples(dev, split="dev", labelled=False, bad_rows=None)),
+        tokenizer,
+        labelled=False,
     )
     ours, theirs = (np.array(run_model(form, task, features, 512)) for form in (exported, model))
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -371,7 +400,11 @@ def test_states_gone_wrong_are_refused(folder, tmp_path, monkeypatch):
 def test_a_perturbed_fp32_export_is_refused(folder, tmp_path, monkeypatch):
     source = folder(AlbertForPreTraining)
     exact = graph.to_array
-    monkeypatch.setattr(graph, "to_array", lambda tensor: exact(tensor) * (1.001 if tensor.shape == (64, 128) else 1))
+    monkeypatch.setattr(
+        graph,
+        "to_array",
+        lambda tensor: exact(tensor) * (1.001 if tensor.shape == (64, 128) else 1),
+    )
     error = refused(tmp_path, source, force=True)
     assert error.slug == "internal-error"
     assert error.exit_code == 1
@@ -386,23 +419,30 @@ def test_comparing():
     reference = [{"logits": wide([1, 2], [3, -4])}, {"logits": wide([0, 5])}]
     rotated = [{"logits": wide([2, 1], [3, -4])}, {"logits": wide([0, 5.5])}]
     with_itself = compare_states(reference, reference)
-    assert (with_itself.cosine_mean, with_itself.cosine_min, with_itself.top1) == pytest.approx((1, 1, 1))
+    assert (with_itself.cosine_mean, with_itself.cosine_min, with_itself.top1) == pytest.approx(
+        (1, 1, 1)
+    )
     with_rotated = compare_states(reference, rotated)
     assert with_rotated.cosine_min == pytest.approx(0.8)
     assert with_rotated.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
     assert with_rotated.top1 == pytest.approx(2 / 3)
     assert largest_output_difference(reference, rotated) == (1, 5)
-    numbers = [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}], [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}]
-    assert compare_states(*numbers).cosine_min == pytest.approx(8 / 9)  # one vector, not three of one number each
+    numbers = (
+        [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}],
+        [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}],
+    )
+    # One vector, not three of one number each
+    assert compare_states(*numbers).cosine_min == pytest.approx(8 / 9)
     assert compare_states(*numbers).top1 is None
     hidden = [{"start_logits": torch.tensor([[1.0, 2.0, -3e38]])}]
     assert compare_states(hidden, hidden).cosine_min == pytest.approx(1)
     broken = [{"logits": wide([np.nan, 1], [1, 1])}, {"logits": wide([1, 1])}]
-    assert compare_states(reference, broken).cosine_min == -1  # a number that is none agrees with nothing
+    # A number that is none agrees with nothing
+    assert compare_states(reference, broken).cosine_min == -1
     assert not largest_output_difference(reference, broken)[0] <= 1
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def refused(tmp_path: Path, source: Path, **options: object) -> AlbertKitError:
@@ -452,24 +492,38 @@ def test_folders_that_cannot_be_run(exported, tmp_path):
     with pytest.raises(CheckpointError, match=r"error\[corrupt\]"):
         load_onnx(tmp_path / "out")
     config = read_json(tmp_path / "out" / "config.json")
-    (tmp_path / "out" / "config.json").write_text(json.dumps({**config, "architectures": ["AlbertForNothing"]}))
+    (tmp_path / "out" / "config.json").write_text(
+        json.dumps({**config, "architectures": ["AlbertForNothing"]})
+    )
     with pytest.raises(CheckpointError, match=r"error\[ambiguous\]"):
         load_onnx(tmp_path / "out")
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:head size")
 def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
-    result = run_command("export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json")
+    result = run_command(
+        "export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json"
+    )
     report = result.json
     assert report == read_json(tmp_path / "out" / "export.json")
-    assert (report["model_class"], report["precision"]) == ("AlbertForSequenceClassification", "fp32")
+    assert (report["model_class"], report["precision"]) == (
+        "AlbertForSequenceClassification",
+        "fp32",
+    )
     assert report["max_abs_difference"] < 1e-5
     assert report["agreement"]["top1"] == 1
     assert (result.status, result.err) == (0, "")
-    small = (golden / "hf" / "token_cls", "--out", tmp_path / "small", "--precision", "int8", "--force")
+    small = (
+        golden / "hf" / "token_cls",
+        "--out",
+        tmp_path / "small",
+        "--precision",
+        "int8",
+        "--force",
+    )
     printed = run_command("export", "onnx", *small).out
     for line in (
         r"model +AlbertForTokenClassification, int8, 0\.\d MB",

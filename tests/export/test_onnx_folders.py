@@ -25,7 +25,8 @@ from albertkit.tasks.registry import find_task
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 Folder = Callable[..., Path]
-MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])  # padding at both sides, and a hole
+# Padding at both sides, and a hole
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])
 IDS = torch.arange(18).view(3, 6) % 40 + 5
 
 
@@ -65,9 +66,13 @@ def test_graphs_of_other_programs_are_refused_by_their_names(folder, tmp_path, c
         model.graph.node.append(onnx.helper.make_node("Identity", ["logits"], ["output_0"]))
         model.graph.output[0].name = "output_0"
     elif change == "input":
-        model.graph.input.append(onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [1]))
+        model.graph.input.append(
+            onnx.helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [1])
+        )
     else:
-        model.graph.node.insert(0, onnx.helper.make_node("Cast", ["ids32"], ["input_ids"], to=onnx.TensorProto.INT64))
+        model.graph.node.insert(
+            0, onnx.helper.make_node("Cast", ["ids32"], ["input_ids"], to=onnx.TensorProto.INT64)
+        )
         value = next(value for value in model.graph.input if value.name == "input_ids")
         value.name, value.type.tensor_type.elem_type = "ids32", onnx.TensorProto.INT32
     onnx.save(model, path)
@@ -75,27 +80,39 @@ def test_graphs_of_other_programs_are_refused_by_their_names(folder, tmp_path, c
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(tmp_path, make_model, tokenizer, precision):
-    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
+def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
+    tmp_path, make_model, tokenizer, precision
+):
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(
+        labels=("a", "b"), length=32
+    )
     model = make_model(AlbertForSequenceClassification, **task.head())
     save_task_model(tmp_path / "own", model, tokenizer, task)
-    (tmp_path / "dev.tsv").write_text("text\tlabel\nthe quick fox\ta\nlazy wizards brew\tb\nover calm rivers\ta\n")
+    (tmp_path / "dev.tsv").write_text(
+        "text\tlabel\nthe quick fox\ta\nlazy wizards brew\tb\nover calm rivers\ta\n"
+    )
     export_onnx(tmp_path / "own", tmp_path / "onnx", precision=precision, force=True)
     predictions = {}
     for name in ("own", "onnx"):
-        report = predict(tmp_path / name, tmp_path / "dev.tsv", tmp_path / f"{name}.jsonl", precision="fp32")
+        report = predict(
+            tmp_path / name, tmp_path / "dev.tsv", tmp_path / f"{name}.jsonl", precision="fp32"
+        )
         predictions[name] = read_records(tmp_path / f"{name}.jsonl")
     assert (precision == "int8") == any("exported in int8" in note for note in report.notes)
     for ours, theirs in zip(predictions["own"], predictions["onnx"], strict=True):
         near = pytest.approx(theirs["probabilities"]["a"], abs=1e-4 if precision == "fp32" else 0.1)
         assert ours["probabilities"]["a"] == near
     if precision == "fp32":
-        scores = [evaluate_task(tmp_path / name, tmp_path / "dev.tsv").scores for name in ("own", "onnx")]
+        scores = [
+            evaluate_task(tmp_path / name, tmp_path / "dev.tsv").scores for name in ("own", "onnx")
+        ]
         assert scores[0]["accuracy"] == scores[1]["accuracy"]
     pipeline = load_pipeline(tmp_path / "onnx")
     assert (pipeline.kind, pipeline.precision) == ("classify", precision)
     exported_answer = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
-    assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(exported_answer["probabilities"]["a"])
+    assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(
+        exported_answer["probabilities"]["a"]
+    )
     from albertkit.serve.service import Models
 
     served = Models({"exported": str(tmp_path / "onnx")})
@@ -117,7 +134,9 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, s
     ):
         assert [guess["id"] for guess in our_guesses] == [guess["id"] for guess in their_guesses]
         np.testing.assert_allclose(
-            [g["probability"] for g in our_guesses], [g["probability"] for g in their_guesses], atol=1e-5
+            [g["probability"] for g in our_guesses],
+            [g["probability"] for g in their_guesses],
+            atol=1e-5,
         )
     pair = ("the fox", "a dog")
     in_order = theirs["sentence-order"](pair)["in_order"]
@@ -129,10 +148,17 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, s
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_sentence_encoder_gives_the_same_vectors(tmp_path, make_model, tokenizer, normalize):
     torch.manual_seed(0)
-    encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, "mean", 20, Projection(64, 24), normalize).eval()
+    encoder = SentenceEncoder(
+        make_model(AlbertModel), tokenizer, "mean", 20, Projection(64, 24), normalize
+    ).eval()
     encoder.save_pretrained(tmp_path / "own")
     export_onnx(tmp_path / "own", tmp_path / "onnx")
-    texts = ["the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers " * 3, ""]
+    texts = [
+        "the quick brown fox",
+        "wizards",
+        "seven old wizards brew strong potions near calm rivers " * 3,
+        "",
+    ]
     exported = SentenceEncoder.from_pretrained(tmp_path / "onnx")
     assert (exported.dimension, exported.max_length) == (24, 20)
     with pytest.warns(UserWarning, match="longer than 20"):
@@ -147,7 +173,10 @@ def test_an_encoder_alone_is_pooled_as_its_own_folder(folder, tmp_path):
     source = folder(AlbertModel)
     export_onnx(source, tmp_path / "onnx")
     texts = ["the quick brown fox", "wizards"]
-    ours, theirs = (SentenceEncoder.from_pretrained(path, "cls").encode(texts) for path in (tmp_path / "onnx", source))
+    ours, theirs = (
+        SentenceEncoder.from_pretrained(path, "cls").encode(texts)
+        for path in (tmp_path / "onnx", source)
+    )
     np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
@@ -159,7 +188,9 @@ def test_comparison_is_with_the_folder_it_came_from(folder, tmp_path):
     assert comparison.cosine_min == pytest.approx(report.agreement.cosine_min, abs=1e-6)
     assert str(source) in comparison.notes[0]
     source.rename(tmp_path / "moved")
-    with pytest.raises(AlbertKitError, match="the folder that it was exported from is not there") as caught:
+    with pytest.raises(
+        AlbertKitError, match="the folder that it was exported from is not there"
+    ) as caught:
         compare_precision(tmp_path / "onnx")
     assert caught.value.slug == "missing-file"
 

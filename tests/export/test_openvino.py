@@ -20,8 +20,12 @@ def test_same_logits(tiny_model_folder, tmp_path, model_class: type, precision: 
     compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for rows, width in ((1, 1), (2, 9), (5, 23)):
         ids = np.random.default_rng(width).integers(5, 50, (rows, width))
-        mask = (np.arange(width) < np.linspace(width, 1, rows).astype(int)[:, None]).astype(np.int64)
+        mask = (np.arange(width) < np.linspace(width, 1, rows).astype(int)[:, None]).astype(
+            np.int64
+        )
         batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         expected, actual = session.run(["logits"], batch)[0], compiled(batch)["logits"]
         real = mask.astype(bool) if expected.ndim == 3 else slice(None)
-        np.testing.assert_allclose(actual[real], expected[real], atol=1e-5 if precision == "fp32" else 0.02)
+        np.testing.assert_allclose(
+            actual[real], expected[real], atol=1e-5 if precision == "fp32" else 0.02
+        )

@@ -38,7 +38,8 @@ TABLE = Columns(text="text", label="label")
 TEXTS = ["the quick fox jumps over a lazy dog", "서울 the fox", "Wizards, brew! (quickly)", "fox"]
 LONG = " ".join(TEXTS * 9)
 needs_packages = pytest.mark.skipif(
-    not all((NODE_MODULES / name.rpartition("@")[0]).is_dir() for name in PACKAGES), reason="NODE_PATH has no packages"
+    not all((NODE_MODULES / name.rpartition("@")[0]).is_dir() for name in PACKAGES),
+    reason="NODE_PATH has no packages",
 )
 
 
@@ -71,17 +72,25 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
         return tmp_path / "model"
 
     def task(name, model_class, columns=None, **changes):
-        return lambda: save(find_task(name, columns).with_changes(length=32, **changes), model_class)
+        return lambda: save(
+            find_task(name, columns).with_changes(length=32, **changes), model_class
+        )
 
     classes = AlbertForSequenceClassification
     return {
         "fill-mask": lambda: folder(AlbertForPreTraining),
         "classify": task("classify", classes, TABLE, labels=("a", "b", "c")),
-        "multilabel": task("multilabel", classes, Columns(text="text", label="x,y"), labels=("x", "y")),
+        "multilabel": task(
+            "multilabel", classes, Columns(text="text", label="x,y"), labels=("x", "y")
+        ),
         "score": task("regress", classes, TABLE),
-        "tag": task("ner", AlbertForTokenClassification, labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC")),
+        "tag": task(
+            "ner", AlbertForTokenClassification, labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+        ),
         "answer": task("squad1", AlbertForQuestionAnswering, stride=8, max_query_length=8),
-        "answer or none": task("squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0),
+        "answer or none": task(
+            "squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0
+        ),
         "embed": encoder,
     }
 
@@ -115,7 +124,9 @@ def opened(browser, tmp_path):
 
 def in_browser(page, path, body):
     """What the model in the browser answers to a request of the page."""
-    return page.evaluate("async ([path, body]) => (await import('./api.js')).ask(path, body)", [path, body])["results"]
+    return page.evaluate(
+        "async ([path, body]) => (await import('./api.js')).ask(path, body)", [path, body]
+    )["results"]
 
 
 def nearly(value):
@@ -130,7 +141,8 @@ def nearly(value):
 @pytest.mark.peer
 @needs_packages
 @pytest.mark.parametrize(
-    "kind", ["fill-mask", "classify", "multilabel", "score", "tag", "answer", "answer or none", "embed"]
+    "kind",
+    ["fill-mask", "classify", "multilabel", "score", "tag", "answer", "answer or none", "embed"],
 )
 def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
     model = folders[kind]()
@@ -139,12 +151,17 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
     page, server = opened(tmp_path / "site")
     pipeline = next(iter(load_pipelines(model, precision="fp32").values()))
     if kind == "embed":
-        assert in_browser(page, "similarity", {"texts": TEXTS}) == nearly(pipeline.similarity(TEXTS).tolist())
+        assert in_browser(page, "similarity", {"texts": TEXTS}) == nearly(
+            pipeline.similarity(TEXTS).tolist()
+        )
     elif kind.startswith("answer"):
         questions = [{"question": "the fox?", "context": text} for text in (*TEXTS[:2], LONG)]
         answers = in_browser(page, "answer", {"questions": questions, "top": 5})
         for answer, expected in zip(answers, pipeline(questions), strict=True):
-            assert answer.items() >= {k: nearly(expected[k]) for k in ("answer", "start", "end", "score")}.items()
+            assert (
+                answer.items()
+                >= {k: nearly(expected[k]) for k in ("answer", "start", "end", "score")}.items()
+            )
             texts = [(entry["text"], nearly(entry["probability"])) for entry in expected["nbest"]]
             assert [(entry["text"], entry["probability"]) for entry in answer["nbest"]] == texts
     else:
@@ -157,10 +174,14 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
             expected += pipeline([tuple(pair) for pair in pairs])
             answers += in_browser(page, path, {"texts": pairs})
         for answer, record in zip(answers, expected, strict=True):
-            assert answer == nearly({name: value for name, value in record.items() if name != "index"})
+            assert answer == nearly(
+                {name: value for name, value in record.items() if name != "index"}
+            )
     server.shutdown()
     server.server_close()
-    page.wait_for_function("navigator.serviceWorker.ready.then((worker) => worker.active.state === 'activated')")
+    page.wait_for_function(
+        "navigator.serviceWorker.ready.then((worker) => worker.active.state === 'activated')"
+    )
     page.reload()
     page.wait_for_selector(".results[aria-busy=false] > :not(.muted)", timeout=60_000)
     assert page.evaluate("crossOriginIsolated")  # threads
@@ -170,7 +191,9 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
 @needs_packages
 def test_a_search_ranks_as_our_vectors_do(folders, tmp_path, opened):
     model, pasted = folders["embed"](), ["a fox", "Wizards!"]
-    texts = [f"{text} {ending}" for ending in ("jumps", "over", "a", "dog", "quickly") for text in TEXTS]
+    texts = [
+        f"{text} {ending}" for ending in ("jumps", "over", "a", "dog", "quickly") for text in TEXTS
+    ]
     (tmp_path / "texts.txt").write_text("\n".join([*texts[:7], " ", *texts[7:]]), encoding="utf-8")
     sources = {"texts": tmp_path / "texts.txt", "packages": NODE_MODULES}
     report = export_site(ExportWebOptions(model, tmp_path / "site", precision="fp32", **sources))
@@ -183,12 +206,23 @@ def test_a_search_ranks_as_our_vectors_do(folders, tmp_path, opened):
     steps = np.abs(vectors).max(axis=1, keepdims=True) / 127
     stored = np.concatenate([np.rint(vectors / steps), encoder.encode(pasted)])
     for query in ("the lazy dog", texts[3]):
-        expected = dict(zip(texts + pasted, encoder.similarity(encoder.encode(query), stored)[0].tolist(), strict=True))
+        expected = dict(
+            zip(
+                texts + pasted,
+                encoder.similarity(encoder.encode(query), stored)[0].tolist(),
+                strict=True,
+            )
+        )
         answers = in_browser(page, "search", {"query": query, "texts": pasted, "top": 99})
-        assert [answer["score"] for answer in answers] == nearly(sorted(expected.values(), reverse=True))
+        assert [answer["score"] for answer in answers] == nearly(
+            sorted(expected.values(), reverse=True)
+        )
         assert {answer["text"]: answer["score"] for answer in answers} == nearly(expected)
-        exact = encoder.similarity(encoder.encode(query), encoder.encode([answer["text"] for answer in answers]))[0]
-        assert [answer["score"] for answer in answers] == pytest.approx(exact.tolist(), abs=0.01)  # what int8 costs
+        exact = encoder.similarity(
+            encoder.encode(query), encoder.encode([answer["text"] for answer in answers])
+        )[0]
+        # What int8 costs
+        assert [answer["score"] for answer in answers] == pytest.approx(exact.tolist(), abs=0.01)
     assert answers[0]["text"] == query
 
 
@@ -198,15 +232,21 @@ def test_a_page_has_the_name_of_the_run():
 
 
 def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
-    beams = find_task("squad2").with_changes(length=32, head_kind="beam"), AlbertForBeamQuestionAnswering
+    beams = (
+        find_task("squad2").with_changes(length=32, head_kind="beam"),
+        AlbertForBeamQuestionAnswering,
+    )
     for head in (beams, (find_task("choice").with_changes(length=32), AlbertForMultipleChoice)):
         with pytest.raises(AlbertKitError, match="answers in a way that the page has not got"):
             export_site(ExportWebOptions(save(*head), tmp_path / "site"))
     classifier = save(
-        find_task("classify", TABLE).with_changes(labels=("a", "b"), length=32), AlbertForSequenceClassification
+        find_task("classify", TABLE).with_changes(labels=("a", "b"), length=32),
+        AlbertForSequenceClassification,
     )
     settings = json.loads((classifier / "tokenizer_config.json").read_text())
-    (classifier / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
+    (classifier / "tokenizer_config.json").write_text(
+        json.dumps(settings | {"truncation_side": "left"})
+    )
     with pytest.raises(AlbertKitError, match="cuts texts at their beginning"):
         export_site(ExportWebOptions(classifier, tmp_path / "site"))
     model = folder(AlbertForPreTraining)
@@ -233,13 +273,22 @@ def test_a_site_of_packages_by_path_says_what_is_heavy(folder, tmp_path, monkeyp
         for file in files:
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(b"0")
-        (tmp_path / name / "package.json").write_text(json.dumps({"version": version, "license": "MIT"}))
+        (tmp_path / name / "package.json").write_text(
+            json.dumps({"version": version, "license": "MIT"})
+        )
         (tmp_path / name / "LICENSE").write_text(f"the words of {name}")
-    options = ExportWebOptions(folder(AlbertForPreTraining), tmp_path / "site", precision="fp32", packages=tmp_path)
+    options = ExportWebOptions(
+        folder(AlbertForPreTraining), tmp_path / "site", precision="fp32", packages=tmp_path
+    )
     report = export_site(options)
     assert "slow to load" not in dict(report.sections()[0].rows())
-    assert "more than 200 MB" in dict(replace(report, megabytes=200.1).sections()[0].rows()).values()
-    assert "the words of onnxruntime-web" in (tmp_path / "site" / "runtime" / "LICENSES.txt").read_text()
+    assert (
+        "more than 200 MB" in dict(replace(report, megabytes=200.1).sections()[0].rows()).values()
+    )
+    assert (
+        "the words of onnxruntime-web"
+        in (tmp_path / "site" / "runtime" / "LICENSES.txt").read_text()
+    )
     monkeypatch.setattr("albertkit.export.onnx._MAX_FILE_BYTES", 1)
     with pytest.raises(AlbertKitError, match="more than 2 GB"):
         export_site(replace(options, out=tmp_path / "large"))

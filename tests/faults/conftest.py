@@ -64,7 +64,8 @@ def bench(data: Path) -> Iterator[Bench]:
     for name in ("inputs", "logs"):
         (scratch / name).mkdir()
     inputs = Inputs(data, scratch / "inputs")
-    # SentencePiece's trainer leaves a thread, which no fork has: where it was once, it never ends in a fork.
+    # SentencePiece's trainer leaves a thread, which no fork has: where it was once, it never ends
+    # in a fork.
     training, *other_commands = inputs.first()
     Server(scratch / "logs", [training]).close()
     server = Server(scratch / "logs", other_commands)
@@ -101,4 +102,6 @@ def pytest_terminal_summary(terminalreporter) -> None:
     wide = max(len(command) for _, command in Table.rows)
     for (fault, command), outcomes in sorted(Table.rows.items()):
         summary = ", ".join(f"{outcome} {times}" for outcome, times in sorted(outcomes.items()))
-        terminalreporter.write_line(f"{fault:<24} {command:<{wide}} {sum(outcomes.values()):>5}  {summary}")
+        terminalreporter.write_line(
+            f"{fault:<24} {command:<{wide}} {sum(outcomes.values()):>5}  {summary}"
+        )

@@ -9,12 +9,16 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-# What depends on the clock and on how often a run was begun: times, speeds, plots of them, records of every attempt.
-_VOLATILE = re.compile(r"metrics\.jsonl|tensorboard/|loss\.png|README\.md|SHA256SUMS|results\.html|\.png$")
+# What depends on the clock and on how often a run was begun: times, speeds, plots of them, records
+# of every attempt.
+_VOLATILE = re.compile(
+    r"metrics\.jsonl|tensorboard/|loss\.png|README\.md|SHA256SUMS|results\.html|\.png$"
+)
 _TIMES = re.compile(rb'"(seconds|seconds_of_updates|sha256)": "?[0-9a-f.]+"?|in [0-9.]+ s')
 
 
-COMMANDS = ("build", "pretrain", "finetune", "encode", "encode_parquet", "prepare")  # those that work long
+# Those that work long
+COMMANDS = ("build", "pretrain", "finetune", "encode", "encode_parquet", "prepare")
 TIMES = int(os.environ.get("ALBERTKIT_FAULTS", "12"))
 
 
@@ -49,7 +53,9 @@ def final_bytes(root: Path) -> dict[str, bytes]:
         name = str(file.relative_to(root))
         if file.is_file() and not _VOLATILE.search(name):
             content = file.read_bytes()
-            contents[name] = _TIMES.sub(b"", content) if name.endswith((".json", ".jsonl")) else content
+            contents[name] = (
+                _TIMES.sub(b"", content) if name.endswith((".json", ".jsonl")) else content
+            )
     folders = (str(folder.relative_to(root)) for folder in root.rglob("*") if folder.is_dir())
     return contents | {f"{name}/": b"" for name in folders if not _VOLATILE.search(f"{name}/")}
 
@@ -75,22 +81,36 @@ class Inputs:
         self.folder = folder
         with gzip.open(data / "wiki-en" / "wiki_00.gz", "rt", encoding="utf-8") as stream:
             text = stream.read(220_000)
-        lines = [line for line in text.splitlines() if len(line) > 40 and not line.startswith(("<doc", "</doc"))]
+        lines = [
+            line
+            for line in text.splitlines()
+            if len(line) > 40 and not line.startswith(("<doc", "</doc"))
+        ]
         three = ["\n".join(lines[index : index + 3]) for index in range(0, len(lines), 3)]
-        documents = [f'<doc id="{n}" url="" title="{n}">\n{n}\n\n{text}\n' for n, text in enumerate(three)]
+        documents = [
+            f'<doc id="{n}" url="" title="{n}">\n{n}\n\n{text}\n' for n, text in enumerate(three)
+        ]
         self.texts = folder / "texts"
         self.texts.mkdir()
         for number in range(3):
             part = documents[number::3]
-            (self.texts / f"wiki_{number:02d}").write_text("".join(d + "</doc>\n" for d in part), encoding="utf-8")
+            (self.texts / f"wiki_{number:02d}").write_text(
+                "".join(d + "</doc>\n" for d in part), encoding="utf-8"
+            )
         self.lines = folder / "lines.txt"
-        self.lines.write_text("\n".join(line[:200] for line in lines[:260]) + "\n", encoding="utf-8")
+        self.lines.write_text(
+            "\n".join(line[:200] for line in lines[:260]) + "\n", encoding="utf-8"
+        )
         self.korean = folder / "korean.txt"
         with open(data / "parallel-en-ko" / "tatoeba_kor-eng.txt", encoding="utf-8") as stream:
-            self.korean.write_text("".join(next(stream).split("\t")[1] + "\n" for _ in range(300)), encoding="utf-8")
+            self.korean.write_text(
+                "".join(next(stream).split("\t")[1] + "\n" for _ in range(300)), encoding="utf-8"
+            )
         self.pairs = folder / "pairs"
         self.pairs.mkdir()
-        with open(data / "glue" / "MRPC" / "msr_paraphrase_train.txt", encoding="utf-8-sig") as stream:
+        with open(
+            data / "glue" / "MRPC" / "msr_paraphrase_train.txt", encoding="utf-8-sig"
+        ) as stream:
             rows = list(csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
         for name, part in (("train", rows[:160]), ("dev", rows[160:220])):
             table = [["first", "second", "label"], *([row[3], row[4], row[0]] for row in part)]
@@ -127,9 +147,20 @@ class Inputs:
         return [
             [*train, "--vocab-size", "900"],
             self.build.arguments(self.folder / "made-store"),
-            ["init", "--tokenizer", self.tokenizer, "--out", self.model, "--config", self.folder / "config.json"],
+            [
+                "init",
+                "--tokenizer",
+                self.tokenizer,
+                "--out",
+                self.model,
+                "--config",
+                self.folder / "config.json",
+            ],
             self.prepare.arguments(self.folder / "made-prepared"),
-            *(c.arguments(self.folder / "warm" / c.name) for c in (self.pretrain, self.finetune, self.encode_parquet)),
+            *(
+                c.arguments(self.folder / "warm" / c.name)
+                for c in (self.pretrain, self.finetune, self.encode_parquet)
+            ),
         ]
 
     @property
@@ -161,7 +192,9 @@ class Inputs:
 
     @property
     def tokenizer_train(self) -> Command:
-        return Command("tokenizer train", f"tokenizer train {self.lines} --out FOLDER/out --vocab-size 300")
+        return Command(
+            "tokenizer train", f"tokenizer train {self.lines} --out FOLDER/out --vocab-size 300"
+        )
 
     @property
     def tokenizer_extend(self) -> Command:

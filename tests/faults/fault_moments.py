@@ -1,8 +1,8 @@
 """Moments of a process: everything that it is about to do to the files below a folder. At one of them something happens to it.
 
-Python's audit events tell of opening, renaming, removing; `os.fsync` and what files opened for writing write are replaced.
-What compiled libraries write (safetensors, SQLite, Arrow) is a moment only where it begins; kills at random times and limits
-of the kernel reach the rest.
+Python's audit events tell of opening, renaming, removing; `os.fsync` and what files opened for
+writing write are replaced. What compiled libraries write (safetensors, SQLite, Arrow) is a moment
+only where it begins; kills at random times and limits of the kernel reach the rest.
 """
 
 import builtins
@@ -28,7 +28,9 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 def limit_memory(extra_bytes: int) -> None:
     """This process gets so many bytes more than it has, and no others."""
-    size = extra_bytes + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
+    size = extra_bytes + resource.getpagesize() * int(
+        Path("/proc/self/statm").read_text().split()[0]
+    )
     resource.setrlimit(resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
 
 
@@ -38,14 +40,17 @@ class Moments:
     Args:
         root: Only files below it count.
         at: Number of the moment, from 1; 0 for none.
-        do: What happens there: "kill" (before it), "half" (a write is cut in half, then the kill), the name of an error
-            ("EIO", "ENOSPC", …), "short" (every write from there on takes a part of its bytes only), a signal ("SIGTERM", …),
-            "stop" (SIGSTOP), or "memory" (from there on `memory` bytes more and no others).
+        do: What happens there: "kill" (before it), "half" (a write is cut in half, then the kill),
+            the name of an error ("EIO", "ENOSPC", …), "short" (every write from there on takes a
+            part of its bytes only), a signal ("SIGTERM", …), "stop" (SIGSTOP), or "memory" (from
+            there on `memory` bytes more and no others).
         reads: Whether opening for reading counts, too.
         memory: Bytes for "memory".
     """
 
-    def __init__(self, root: str, at: int = 0, do: str = "kill", reads: bool = False, memory: int = 0) -> None:
+    def __init__(
+        self, root: str, at: int = 0, do: str = "kill", reads: bool = False, memory: int = 0
+    ) -> None:
         self.root = os.path.abspath(root)
         self.at = at
         self.do = do
@@ -68,8 +73,14 @@ class Moments:
             self.moment("fsync", os.readlink(f"/proc/self/fd/{number}"))
             fsync(descriptor)
 
-        def watched_open(file: Any, mode: str = "r", buffering: int = -1, *arguments: Any, **options: Any) -> Any:
-            plain = isinstance(file, str | os.PathLike) and any(sign in mode for sign in "wxa+") and not arguments
+        def watched_open(
+            file: Any, mode: str = "r", buffering: int = -1, *arguments: Any, **options: Any
+        ) -> Any:
+            plain = (
+                isinstance(file, str | os.PathLike)
+                and any(sign in mode for sign in "wxa+")
+                and not arguments
+            )
             if not plain or not self._counts(file) or buffering == 0 or "opener" in options:
                 return plain_open(file, mode, buffering, *arguments, **options)
             raw = _WatchedFile(self, file, mode.replace("b", "").replace("t", ""))
@@ -120,7 +131,11 @@ class Moments:
             self.failing = getattr(errno, self.do)
         else:
             number = getattr(errno, self.do)
-            raise OSError(number, os.strerror(number), None if kind in ("write", "fsync") else os.fspath(paths[0]))
+            raise OSError(
+                number,
+                os.strerror(number),
+                None if kind in ("write", "fsync") else os.fspath(paths[0]),
+            )
 
     def shortened(self, size: int) -> int:
         """How many of so many bytes a write takes."""
@@ -129,7 +144,9 @@ class Moments:
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            if isinstance(path, str | bytes | os.PathLike) and (self.reads or (flags or 0) & _WRITING):
+            if isinstance(path, str | bytes | os.PathLike) and (
+                self.reads or (flags or 0) & _WRITING
+            ):
                 self.moment("open", path)
         elif event in _EVENTS:
             self.moment(event.removeprefix("os."), *(arguments[index] for index in _EVENTS[event]))
@@ -138,7 +155,8 @@ class Moments:
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         text = os.fsdecode(path)
-        return not text.startswith("/") or text.startswith(self.root)  # rmtree names what it removes by descriptor
+        # Rmtree names what it removes by descriptor
+        return not text.startswith("/") or text.startswith(self.root)
 
     def _name(self, path: Any) -> str:
         return os.fsdecode(path).removeprefix(self.root).lstrip("/")
@@ -175,10 +193,14 @@ class FileWrite:
 
 def bytes_below(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its path in it."""
-    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+    return {
+        str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()
+    }
 
 
-def in_a_fork(root: Path, work: Callable[[], object], at: int = 0, do: str = "kill") -> tuple[int, list[str]]:
+def in_a_fork(
+    root: Path, work: Callable[[], object], at: int = 0, do: str = "kill"
+) -> tuple[int, list[str]]:
     """Do work in a process of its own, disturbed at a moment.
 
     Args:
@@ -208,7 +230,9 @@ def in_a_fork(root: Path, work: Callable[[], object], at: int = 0, do: str = "ki
     return status, json.loads(moments_file.read_text()) if not at else []
 
 
-def ends_the_same_when_killed(folder: Path, work: Callable[[Path], object], kills: int) -> dict[str, bytes]:
+def ends_the_same_when_killed(
+    folder: Path, work: Callable[[Path], object], kills: int
+) -> dict[str, bytes]:
     """Kill work at moments from the first to the last, each time in a new folder, do it again, and compare the bytes.
 
     Args:
@@ -225,7 +249,9 @@ def ends_the_same_when_killed(folder: Path, work: Callable[[Path], object], kill
     assert len(moments) >= kills
     for turn in range(kills):
         at, copy = 1 + turn * (len(moments) - 1) // (kills - 1), folder / f"killed-{turn}"
-        assert in_a_fork(copy, lambda copy=copy: work(copy), at)[0] == -signal.SIGKILL, moments[at - 1]
+        assert in_a_fork(copy, lambda copy=copy: work(copy), at)[0] == -signal.SIGKILL, moments[
+            at - 1
+        ]
         work(copy)
         assert bytes_below(copy) == expected, moments[at - 1]
     return expected

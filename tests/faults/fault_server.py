@@ -1,7 +1,7 @@
 """Many short lives of albertkit's commands: one process imports and compiles everything once and forks for each attempt.
 
-`Server` starts this file as a process of its own and talks to it in lines of JSON. An attempt is a fork, so it begins in
-milliseconds, and what is killed in it is a real process.
+`Server` starts this file as a process of its own and talks to it in lines of JSON. An attempt is a
+fork, so it begins in milliseconds, and what is killed in it is a real process.
 """
 
 import contextlib
@@ -43,7 +43,9 @@ class Outcome:
     @property
     def slug(self) -> str:
         """Of the error that it stated; empty without one."""
-        return self.output.rpartition("error[")[2].partition("]")[0] if "error[" in self.output else ""
+        return (
+            self.output.rpartition("error[")[2].partition("]")[0] if "error[" in self.output else ""
+        )
 
     @property
     def is_clear(self) -> bool:
@@ -100,7 +102,9 @@ class Attempt:
 
     def wait_until_stopped(self) -> None:
         """Wait until SIGSTOP has stopped it, or it is over."""
-        while Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ":
+        while (
+            Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ"
+        ):
             if self.is_over(0.005):
                 return
 
@@ -110,7 +114,8 @@ class Server:
 
     Args:
         scratch: Where it keeps what attempts print.
-        warm: Commands that are run once in the process itself, so that everything is imported and compiled.
+        warm: Commands that are run once in the process itself, so that everything is imported and
+            compiled.
     """
 
     def __init__(self, scratch: Path, warm: Sequence[Sequence[str]]) -> None:
@@ -137,9 +142,9 @@ class Server:
 
         Args:
             command: Arguments of albertkit.
-            plan: `root`, `at`, `do`, `reads` as `Moments`; `file_size`: limit in bytes; `memory`: bytes more than it has at the
-                beginning, or at the moment `at` with `do` "memory"; `clock`: seconds that the clock of the wall jumps by,
-                between any two looks at it.
+            plan: `root`, `at`, `do`, `reads` as `Moments`; `file_size`: limit in bytes; `memory`:
+                bytes more than it has at the beginning, or at the moment `at` with `do` "memory";
+                `clock`: seconds that the clock of the wall jumps by, between any two looks at it.
         """
         self._count += 1
         log = self._scratch / f"{self._count:05d}.log"
@@ -193,14 +198,20 @@ def _attempt(question: dict[str, Any]) -> None:
     moments = None
     if root := question.get("root"):
         moments = Moments(
-            root, question.get("at", 0), question.get("do", "kill"), question.get("reads", False), extra_bytes
+            root,
+            question.get("at", 0),
+            question.get("do", "kill"),
+            question.get("reads", False),
+            extra_bytes,
         )
         moments.install()
     code = _albertkit(question["run"])
     sys.stdout.flush()
     sys.stderr.flush()
     if moments is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2) if os.geteuid() == 0 else None
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2
+        ) if os.geteuid() == 0 else None
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
         moments.root = "\0"
         Path(question["log"] + ".moments").write_text(json.dumps(moments.moments))

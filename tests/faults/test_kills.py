@@ -48,7 +48,9 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
                 name = "random time"
             else:
                 at, do = (
-                    systematic.pop() if systematic else (rng.randint(1, len(moments)), rng.choice(["kill", "half"]))
+                    systematic.pop()
+                    if systematic
+                    else (rng.randint(1, len(moments)), rng.choice(["kill", "half"]))
                 )
                 plan = {"root": str(folder), "at": at, "do": do}
                 after = None
@@ -57,10 +59,15 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
             events.append(name)
             if outcome.code == -signal.SIGKILL:
                 num_kills += 1
-                bench.table.add("kill -9, random times" if after else "kill -9, at moments", command.name, "killed")
+                bench.table.add(
+                    "kill -9, random times" if after else "kill -9, at moments",
+                    command.name,
+                    "killed",
+                )
                 continue
             problems = differences(expected, final_bytes(folder))
-            if outcome.code and (problems or not outcome.is_clear):  # that all is there already may be said
+            # That all is there already may be said
+            if outcome.code and (problems or not outcome.is_clear):
                 problems = [outcome.output[-1500:], *problems]
             bench.table.add("kill -9, end", command.name, "other" if problems else "same bytes")
             if problems:
@@ -69,7 +76,15 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
     return faults
 
 
-OTHERS = ["tokenizer_train", "tokenizer_extend", "convert", "export", "predict", "embed_train", "caption_train"]
+OTHERS = [
+    "tokenizer_train",
+    "tokenizer_extend",
+    "convert",
+    "export",
+    "predict",
+    "embed_train",
+    "caption_train",
+]
 
 
 @pytest.mark.fault

@@ -1,6 +1,7 @@
 """What a machine does to a command: full and read-only disks, errors of files, limits, signals, a jumping clock.
 
-Whatever happens, the command ends with a clear error or with the right bytes, and the same command again ends with them.
+Whatever happens, the command ends with a clear error or with the right bytes, and the same command
+again ends with them.
 """
 
 import contextlib
@@ -16,7 +17,14 @@ pytestmark = pytest.mark.fault
 
 
 def judge(
-    bench, fault: str, command, outcome, faults: list[str], event: str, folder, codes: tuple[int, ...] = ()
+    bench,
+    fault: str,
+    command,
+    outcome,
+    faults: list[str],
+    event: str,
+    folder,
+    codes: tuple[int, ...] = (),
 ) -> None:
     """Note how a disturbed attempt ended, run the command again undisturbed, and compare."""
     expected = bench.straight(command)[0]
@@ -32,9 +40,12 @@ def judge(
         faults.append(f"{event}: {ending}, status {outcome.code}, {outcome.output[-1500:]}")
     second_outcome = bench.server.run(command.arguments(folder))
     problems = (
-        differences(expected, final_bytes(folder)) if second_outcome.code == 0 else [second_outcome.output[-1500:]]
+        differences(expected, final_bytes(folder))
+        if second_outcome.code == 0
+        else [second_outcome.output[-1500:]]
     )
-    if fault.startswith("SIG"):  # a signal in the last save makes one more update and its checkpoint
+    # A signal in the last save makes one more update and its checkpoint
+    if fault.startswith("SIG"):
         problems = [name for name in problems if "/checkpoints/" not in name]
     bench.table.add(fault, command.name, ending if not problems else f"{ending}, then other")
     if problems:
@@ -48,7 +59,15 @@ def test_files_that_fail(bench, command, faults, error):
     for _ in range(TIMES):
         folder, at = bench.new_folder(), rng.randint(1, len(moments))
         outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=error)
-        judge(bench, f"files: {error}", command, outcome, faults, f"{error} at {moments[at - 1]}", folder)
+        judge(
+            bench,
+            f"files: {error}",
+            command,
+            outcome,
+            faults,
+            f"{error} at {moments[at - 1]}",
+            folder,
+        )
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT", "SIGHUP"])
@@ -60,7 +79,9 @@ def test_signals(bench, command, faults, number):
         if turn % 2:
             at = rng.randint(1, len(moments))
             event = f"{number} at {moments[at - 1]}"
-            outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=number)
+            outcome = bench.server.run(
+                command.arguments(folder), root=str(folder), at=at, do=number
+            )
         else:
             event = f"{number} at a random time"
             attempt = bench.server.start(command.arguments(folder))
@@ -87,19 +108,23 @@ def test_memory_is_short(bench, command, faults):
     moments = bench.straight(command)[1]
     for turn in range(TIMES):
         folder, at = bench.new_folder(), rng.randint(1, len(moments)) * (turn % 2)
-        extra_bytes = (
-            1 if at else int(1e5 * 2 ** rng.uniform(0, 8))
-        )  # in the middle there is room that was taken before
+        # In the middle there is room that was taken before
+        extra_bytes = 1 if at else int(1e5 * 2 ** rng.uniform(0, 8))
         plan = {"root": str(folder), "at": at, "do": "memory"} if at else {}
         try:
-            outcome = bench.server.start(command.arguments(folder), memory=extra_bytes, **plan).wait(limit=30)
+            outcome = bench.server.start(
+                command.arguments(folder), memory=extra_bytes, **plan
+            ).wait(limit=30)
         except AssertionError as hanging:
-            # Python's own: `Thread.start` waits for ever for a thread that found no memory for its first line. It was killed.
+            # Python's own: `Thread.start` waits for ever for a thread that found no memory for its
+            # first line. It was killed.
             if "threading.py" not in str(hanging) or " in start" not in str(hanging):
                 raise
             second_outcome = bench.server.run(command.arguments(folder))
             if second_outcome.code or differences(bench.straight(command)[0], final_bytes(folder)):
-                faults.append(f"killed while Python waited for a thread: again: {second_outcome.output[-1500:]}")
+                faults.append(
+                    f"killed while Python waited for a thread: again: {second_outcome.output[-1500:]}"
+                )
             continue
         event = f"{extra_bytes:,} bytes more{f', from {moments[at - 1]}' if at else ''}"
         fault = "limit of memory, in the middle" if at else "limit of memory"
@@ -111,7 +136,8 @@ def _aborted(outcome) -> tuple[int, ...]:
     messages = ("std::bad_alloc", "cannot allocate memory for thread-local data")
     return (
         (outcome.code,)
-        if outcome.code in (-signal.SIGABRT, 127) and any(word in outcome.output for word in messages)
+        if outcome.code in (-signal.SIGABRT, 127)
+        and any(word in outcome.output for word in messages)
         else ()
     )
 
@@ -122,7 +148,9 @@ def mounted(folder, size: int):
     if os.geteuid():
         pytest.skip("mounting needs root")
     process = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder],
+        capture_output=True,
+        check=False,
     )
     if process.returncode:
         pytest.skip(f"cannot mount: {process.stderr.decode().strip()}")
@@ -140,7 +168,10 @@ def test_full_disk(bench, command, faults):
     rng = random.Random(command.name)
     total_bytes = sum(len(content) + 4096 for content in bench.straight(command)[0].values())
     for _ in range(TIMES // 2):
-        folder, size = bench.new_folder(), int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096
+        folder, size = (
+            bench.new_folder(),
+            int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096,
+        )
         with mounted(folder, size):
             outcome = bench.server.run(command.arguments(folder))
             remount(folder, "size=1g")

@@ -33,7 +33,9 @@ def two_at_once(bench, command, at: int) -> tuple[str, list[str]]:
 def test_two_at_once(bench, name, command, faults):
     rng = random.Random(name)
     for _ in range(TIMES):
-        slug, problems = two_at_once(bench, command, rng.randint(1, len(bench.straight(command)[1])))
+        slug, problems = two_at_once(
+            bench, command, rng.randint(1, len(bench.straight(command)[1]))
+        )
         bench.table.add("two at once", command.name, "other" if problems else slug)
         faults += problems
 
@@ -58,8 +60,11 @@ def test_a_bit_flips_in_what_a_killed_one_left(bench, name, command, faults):
         folder = bench.new_folder()
         at = rng.randint(len(moments) // 3, len(moments))
         bench.server.run(command.arguments(folder), root=str(folder), at=at)
-        files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size]
-        files = [file for file in files if file.parent != folder]  # a finished file of vectors has no checksum
+        files = [
+            file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size
+        ]
+        # A finished file of vectors has no checksum
+        files = [file for file in files if file.parent != folder]
         if not files:
             continue
         event = f"killed at {moments[at - 1]}, {flip(rng.choice(files), rng)}"
@@ -98,17 +103,29 @@ def test_inputs_change_between_kill_and_resume(bench, name, command, faults, cha
                 lines = content.splitlines(keepends=True)
                 file.write_bytes(b"".join(lines[:-1] if name != "pretrain" else [*lines, b"\n"]))
             else:
-                for before, now in ((b" the ", b" teh "), (b"part ", b"trap "), (b'"sha256": "', b'"sha265": "')):
+                for before, now in (
+                    (b" the ", b" teh "),
+                    (b"part ", b"trap "),
+                    (b'"sha256": "', b'"sha265": "'),
+                ):
                     content = content.replace(before, now)
                 file.write_bytes(content)
             outcome = bench.server.run(command.arguments(folder))
         finally:
             os.replace(backup, file)
-        ending = outcome.slug if outcome.is_clear else "finished" if outcome.code == 0 else "unclear"
+        ending = (
+            outcome.slug if outcome.is_clear else "finished" if outcome.code == 0 else "unclear"
+        )
         bench.table.add(f"input {change}", command.name, ending)
         if ending == "unclear":
-            faults.append(f"killed at {moments[at - 1]}: status {outcome.code}, {outcome.output[-1500:]}")
-        if ending == "finished" and name != "prepare" and not differences(expected, final_bytes(folder)):
+            faults.append(
+                f"killed at {moments[at - 1]}: status {outcome.code}, {outcome.output[-1500:]}"
+            )
+        if (
+            ending == "finished"
+            and name != "prepare"
+            and not differences(expected, final_bytes(folder))
+        ):
             faults.append(f"killed at {moments[at - 1]}: the change was not noticed")
         if ending == "finished" and name not in ("prepare",):
             faults.append(f"killed at {moments[at - 1]}: went on with another input")

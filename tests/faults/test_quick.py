@@ -4,7 +4,13 @@ import os
 
 import pytest
 
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, explain_os_error
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    DataError,
+    MachineError,
+    explain_os_error,
+)
 from albertkit.files import (
     atomic_file,
     atomic_folder,
@@ -48,7 +54,8 @@ def test_what_a_dead_process_left_goes_when_the_same_is_written_again(tmp_path):
     dying_in(lambda: atomic_file(tmp_path / "a"))
     dying_in(lambda: atomic_folder(tmp_path / "b"))
     assert len(names(tmp_path)) == 2
-    with atomic_file(tmp_path / "a") as stream, atomic_file(tmp_path / "a") as second_stream:  # a living one's stays
+    # A living one's stays
+    with atomic_file(tmp_path / "a") as stream, atomic_file(tmp_path / "a") as second_stream:
         stream.write(b"1")
         second_stream.write(b"2")
     with atomic_folder(tmp_path / "b"):
@@ -123,7 +130,10 @@ def test_changed_files_are_named(tmp_path):
         (OSError(5, "Input/output error", "x"), "input-output"),
         (OSError(27, "File too large"), "input-output"),
         (MemoryError(), "out-of-memory"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "out-of-memory"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+            "out-of-memory",
+        ),
     ],
 )
 def test_what_the_machine_says_is_explained(error, slug):
@@ -139,9 +149,15 @@ def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):
 
     texts = ["the quick brown fox jumps over a lazy dog"] * 20
     with monkeypatch.context() as patch:
-        patch.setattr("albertkit.tokenizer.tokenizer.write_json", full)  # the last of its three files
+        # The last of its three files
+        patch.setattr("albertkit.tokenizer.tokenizer.write_json", full)
         with pytest.raises(OSError, match="No space"):
             train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
     assert names(tmp_path) == []
     train_tokenizer(texts, tmp_path / "tokenizer", vocab_size=41)
-    assert names(tmp_path / "tokenizer") == ["spiece.model", "spiece.vocab", "tokenizer.json", "tokenizer_config.json"]
+    assert names(tmp_path / "tokenizer") == [
+        "spiece.model",
+        "spiece.vocab",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]

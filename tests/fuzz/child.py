@@ -72,7 +72,11 @@ class Watch:
 
     def _note_write(self, event: str, path: str) -> None:
         is_device = path.startswith(_DEVICES) and not path.startswith(self.root)
-        if not is_device and not path.startswith((*self.allowed, _LOOPS)) and "__pycache__" not in path:
+        if (
+            not is_device
+            and not path.startswith((*self.allowed, _LOOPS))
+            and "__pycache__" not in path
+        ):
             self.moments.append(f"{event} {path}")
 
 
@@ -80,7 +84,8 @@ def serve(connection: Connection, scratch: str) -> None:
     """Read what the parent asks for until it goes away.
 
     Args:
-        connection: Takes (file of a module, name of a function, folder) and answers (kind, details, bytes of memory).
+        connection: Takes (file of a module, name of a function, folder) and answers (kind, details,
+            bytes of memory).
         scratch: Folder for temporary files.
     """
     tempfile.tempdir = scratch
@@ -100,13 +105,14 @@ def serve(connection: Connection, scratch: str) -> None:
             return
         if file not in modules:
             modules[file] = _module(file)
-        resource.setrlimit(resource.RLIMIT_AS, (_size("VmSize") + ADDRESS_SPACE if limited else -1, -1))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (_size("VmSize") + ADDRESS_SPACE if limited else -1, -1)
+        )
         before = _reset_peak()
         os.chdir(folder)
         watch.bait, watch.moments = f"{Path(folder).parent}/outside", []
-        watch.allowed = (
-            (folder, scratch) if limited else ()
-        )  # good files: matplotlib starts fc-list when it is first imported
+        # Good files: matplotlib starts fc-list when it is first imported
+        watch.allowed = (folder, scratch) if limited else ()
         try:
             answer = ("valid", str(getattr(modules[file], function)(Path(folder)))[:200])
         except BaseException as error:
@@ -128,9 +134,9 @@ def _outcome(error: BaseException) -> tuple[str, Any]:
     ):  # it was the file
         return "error", (explained.slug, explained.message, explained.hint)
     frames = traceback.extract_tb(error.__traceback__)
-    our_frames = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames if "albertkit" in f.filename] or [
-        "(the test)"
-    ]
+    our_frames = [
+        f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames if "albertkit" in f.filename
+    ] or ["(the test)"]
     last = frames[-1]
     return (
         "exception",

@@ -1,6 +1,7 @@
 """Ways to damage a file: bytes without knowledge of what they mean, and structures that stay well-formed around wrong values.
 
-Every function takes a `random.Random` first, so that hypothesis can choose, repeat and shrink what is done.
+Every function takes a `random.Random` first, so that hypothesis can choose, repeat and shrink what
+is done.
 """
 
 import gzip
@@ -14,7 +15,25 @@ from typing import Any
 import tomli_w
 import zstandard
 
-NUMBERS = (-1, 0, 1, 2, 7, 255, 2**16, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 10**40, 0.5, -0.0, 1e308)
+NUMBERS = (
+    -1,
+    0,
+    1,
+    2,
+    7,
+    255,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**53 + 1,
+    2**63 - 1,
+    2**63,
+    10**40,
+    0.5,
+    -0.0,
+    1e308,
+)
 ODD_NUMBERS = (*NUMBERS, float("nan"), float("inf"), float("-inf"))
 TEXTS = (
     "", " ", "x", "\0", "a\nb", "a\tb", "\ud800", "\udfff\ud800", "\ufeff", "é" * 300, "x" * 20_000, "../outside", "..", ".", "/",
@@ -22,7 +41,21 @@ TEXTS = (
     "{{ ''.__class__.__mro__[1].__subclasses__() }}", "!!python/object/apply:os.mkdir [owned]",
     "\u202e", "\\", "*", "**/*", "[", "con",
 )  # fmt: skip
-KEYS = ("", "x", "__class__", "__init__", "\0", "..", "type", "id", "0", "text", "label", "self", "cls")
+KEYS = (
+    "",
+    "x",
+    "__class__",
+    "__init__",
+    "\0",
+    "..",
+    "type",
+    "id",
+    "0",
+    "text",
+    "label",
+    "self",
+    "cls",
+)
 
 
 def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
@@ -35,7 +68,19 @@ def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
     if kind == 6:
         return rng.choice((None, True, False))
     return rng.choice(
-        ([], {}, [[]], [None], {"x": 1}, {"": []}, [1, "a", None], [0] * 1000, {"content": 3}, [{}], [-1, 2**40])
+        (
+            [],
+            {},
+            [[]],
+            [None],
+            {"x": 1},
+            {"": []},
+            [1, "a", None],
+            [0] * 1000,
+            {"content": 3},
+            [{}],
+            [-1, 2**40],
+        )
     )
 
 
@@ -44,7 +89,13 @@ def _nodes(tree: Any) -> list[tuple[Any, Any]]:
     nodes, open_ = [], [tree]
     while open_ and len(nodes) < 5000:
         node = open_.pop()
-        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        keys = (
+            list(node)
+            if isinstance(node, dict)
+            else range(len(node))
+            if isinstance(node, list)
+            else ()
+        )
         for key in keys:
             nodes.append((node, key))
             open_.append(node[key])
@@ -68,7 +119,14 @@ def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
             del node[key]
         elif change == 7 and isinstance(node[key], int | float) and not isinstance(node[key], bool):
             node[key] = rng.choice(
-                (-node[key], node[key] + 1, node[key] * 1000, str(node[key]), [node[key]], float(node[key]))
+                (
+                    -node[key],
+                    node[key] + 1,
+                    node[key] * 1000,
+                    str(node[key]),
+                    [node[key]],
+                    float(node[key]),
+                )
             )
         elif change == 8 and isinstance(node, dict):
             node[rng.choice(KEYS)] = node.pop(key)
@@ -91,7 +149,11 @@ def json_text(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> 
     elif change == 2:
         deep = 100_000
         text = rng.choice(
-            ("[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep, text[:-1] + ', "x": ' + "[" * deep)
+            (
+                "[" * deep + "]" * deep,
+                '{"a":' * deep + "1" + "}" * deep,
+                text[:-1] + ', "x": ' + "[" * deep,
+            )
         )
     return text.encode("utf-8", "surrogatepass")
 
@@ -101,7 +163,12 @@ def toml_text(rng: random.Random, content: dict[str, Any], baits: tuple[str, ...
     changed = tree(rng, json.loads(json.dumps(content, default=str)), baits)
     try:
         return tomli_w.dumps(changed).encode("utf-8", "surrogatepass")
-    except (TypeError, AttributeError, ValueError, OverflowError):  # no table, or a value that TOML has not
+    except (
+        TypeError,
+        AttributeError,
+        ValueError,
+        OverflowError,
+    ):  # no table, or a value that TOML has not
         return raw(rng, tomli_w.dumps(content).encode())
 
 
@@ -113,7 +180,13 @@ def raw(rng: random.Random, data: bytes) -> bytes:
         if not size:
             return rng.choice((b"", b"\0", b"\xff" * 40, b"[" * 1000))
         # most formats have their facts at the ends
-        start = rng.choice((rng.randrange(size), rng.randrange(min(size, 64)), size - 1 - rng.randrange(min(size, 64))))
+        start = rng.choice(
+            (
+                rng.randrange(size),
+                rng.randrange(min(size, 64)),
+                size - 1 - rng.randrange(min(size, 64)),
+            )
+        )
         end = min(size, start + rng.choice((1, 2, 4, 8, 40, 400)))
         change = rng.randrange(9)
         if change < 2:
@@ -130,12 +203,25 @@ def raw(rng: random.Random, data: bytes) -> bytes:
             damaged[start:end] = damaged[other_start : other_start + len(block)]
             damaged[other_start : other_start + len(block)] = block
         elif change == 6:
-            number = rng.choice((0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1))
+            number = rng.choice(
+                (0, 1, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1)
+            )
             width = rng.choice((1, 2, 4, 8))
-            damaged[start : start + width] = (number & (256**width - 1)).to_bytes(width, rng.choice(("little", "big")))
+            damaged[start : start + width] = (number & (256**width - 1)).to_bytes(
+                width, rng.choice(("little", "big"))
+            )
         elif change == 7:
             damaged[start:end] = rng.choice(
-                (b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\n", b"\r", b'"', b"\t", b"\x80" * 9 + b"\1")
+                (
+                    b"\0",
+                    b"\xff\xfe",
+                    b"\xed\xa0\x80",
+                    b"\n",
+                    b"\r",
+                    b'"',
+                    b"\t",
+                    b"\x80" * 9 + b"\1",
+                )
             )
         else:
             damaged[start:start] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 4, 16))))
@@ -166,17 +252,31 @@ def lines(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes
         rows[index] = separator.join(fields * rng.choice((2, 300)))
     elif change == 5:
         rows.insert(
-            index, rng.choice((b"", b"\0", b'"', b"\t\t\t", b"\xff", b"x" * 300_000, rows[rng.randrange(len(rows))]))
+            index,
+            rng.choice(
+                (
+                    b"",
+                    b"\0",
+                    b'"',
+                    b"\t\t\t",
+                    b"\xff",
+                    b"x" * 300_000,
+                    rows[rng.randrange(len(rows))],
+                )
+            ),
         )
     elif change == 6:
         del rows[index]
     else:
-        fields[field] = rng.choice((b'"', b'""', b"'", b'"\n', b"\r", b"\x1a", b"\\", b"#")) + fields[field]
+        fields[field] = (
+            rng.choice((b'"', b'""', b"'", b'"\n', b"\r", b"\x1a", b"\\", b"#")) + fields[field]
+        )
         rows[index] = separator.join(fields)
     return b"\n".join(rows)
 
 
-_STRANGE = (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0")  # NaN, infinity, the largest, the least
+# NaN, infinity, the largest, the least
+_STRANGE = (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0")
 
 
 def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
@@ -194,13 +294,17 @@ def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) ->
         if change == 0:
             header[changed_name], header[other_name] = header[other_name], header[changed_name]
         elif change == 1:
-            header[rng.choice(("x", "", "../outside", "albert.pooler.weight", changed_name + ".x"))] = header.pop(
-                changed_name
-            )
+            header[
+                rng.choice(("x", "", "../outside", "albert.pooler.weight", changed_name + ".x"))
+            ] = header.pop(changed_name)
         elif change == 2:
-            header[changed_name]["shape"] = header[changed_name]["shape"][::-1] + [1] * rng.randrange(3)
+            header[changed_name]["shape"] = header[changed_name]["shape"][::-1] + [
+                1
+            ] * rng.randrange(3)
         elif change == 3:
-            header[changed_name]["dtype"] = rng.choice(("I32", "U32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F64"))
+            header[changed_name]["dtype"] = rng.choice(
+                ("I32", "U32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F64")
+            )
         else:
             del header[changed_name]
     else:
@@ -210,7 +314,21 @@ def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) ->
     return length.to_bytes(8, "little") + text + bytes(numbers)
 
 
-_TYPES = ("<f4", "<f2", "|O", "<U10", "<M8[s]", "|V100000", "<f8", "|b1", "<c16", ">f4", "<i8", "|S0", "<f16")
+_TYPES = (
+    "<f4",
+    "<f2",
+    "|O",
+    "<U10",
+    "<M8[s]",
+    "|V100000",
+    "<f8",
+    "|b1",
+    "<c16",
+    ">f4",
+    "<i8",
+    "|S0",
+    "<f16",
+)
 _SHAPES = (
     "(3, 4)", "()", "(-1, 4)", f"({2**40}, 4)", "(0, 0)", f"({2**62}, {2**62})", "(4,)", "('x',)", "[3]", "(1,)*40", "(8, 8)",
 )  # fmt: skip
@@ -224,7 +342,11 @@ def npy(rng: random.Random, data: bytes) -> bytes:
     """A header of numpy with another type, order or shape."""
     end = data.index(b"\n") + 1
     header = data[10:end].decode()
-    descr, shape, order = rng.choice(_TYPES), rng.choice(_SHAPES), rng.choice(("False", "True", "None"))
+    descr, shape, order = (
+        rng.choice(_TYPES),
+        rng.choice(_SHAPES),
+        rng.choice(("False", "True", "None")),
+    )
     written_header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"
     broken_headers = (header.replace("False", order), header.replace("(", "(("), *_NO_HEADERS)
     header = rng.choice((written_header, written_header, *broken_headers))
@@ -252,12 +374,20 @@ def protobuf(rng: random.Random, data: bytes) -> bytes:
         other_index = rng.randrange(len(parts))
         parts[index], parts[other_index] = parts[other_index], parts[index]
     elif kind == 2:
-        changed = protobuf(rng, content) if change < 6 and len(content) > 3 and _fields(content) else raw(rng, content)
+        changed = (
+            protobuf(rng, content)
+            if change < 6 and len(content) > 3 and _fields(content)
+            else raw(rng, content)
+        )
         parts[index] = (number, kind, changed)
     else:
         size = {0: 0, 1: 8, 5: 4}[kind]
         number_bytes = varint(rng.choice((0, 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1)))
-        parts[index] = (number, kind, rng.choice(_STRANGE).ljust(size, b"\0")[:size] if size else number_bytes)
+        parts[index] = (
+            number,
+            kind,
+            rng.choice(_STRANGE).ljust(size, b"\0")[:size] if size else number_bytes,
+        )
     return b"".join(varint(n << 3 | k) + (varint(len(c)) + c if k == 2 else c) for n, k, c in parts)
 
 
@@ -328,6 +458,17 @@ def content(rng: random.Random, name: str, data: bytes, baits: tuple[str, ...] =
         return npy(rng, data)
     if suffix == ".model":
         return protobuf(rng, data)
-    if suffix in (".jsonl", ".tsv", ".csv", ".txt", ".yaml", ".lineidx", ".conll", ".ndjson", ".wiki", ".linelist"):
+    if suffix in (
+        ".jsonl",
+        ".tsv",
+        ".csv",
+        ".txt",
+        ".yaml",
+        ".lineidx",
+        ".conll",
+        ".ndjson",
+        ".wiki",
+        ".linelist",
+    ):
         return lines(rng, data, baits)
     return raw(rng, data)

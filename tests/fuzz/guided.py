@@ -3,8 +3,9 @@
 python tests/fuzz/guided.py SECONDS            all targets, one after the other
 python tests/fuzz/guided.py TARGET [libFuzzer's options]
 
-Where hypothesis knows the formats, libFuzzer knows which bytes led to code that had not been reached. What is found is a failure
-that ends the target; its input is kept as `crash-…` in the folder that is printed.
+Where hypothesis knows the formats, libFuzzer knows which bytes led to code that had not been
+reached. What is found is a failure that ends the target; its input is kept as `crash-…` in the
+folder that is printed.
 """
 
 import contextlib
@@ -31,22 +32,48 @@ def seeds() -> dict[str, tuple[str, list[bytes]]]:
         "id2label": {"0": "no"},
         "architectures": ["AlbertModel"],
     }
-    question = {"id": "q", "question": "Who?", "answers": [{"text": "fox", "answer_start": 16}], "is_impossible": False}
-    squad = {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": PASSAGE, "qas": [question]}]}]}
-    race = {"id": "a", "article": PASSAGE, "questions": ["Who?"], "options": [["a", "b", "c", "d"]], "answers": ["A"]}
+    question = {
+        "id": "q",
+        "question": "Who?",
+        "answers": [{"text": "fox", "answer_start": 16}],
+        "is_impossible": False,
+    }
+    squad = {
+        "version": "v2.0",
+        "data": [{"title": "t", "paragraphs": [{"context": PASSAGE, "qas": [question]}]}],
+    }
+    race = {
+        "id": "a",
+        "article": PASSAGE,
+        "questions": ["Who?"],
+        "options": [["a", "b", "c", "d"]],
+        "answers": ["A"],
+    }
     metrics = [{"event": "step", "step": 1, "loss": 2.0}, {"event": "eval", "step": 1, "loss": 1.5}]
     return {
         "config": ("config.json", [json.dumps(config).encode()]),
-        "records": ("payload", [example({"input_ids": [1, 2, 3], "weights": [0.5], "text": [b"x"]})]),
-        "table": ("index", [write_table([(b"", b"\x08\x01"), (b"a", b"\x08\x01\x12\x02"), (b"ab", b"x" * 30)])]),
+        "records": (
+            "payload",
+            [example({"input_ids": [1, 2, 3], "weights": [0.5], "text": [b"x"]})],
+        ),
+        "table": (
+            "index",
+            [write_table([(b"", b"\x08\x01"), (b"a", b"\x08\x01\x12\x02"), (b"ab", b"x" * 30)])],
+        ),
         "wiki": ("pages.wiki", [b'<doc id="1" url="u" title="T">\nT\n\nA text.\n</doc>\n']),
         "jsonl": ("lines.jsonl", [b'{"text": "a", "n": 1}\n{"text": "b"}\n']),
-        "separated": ("t.csv", [b'id,text,label\n1,"a ""b"", c",yes\n2,d,no\n', b"id\ttext\tlabel\n1\ta\tyes\n"]),
+        "separated": (
+            "t.csv",
+            [b'id,text,label\n1,"a ""b"", c",yes\n2,d,no\n', b"id\ttext\tlabel\n1\ta\tyes\n"],
+        ),
         "squad": ("train-v2.0.json", [json.dumps(squad).encode()]),
         "race": ("race.txt", [json.dumps(race).encode()]),
         "tags": ("train.txt", [b"-DOCSTART- -X- O O\n\nThe DT O O\nfox NN O B-X\n\n"]),
         "piece model": ("spiece.model", [b"\x0a\x0e\x0a\x05<pad>\x15\0\0\0\0\x18\x03"]),
-        "metrics": ("metrics.jsonl", ["".join(json.dumps(line) + "\n" for line in metrics).encode()]),
+        "metrics": (
+            "metrics.jsonl",
+            ["".join(json.dumps(line) + "\n" for line in metrics).encode()],
+        ),
         "captions": ("pred.tsv", [b'k0\t[{"caption": "a dog", "conf": 0.5}]\n']),
         "lineidx": ("a.lineidx", [b"0\n4\n"]),
     }
@@ -104,7 +131,9 @@ def reader(target: str):
     from albertkit.tasks.registry import find_task
 
     task_name = {"separated": "classify", "squad": "squad2", "tags": "ner", "race": "race"}[target]
-    task = find_task(task_name, Columns(text="text", label="label") if target == "separated" else None)
+    task = find_task(
+        task_name, Columns(text="text", label="label") if target == "separated" else None
+    )
     return lambda file: read_split(task, file, "train", BadRows("skip"))
 
 
@@ -130,7 +159,15 @@ def run(target: str, options: list[str]) -> None:
 
     print(f"kept in {folder}", file=sys.stderr)
     atheris.Setup(
-        [sys.argv[0], "-rss_limit_mb=3000", "-timeout=30", f"-artifact_prefix={folder}/", *options, str(corpus)], attack
+        [
+            sys.argv[0],
+            "-rss_limit_mb=3000",
+            "-timeout=30",
+            f"-artifact_prefix={folder}/",
+            *options,
+            str(corpus),
+        ],
+        attack,
     )
     atheris.Fuzz()
 

@@ -1,10 +1,11 @@
 """Readers under attack: what every reader has to do with files that are damaged, wrong, or no files at all.
 
-A reader may return a value or raise an `AlbertKitError` with a slug that docs/errors.md has, and a hint. Nothing else: no other
-exception, no more memory than its files warrant, no waiting for ever, nothing read or written outside of its folder, nothing run.
+A reader may return a value or raise an `AlbertKitError` with a slug that docs/errors.md has, and a
+hint. Nothing else: no other exception, no more memory than its files warrant, no waiting for ever,
+nothing read or written outside of its folder, nothing run.
 
-`make fuzz` sets ALBERTKIT_FUZZ_SECONDS: the time that all readers together are attacked for, with fresh randomness. Without it,
-the quick pass tries the same few dozen variants of each every time.
+`make fuzz` sets ALBERTKIT_FUZZ_SECONDS: the time that all readers together are attacked for, with
+fresh randomness. Without it, the quick pass tries the same few dozen variants of each every time.
 """
 
 import multiprocessing
@@ -26,10 +27,15 @@ from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 
 SECONDS = float(os.environ.get("ALBERTKIT_FUZZ_SECONDS", 0))
-READ_SECONDS = float(os.environ.get("ALBERTKIT_FUZZ_HANG", 60))  # a reader that takes longer for a few kilobytes hangs
+# A reader that takes longer for a few kilobytes hangs
+READ_SECONDS = float(os.environ.get("ALBERTKIT_FUZZ_HANG", 60))
 FIRST_SECONDS = 300  # the first reading of good files: imports, compiled loops
 SLUGS = frozenset(
-    re.findall(r"^## (\S+)$", (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8"), re.M)
+    re.findall(
+        r"^## (\S+)$",
+        (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8"),
+        re.M,
+    )
 )
 
 
@@ -41,13 +47,16 @@ class Reader:
         make: Writes good files into an empty folder. Runs in the child.
         read: Reads them all. Runs in the child.
         files: Globs of those that are damaged.
-        twist: Damages the folder in a way of its own; says what it did. Runs here, in one of two cases.
+        twist: Damages the folder in a way of its own; says what it did. Runs here, in one of two
+            cases.
         examples: Variants of the quick pass.
         writes: Whether it also writes into its folder.
         memory: Bytes that it may take however small its files are.
         tolerant: It notes what is damaged, and goes on.
-        alone: Every file is read by itself, but all must be there: none is replaced by what is no file.
-        streams: It may be given a pipe or a device, so it has to wait for the one and may read much of the other.
+        alone: Every file is read by itself, but all must be there: none is replaced by what is no
+            file.
+        streams: It may be given a pipe or a device, so it has to wait for the one and may read much
+            of the other.
     """
 
     make: Callable[[Path], Any]
@@ -91,7 +100,7 @@ class Fuzzing:
         self._good_folders: dict[str, Path] = {}
         self._child: Any = None
 
-    # --- the child ----------------------------------------------------------------------------------------------------
+    # --- the child --------------------------------------------------------------------------------
 
     def ask(
         self, function: Callable[[Path], Any], folder: Path, seconds: float, limited: bool = True
@@ -107,7 +116,9 @@ class Fuzzing:
             theirs.close()
             seconds += FIRST_SECONDS
             print(function.__name__, folder, seconds, file=sys.__stderr__, flush=True)
-        self._connection.send((function.__code__.co_filename, function.__name__, str(folder), limited))
+        self._connection.send(
+            (function.__code__.co_filename, function.__name__, str(folder), limited)
+        )
         try:
             if self._connection.poll(seconds):
                 return self._connection.recv()
@@ -124,7 +135,7 @@ class Fuzzing:
             self._child.join()
             self._child = None
 
-    # --- good files and bad ones --------------------------------------------------------------------------------------
+    # --- good files and bad ones ------------------------------------------------------------------
 
     def good(self, reader: Reader) -> Path:
         """A folder of a reader's good files; a copy of it lies in `outside`, where nobody should read."""
@@ -146,7 +157,7 @@ class Fuzzing:
         case.restore()
         return case
 
-    # --- attacks ------------------------------------------------------------------------------------------------------
+    # --- attacks ----------------------------------------------------------------------------------
 
     def damage(self, name: str, reader: Reader) -> None:
         """Damage what the files hold."""
@@ -188,18 +199,25 @@ class Fuzzing:
             @given(st.randoms(use_true_random=False))
             def attacked(rng: random.Random) -> None:
                 if problem := attack(rng):
-                    mark = re.match(r"[^:]*:( .*?(?= has no hint| took)| exception\n.*\n\w+|.*)", problem)[1]
+                    mark = re.match(
+                        r"[^:]*:( .*?(?= has no hint| took)| exception\n.*\n\w+|.*)", problem
+                    )[1]
                     if mark not in problems:
                         copy = self.folder / "found" / f"{case.folder.parent.name}-{len(problems)}"
                         shutil.copytree(case.folder, copy, symlinks=True)
                         problems[mark] = f"{problem}\n  {copy}"
 
             attacked()
-        assert not problems, f"{len(problems)} kinds of failure\n\n" + "\n\n".join(problems.values())
+        assert not problems, f"{len(problems)} kinds of failure\n\n" + "\n\n".join(
+            problems.values()
+        )
 
     def misplace_files(self, name: str, reader: Reader) -> None:
         """Put what is no file, or another one, where each file is."""
-        case, count = self.case(name, reader), self.counts.setdefault(f"{name}, no files", Counter())
+        case, count = (
+            self.case(name, reader),
+            self.counts.setdefault(f"{name}, no files", Counter()),
+        )
         problems = []
         for file in case.files:
             for kind in PLACES[: -2 if reader.streams else None]:
@@ -211,7 +229,11 @@ class Fuzzing:
 
     def _attempt(self, case: "Case", reader: Reader, change: str, count: Counter[str]) -> str:
         """Read once; what is wrong with the outcome, empty if nothing is."""
-        size = sum(file.lstat().st_size for file in case.folder.rglob("*") if file.is_file() and not file.is_symlink())
+        size = sum(
+            file.lstat().st_size
+            for file in case.folder.rglob("*")
+            if file.is_file() and not file.is_symlink()
+        )
         kind, details, memory = self.ask(reader.read, case.folder, READ_SECONDS)
         count["all"] += 1
         count[kind] += 1
@@ -242,7 +264,12 @@ class Case:
     """
 
     def __init__(self, parent: Path, good: Path, reader: Reader) -> None:
-        self.folder, self._outside, self._good, self._reader = parent / "folder", parent / "outside", good, reader
+        self.folder, self._outside, self._good, self._reader = (
+            parent / "folder",
+            parent / "outside",
+            good,
+            reader,
+        )
         shutil.rmtree(parent, ignore_errors=True)
         shutil.copytree(good, self.folder)
         shutil.copytree(good, self._outside)
@@ -252,7 +279,10 @@ class Case:
         assert self.files
         self._around, self._touched = self._listing(), False
         outside = ("../outside", str(self._outside))
-        self.baits = (*outside, *(f"{parent}/{file}" for file in self.files[:20] for parent in outside))
+        self.baits = (
+            *outside,
+            *(f"{parent}/{file}" for file in self.files[:20] for parent in outside),
+        )
 
     def change(self, rng: random.Random) -> str:
         """Damage the contents of one or two files; what was done."""
@@ -301,12 +331,18 @@ class Case:
         return ""
 
     def _new_names(self) -> set[str]:
-        return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} - set(self.names)
+        return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} - set(
+            self.names
+        )
 
     def _listing(self) -> list[tuple[str, int, int]]:
         """Names, sizes and times of everything beside the folder."""
         paths = [*self._outside.rglob("*"), *self.folder.parent.iterdir()]
-        files = [(str(path), path.lstat().st_size, path.lstat().st_mtime_ns) for path in paths if path.is_file()]
+        files = [
+            (str(path), path.lstat().st_size, path.lstat().st_mtime_ns)
+            for path in paths
+            if path.is_file()
+        ]
         return [*sorted(files), *sorted((str(path), 0, 0) for path in paths if not path.is_file())]
 
 
@@ -314,7 +350,9 @@ def report(counts: dict[str, Counter[str]]) -> list[str]:
     """A line for each reader: how often it was attacked, what it said."""
     lines = []
     for name, count in counts.items():
-        slugs = ", ".join(f"{slug.strip()} {n:,}" for slug, n in count.most_common() if slug.startswith("  "))
+        slugs = ", ".join(
+            f"{slug.strip()} {n:,}" for slug, n in count.most_common() if slug.startswith("  ")
+        )
         lines.append(f"{name}: {count['all']:,}, valid {count['valid']:,}; {slugs}")
     return [*lines, f"in all {sum(count['all'] for count in counts.values()):,}"]
 

@@ -19,7 +19,11 @@ def _video(file: Path, codec: str = "mpeg4", frames: int = 12) -> None:
 
     with av.open(str(file), "w") as container:
         stream = container.add_stream(codec, rate=6)
-        stream.width, stream.height, stream.pix_fmt = 32, 24, "rgb8" if codec == "gif" else "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = (
+            32,
+            24,
+            "rgb8" if codec == "gif" else "yuv420p",
+        )
         for number in range(frames):
             pixels = np.full((24, 32, 3), number * 20, np.uint8)
             for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")):
@@ -29,7 +33,12 @@ def _video(file: Path, codec: str = "mpeg4", frames: int = 12) -> None:
 
 
 def make_videos(folder: Path) -> None:
-    for name, codec in (("a.mp4", "mpeg4"), ("b.avi", "mjpeg"), ("c.gif", "gif"), ("d.mkv", "mpeg4")):
+    for name, codec in (
+        ("a.mp4", "mpeg4"),
+        ("b.avi", "mjpeg"),
+        ("c.gif", "gif"),
+        ("d.mkv", "mpeg4"),
+    ):
         try:
             _video(folder / name, codec)
         except ValueError:  # mjpeg wants another kind of pixels
@@ -64,11 +73,16 @@ def make_manifests(folder: Path) -> None:
         "sentences": [{"video_id": "a", "caption": "x"}],
     }
     (folder / "msrvtt.json").write_text(json.dumps(msrvtt))
-    coco = {"images": [{"id": 7, "file_name": "a.mp4"}], "annotations": [{"image_id": 7, "caption": "x"}]}
+    coco = {
+        "images": [{"id": 7, "file_name": "a.mp4"}],
+        "annotations": [{"image_id": 7, "caption": "x"}],
+    }
     (folder / "coco.json").write_text(json.dumps(coco))
     (folder / "msvd.txt").write_text("# MSVD\n-4wsuPCjDBc_0_1 a thing\n-4wsuPCjDBc_0_1 it\n")
     (folder / "youtube_mapping.txt").write_text("-4wsuPCjDBc_0_1 vid1201\n")
-    (folder / "msvd.csv").write_text("VideoID,Start,End,Language,Description\n-4wsuPCjDBc,0,1,English,a thing\n")
+    (folder / "msvd.csv").write_text(
+        "VideoID,Start,End,Language,Description\n-4wsuPCjDBc,0,1,English,a thing\n"
+    )
     (folder / "jsfusion.csv").write_text("key,vid_key,video_id,sentence\nret0,msr0,a,x\n")
     _video(folder / "-4wsuPCjDBc.mp4")
 
@@ -90,7 +104,10 @@ def make_swinbert(folder: Path) -> None:
         Image.new("RGB", (20, 16), colour).save(out, "JPEG")
         pictures.append(base64.b64encode(out.getvalue()).decode())
     rows = [f"k{n}\t" + json.dumps({"class": -1}) + "\t" + "\t".join(pictures) for n in range(2)]
-    captions = [f"k{n}\t" + json.dumps([{"caption": f"a {COLOURS[n]} thing"}, {"caption": "it"}]) for n in range(2)]
+    captions = [
+        f"k{n}\t" + json.dumps([{"caption": f"a {COLOURS[n]} thing"}, {"caption": "it"}])
+        for n in range(2)
+    ]
     for name, lines in (("train.img", rows), ("train.caption", captions)):
         (folder / f"{name}.tsv").write_text("".join(line + "\n" for line in lines))
         starts = [sum(len(line) + 1 for line in lines[:n]) for n in range(2)]
@@ -103,8 +120,12 @@ def make_swinbert(folder: Path) -> None:
     )
     keys = ("img", "caption", "caption_linelist")
     files = ("train.img.tsv", "train.caption.tsv", "train.linelist.tsv")
-    (folder / "train.yaml").write_text("".join(f"{k}: {f}\n" for k, f in zip(keys, files, strict=True)))
-    (folder / "names.yaml").write_text("img: names.img.tsv\ncaption: names.caption.tsv\ncomposite: false\n")
+    (folder / "train.yaml").write_text(
+        "".join(f"{k}: {f}\n" for k, f in zip(keys, files, strict=True))
+    )
+    (folder / "names.yaml").write_text(
+        "img: names.img.tsv\ncaption: names.caption.tsv\ncomposite: false\n"
+    )
 
 
 def read_swinbert_data(folder: Path):
@@ -137,7 +158,12 @@ def hostile_pictures(rng: random.Random, folder: Path) -> str:
         ]
         picture = b"\x89PNG\r\n\x1a\n"
         for kind, data in chunks:
-            picture += len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+            picture += (
+                len(data).to_bytes(4, "big")
+                + kind
+                + data
+                + zlib.crc32(kind + data).to_bytes(4, "big")
+            )
         description = f"a picture of {side} x {side}"
     else:
         picture, description = damage.raw(rng, base64.b64decode(fields[2])), "a damaged picture"
@@ -152,7 +178,9 @@ def hostile_pictures(rng: random.Random, folder: Path) -> str:
 def hostile_yaml(rng: random.Random, folder: Path) -> str:
     """YAML with tags that would run something, with aliases that multiply, and with other paths."""
     text = (folder / "train.yaml").read_text()
-    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+    bomb = "a0: &a0 [x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+    )
     outside = rng.choice(("../outside", f"{folder.parent}/outside"))
     name = rng.choice(("train.img.tsv", "train.caption.tsv", "train.linelist.tsv"))
     new = rng.choice((
@@ -180,7 +208,9 @@ def make_prepared(folder: Path) -> None:
     lines = []
     for number in range(4):
         np.save(folder / f"{number}.npy", np.full((3, 8), number, np.float32))
-        lines.append(json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": ["a thing"]}))
+        lines.append(
+            json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": ["a thing"]})
+        )
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
     prepare_clips({"train": read_clips(folder / "train.jsonl")}, folder / "prepared", None)
     for file in (*folder.glob("*.npy"), folder / "train.jsonl"):
@@ -214,7 +244,9 @@ def make_captions(folder: Path) -> None:
     (folder / "pred.tsv").write_text(
         "".join(f"k{n}\t{json.dumps([{'caption': 'a dog runs', 'conf': 0.5}])}\n" for n in range(3))
     )
-    (folder / "pred.json").write_text(json.dumps([{"image_id": f"k{n}", "caption": "a dog"} for n in range(3)]))
+    (folder / "pred.json").write_text(
+        json.dumps([{"image_id": f"k{n}", "caption": "a dog"} for n in range(3)])
+    )
     truth = {
         "images": [{"id": f"k{n}"} for n in range(3)],
         "annotations": [{"image_id": f"k{n}", "caption": "the dog", "id": n} for n in range(3)],
@@ -229,7 +261,9 @@ def score_captions(folder: Path):
     from albertkit.captioning.score import score_caption_files
 
     gold, kinds = [folder / "gold.json"], ("tsv", "json", "jsonl")
-    return read_each(lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold) for kind in kinds)
+    return read_each(
+        lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold) for kind in kinds
+    )
 
 
 def make_captioner(folder: Path) -> None:
@@ -246,12 +280,21 @@ def make_captioner(folder: Path) -> None:
 
     make_wordpiece(folder)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    backbone, sampling = load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=2, size=32)
-    sizes = dict(vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16)
-    config = AlbertConfig(**sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64)
+    backbone, sampling = (
+        load_backbone("conv3d", {"width": 64}),
+        FrameSampling(num_frames=2, size=32),
+    )
+    sizes = dict(
+        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16
+    )
+    config = AlbertConfig(
+        **sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
+    )
     torch.manual_seed(0)
     model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=64).put_into(config))
-    VideoCaptioner(model, tokenizer, backbone, sampling, backbone.grid(2, 32)).save_pretrained(folder)
+    VideoCaptioner(model, tokenizer, backbone, sampling, backbone.grid(2, 32)).save_pretrained(
+        folder
+    )
 
 
 def read_captioner(folder: Path):
@@ -264,14 +307,22 @@ def make_swinbert_checkpoint(folder: Path) -> None:
     """A training's folder: weights as torch pickles them, vocabulary, arguments."""
     import torch
 
-    hidden, inner, pieces = 32, 16, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"]
+    hidden, inner, pieces = (
+        32,
+        16,
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"],
+    )
     (folder / "tokenizer").mkdir()
     (folder / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n")
     (folder / "log").mkdir()
     (folder / "log" / "args.json").write_text(
         json.dumps({"max_num_frames": 4, "img_res": 32, "num_attention_heads": 1})
     )
-    state = {"fc.weight": torch.ones(8, 12), "fc.bias": torch.ones(8), "learn_vid_att.weight": torch.zeros(9, 1)}
+    state = {
+        "fc.weight": torch.ones(8, 12),
+        "fc.bias": torch.ones(8),
+        "learn_vid_att.weight": torch.zeros(9, 1),
+    }
 
     def layer_of(name: str, *shape: int) -> None:
         """A linear layer of shape (out, in), or a normalisation of one dimension."""
@@ -288,7 +339,12 @@ def make_swinbert_checkpoint(folder: Path) -> None:
     for layer_name in ("bert.pooler.dense", "cls.predictions.transform.dense"):
         layer_of(layer_name, hidden, hidden)
     layer_of("bert.img_embedding", hidden, 8)
-    for layer_name in ("bert.embeddings", f"{layer}.attention.output", f"{layer}.output", "cls.predictions.transform"):
+    for layer_name in (
+        "bert.embeddings",
+        f"{layer}.attention.output",
+        f"{layer}.output",
+        "cls.predictions.transform",
+    ):
         layer_of(f"{layer_name}.LayerNorm", hidden)
     state["trans_encoder.cls.predictions.bias"] = torch.ones(len(pieces))
     (folder / "checkpoint-1-2").mkdir()
@@ -310,13 +366,21 @@ def pickled_command(rng: random.Random, folder: Path) -> str:
 
 READERS = {
     "videos": Reader(make_videos, see, memory=200 << 20),
-    "manifests of clips": Reader(make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt", "*.csv")),
-    "SwinBERT's data": Reader(make_swinbert, read_swinbert_data, twist=hostile_set, examples=25, memory=300 << 20),
-    "prepared clips": Reader(make_prepared, read_prepared, ("prepared/*.jsonl", "prepared/items/**/*.npy")),
+    "manifests of clips": Reader(
+        make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt", "*.csv")
+    ),
+    "SwinBERT's data": Reader(
+        make_swinbert, read_swinbert_data, twist=hostile_set, examples=25, memory=300 << 20
+    ),
+    "prepared clips": Reader(
+        make_prepared, read_prepared, ("prepared/*.jsonl", "prepared/items/**/*.npy")
+    ),
     "features of clips": Reader(make_features, read_feature_files),
     "captions to score": Reader(make_captions, score_captions),
     "SwinBERT's weights": Reader(
         make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=25
     ),
-    "captioner": Reader(make_captioner, read_captioner, ("captioner.json", "config.json", "*.safetensors")),
+    "captioner": Reader(
+        make_captioner, read_captioner, ("captioner.json", "config.json", "*.safetensors")
+    ),
 }

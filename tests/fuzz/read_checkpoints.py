@@ -20,8 +20,12 @@ def _model(**changes):
     from albertkit.model import AlbertForPreTraining
 
     torch.manual_seed(0)
-    sizes = dict(vocab_size=40, embedding_size=8, hidden_size=32, intermediate_size=16, num_hidden_layers=2)
-    config = AlbertConfig.from_dict({**sizes, "num_attention_heads": 1, "max_position_embeddings": 16, **changes})
+    sizes = dict(
+        vocab_size=40, embedding_size=8, hidden_size=32, intermediate_size=16, num_hidden_layers=2
+    )
+    config = AlbertConfig.from_dict(
+        {**sizes, "num_attention_heads": 1, "max_position_embeddings": 16, **changes}
+    )
     return AlbertForPreTraining(config)
 
 
@@ -39,11 +43,18 @@ def make_sharded(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(tensors)
-    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    parts = {
+        "model-00001-of-00002.safetensors": names[::2],
+        "model-00002-of-00002.safetensors": names[1::2],
+    }
     for part, chosen in parts.items():
-        save_file({name: tensors[name] for name in chosen}, folder / part, metadata={"format": "pt"})
+        save_file(
+            {name: tensors[name] for name in chosen}, folder / part, metadata={"format": "pt"}
+        )
     weight_map = {name: part for part, chosen in parts.items() for name in chosen}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
 
 
 def make_torch(folder: Path) -> None:
@@ -85,18 +96,28 @@ def malicious_pickle(rng: random.Random, folder: Path) -> str:
             for member in source.infolist():
                 name = member.filename
                 if rng.randrange(6) == 0:
-                    name = rng.choice(("../outside/x", "/tmp/owned", name.replace("/", "\\"), name * 40))
-                target.writestr(name, attack if name.endswith("data.pkl") else source.read(member.filename))
+                    name = rng.choice(
+                        ("../outside/x", "/tmp/owned", name.replace("/", "\\"), name * 40)
+                    )
+                target.writestr(
+                    name, attack if name.endswith("data.pkl") else source.read(member.filename)
+                )
         file.write_bytes(out.getvalue())
     else:
         file.write_bytes(
-            attack if how == "bare" else pickle.dumps(0x1950A86A20F9469CFC6C) + pickle.dumps(1001) + attack
+            attack
+            if how == "bare"
+            else pickle.dumps(0x1950A86A20F9469CFC6C) + pickle.dumps(1001) + attack
         )
     return f"malicious pickle ({how}, protocol {protocol})"
 
 
 READERS = {
-    "checkpoint folder": Reader(make_folder, read_folder, ("config.json", "model.safetensors"), examples=25),
+    "checkpoint folder": Reader(
+        make_folder, read_folder, ("config.json", "model.safetensors"), examples=25
+    ),
     "sharded weights": Reader(make_sharded, read_folder, ("*.safetensors", "*.index.json")),
-    "torch weights": Reader(make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=25),
+    "torch weights": Reader(
+        make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=25
+    ),
 }

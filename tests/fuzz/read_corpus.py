@@ -10,7 +10,12 @@ from typing import get_args
 
 from hostile import Reader, read_each
 
-SENTENCES = ["The quick brown fox jumps.", "A lazy dog – sleeps.", "서울에서 온 여우.", "1,000 wizards brew."]
+SENTENCES = [
+    "The quick brown fox jumps.",
+    "A lazy dog – sleeps.",
+    "서울에서 온 여우.",
+    "1,000 wizards brew.",
+]
 TEXT = "\n\n".join("\n".join(SENTENCES[n % 4 :] + SENTENCES[:1]) for n in range(6)) + "\n"
 
 
@@ -21,7 +26,10 @@ def make_texts(folder: Path) -> None:
 
     rows = [{"text": text, "id": number} for number, text in enumerate(SENTENCES)]
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    wiki = "".join(f'<doc id="{n}" url="u" title="T{n}">\nT{n}\n\n{text}\n</doc>\n' for n, text in enumerate(SENTENCES))
+    wiki = "".join(
+        f'<doc id="{n}" url="u" title="T{n}">\nT{n}\n\n{text}\n</doc>\n'
+        for n, text in enumerate(SENTENCES)
+    )
     (folder / "plain.txt").write_text(TEXT)
     (folder / "lines.jsonl").write_text(lines)
     (folder / "pages.wiki").write_text(wiki)
@@ -58,7 +66,10 @@ def read_as_anything(folder: Path):
     good = file.is_file() and file.read_bytes() == TEXT.encode()
     try:
         (input_file,) = find_inputs([file])
-        read_each(lambda f=f: list(DocumentFile(input_file, BuildSettings(f), "replace")) for f in get_args(Format))
+        read_each(
+            lambda f=f: list(DocumentFile(input_file, BuildSettings(f), "replace"))
+            for f in get_args(Format)
+        )
     except AlbertKitError:
         if not good:
             raise
@@ -91,7 +102,9 @@ def read_store(folder: Path):
     held_out = store.held_out(0.2, 0)
     for pairs in ("pure", "google"):
         settings = ExampleSettings(max_length=64, sop_pairs=pairs)
-        stream = BatchStream(store, [~documents for documents in held_out], settings, batch_tokens=256)
+        stream = BatchStream(
+            store, [~documents for documents in held_out], settings, batch_tokens=256
+        )
         for _ in range(6):
             next(stream)
     Unigram(store, held_out)
@@ -110,11 +123,17 @@ def restated(rng: random.Random, folder: Path) -> str:
     manifest = json.loads((store / "manifest.json").read_text())
     name = rng.choice([name for name in manifest["files"] if name.endswith(".bin")])
     content = (store / name).read_bytes()
-    content = damage.raw(rng, content) if rng.randrange(2) else _numbers(rng, content, 2 if "tokens" in name else 4)
+    content = (
+        damage.raw(rng, content)
+        if rng.randrange(2)
+        else _numbers(rng, content, 2 if "tokens" in name else 4)
+    )
     (store / name).unlink()
     (store / name).write_bytes(content)
     manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (store / "manifest.json").write_text(json.dumps(signed({k: v for k, v in manifest.items() if k != "sha256"})))
+    (store / "manifest.json").write_text(
+        json.dumps(signed({k: v for k, v in manifest.items() if k != "sha256"}))
+    )
     return f"restated {name}"
 
 
@@ -165,7 +184,11 @@ READERS = {
     "texts in every packing": Reader(make_texts, read_texts, alone=True),
     "a text as anything": Reader(make_plain, read_as_anything, examples=30, streams=True),
     "token store": Reader(
-        make_store, read_store, ("store/*.json", "store/*.bin", "store/tokenizer/*"), restated, examples=25
+        make_store,
+        read_store,
+        ("store/*.json", "store/*.bin", "store/tokenizer/*"),
+        restated,
+        examples=25,
     ),
     "interrupted work": Reader(make_unfinished, take_up, ("work/*",), forged, writes=True),
 }

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from hostile import Reader, read_each
 
-TEXTS = ["a lazy dog", "the fox jumps", "seven old wizards", "calm rivers", "the quick fox", "a brown dog"]
+TEXTS = [
+    "a lazy dog",
+    "the fox jumps",
+    "seven old wizards",
+    "calm rivers",
+    "the quick fox",
+    "a brown dog",
+]
 
 
 def make_encoder(folder: Path) -> None:
@@ -23,8 +30,12 @@ def make_encoder(folder: Path) -> None:
     make_wordpiece(folder)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     torch.manual_seed(0)
-    sizes = dict(vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16)
-    config = AlbertConfig(**sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64)
+    sizes = dict(
+        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16
+    )
+    config = AlbertConfig(
+        **sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
+    )
     albert, projection = AlbertModel(config).eval(), Projection(32, 8, "tanh", True)
     SentenceEncoder(albert, tokenizer, "mean", 32, projection, True).eval().save_pretrained(folder)
 

@@ -37,7 +37,9 @@ def numbers_elsewhere(rng: random.Random, folder: Path) -> str:
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     bait = "outside/onnx/model.onnx"
-    location = rng.choice((f"../{bait}", f"../../{bait}", f"{folder.parent}/{bait}", "/dev/zero", "x"))
+    location = rng.choice(
+        (f"../{bait}", f"../../{bait}", f"{folder.parent}/{bait}", "/dev/zero", "x")
+    )
     offset, length = rng.choice(("0", "-1", str(2**62))), rng.choice(("0", "64", str(2**62)))
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         entry = tensor.external_data.add()
@@ -48,5 +50,7 @@ def numbers_elsewhere(rng: random.Random, folder: Path) -> str:
 
 
 READERS = {
-    "ONNX folder": Reader(make_onnx, run, ("onnx/*.onnx", "onnx/config.json"), numbers_elsewhere, memory=150 << 20)
+    "ONNX folder": Reader(
+        make_onnx, run, ("onnx/*.onnx", "onnx/config.json"), numbers_elsewhere, memory=150 << 20
+    )
 }

@@ -19,17 +19,24 @@ def make_run(folder: Path) -> None:
         {"event": "step", "step": n, "loss": 9 / n, "lr": 1e-4, "tokens": n * 512, "grad_norm": 1.0}
         for n in range(1, 21)
     ]
-    lines += [{"event": "eval", "step": n, "loss": 8 / n, "masked_lm_loss": 4 / n} for n in (10, 20)]
+    lines += [
+        {"event": "eval", "step": n, "loss": 8 / n, "masked_lm_loss": 4 / n} for n in (10, 20)
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for name in ("best", "final"):
         (folder / name).mkdir()
         make_folder(folder / name)
-        (folder / name / "README.md").write_text("# A model\n\n{{ 7*7 }} <script>alert(1)</script>\n")
+        (folder / name / "README.md").write_text(
+            "# A model\n\n{{ 7*7 }} <script>alert(1)</script>\n"
+        )
         (folder / name / "provenance.json").write_text(
             json.dumps({"store": "0" * 64, "held_out": 0.1, "seed": 0, "length": 16})
         )
     state = TrainingState(
-        step=20, tokens=10_240, seconds=3.0, stream={"epoch": 1, "cursor": 3, "seed": 0, "documents": 9}
+        step=20,
+        tokens=10_240,
+        seconds=3.0,
+        stream={"epoch": 1, "cursor": 3, "seed": 0, "documents": 9},
     )
     save_state(folder, state, {"albert.pooler.weight": torch.zeros(4, 4)}, lambda path: None, 2)
 

@@ -36,7 +36,10 @@ def make_tables(folder: Path) -> None:
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     table = "".join("\t".join(row.values()) + "\n" for row in rows)
     (folder / "t.tsv").write_text("id\ttext\tpair\tlabel\n" + table)
-    quoted = "".join(",".join('"' + value.replace('"', '""') + '"' for value in row.values()) + "\n" for row in rows)
+    quoted = "".join(
+        ",".join('"' + value.replace('"', '""') + '"' for value in row.values()) + "\n"
+        for row in rows
+    )
     (folder / "c.csv").write_text("id,text,pair,label\n" + quoted)
     (folder / "l.jsonl").write_text(lines)
     (folder / "a.json").write_text(json.dumps(rows))
@@ -72,8 +75,16 @@ def _read_all(files, tasks):
 def make_squad(folder: Path) -> None:
     answers = [{"text": "brown fox", "answer_start": PASSAGE.index("brown fox")}]
     questions = [{"id": f"q{n}", "question": "Who jumps?", "answers": answers} for n in range(2)]
-    impossible = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": answers}
-    data = [{"title": "Foxes", "paragraphs": [{"context": PASSAGE, "qas": [*questions, impossible]}]}]
+    impossible = {
+        "id": "q2",
+        "question": "Who?",
+        "answers": [],
+        "is_impossible": True,
+        "plausible_answers": answers,
+    }
+    data = [
+        {"title": "Foxes", "paragraphs": [{"context": PASSAGE, "qas": [*questions, impossible]}]}
+    ]
     (folder / "train-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": data}))
 
 
@@ -86,7 +97,12 @@ def read_squad(folder: Path):
 
 def make_records(folder: Path) -> None:
     rows = [
-        {"id": f"q{n}", "question": "Who?", "context": PASSAGE, "answers": {"text": ["fox"], "answer_start": [16]}}
+        {
+            "id": f"q{n}",
+            "question": "Who?",
+            "context": PASSAGE,
+            "answers": {"text": ["fox"], "answer_start": [16]},
+        }
         for n in range(3)
     ]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -95,7 +111,10 @@ def make_records(folder: Path) -> None:
 def make_race(folder: Path) -> None:
     for number in range(2):
         passage = {"id": f"high{number}.txt", "article": PASSAGE, "answers": ["A", "C"]}
-        passage |= {"questions": ["Who jumps?", "Who _ ?"], "options": [["fox", "dog", "river", "wizard"]] * 2}
+        passage |= {
+            "questions": ["Who jumps?", "Who _ ?"],
+            "options": [["fox", "dog", "river", "wizard"]] * 2,
+        }
         (folder / "train" / "high").mkdir(parents=True, exist_ok=True)
         (folder / "train" / "high" / f"{number}.txt").write_text(json.dumps(passage))
 
@@ -129,7 +148,9 @@ def make_glue(folder: Path) -> None:
         head + "".join(f"{n % 2}\t{n}\t{n + 9}\t{TEXTS[n]}\t{TEXTS[-n]}\n" for n in range(6))
     )
     (folder / "cola.tsv").write_text("".join(f"x\t{n % 2}\t*\t{TEXTS[n]}\n" for n in range(6)))
-    head = "index genre filename year old_index source1 source2 sentence1 sentence2 score".replace(" ", "\t")
+    head = "index genre filename year old_index source1 source2 sentence1 sentence2 score".replace(
+        " ", "\t"
+    )
     rows = "".join(f"{n}\tg\tf\ty\t{n}\ts\tt\t{TEXTS[n]}\t{TEXTS[-n]}\t{n}.5\n" for n in range(4))
     (folder / "stsb.tsv").write_text(f"{head}\n{rows}")
 
@@ -138,13 +159,17 @@ def read_glue(folder: Path):
     from albertkit.tasks.registry import find_task
 
     names = ("mrpc", "cola", "stsb")
-    return read_each(lambda n=name: _read_all([folder / f"{n}.tsv"], [find_task(n)]) for name in names)
+    return read_each(
+        lambda n=name: _read_all([folder / f"{n}.tsv"], [find_task(n)]) for name in names
+    )
 
 
 def make_predictions(folder: Path) -> None:
     make_glue(folder)
     make_squad(folder)
-    (folder / "cola-predictions.tsv").write_text("index\tprediction\n" + "".join(f"{n}\t{n % 2}\n" for n in range(6)))
+    (folder / "cola-predictions.tsv").write_text(
+        "index\tprediction\n" + "".join(f"{n}\t{n % 2}\n" for n in range(6))
+    )
     (folder / "answers.json").write_text(json.dumps({"q0": "brown fox", "q1": "a dog", "q2": ""}))
     (folder / "null_odds.json").write_text(json.dumps({"q0": -3.5, "q1": 0.0, "q2": 4}))
     words = [("The", "O", "O"), ("fox", "B-X", "B-X"), ("of", "O", "B-X"), ("Seoul", "B-Y", "I-Y")]
@@ -159,7 +184,9 @@ def score(folder: Path):
         read_each(
             [
                 lambda: score_file("cola", folder / "cola-predictions.tsv", folder / "cola.tsv"),
-                lambda: score_file("squad2", folder / "answers.json", folder / "train-v2.0.json", null_odds=odds),
+                lambda: score_file(
+                    "squad2", folder / "answers.json", folder / "train-v2.0.json", null_odds=odds
+                ),
                 lambda: score_file("ner", folder / "tags.txt"),
             ]
         )
@@ -185,12 +212,20 @@ def _save_classifier(folder: Path, passes: int) -> None:
     make_wordpiece(folder)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     task = find_task("classify", Columns(text="text", pair="pair", label="label"))
-    task = task.fitted([TextExample(row["id"], row["text"], row["pair"], row["label"]) for row in _rows()])
-    sizes = dict(vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16)
-    sizes |= dict(num_hidden_layers=passes, num_attention_heads=1, max_position_embeddings=512, **task.head())
+    task = task.fitted(
+        [TextExample(row["id"], row["text"], row["pair"], row["label"]) for row in _rows()]
+    )
+    sizes = dict(
+        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16
+    )
+    sizes |= dict(
+        num_hidden_layers=passes, num_attention_heads=1, max_position_embeddings=512, **task.head()
+    )
     torch.manual_seed(0)
     save_task_model(folder, task.model_class(AlbertConfig.from_dict(sizes)), tokenizer, task)
-    (folder / "in.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows()))
+    (folder / "in.jsonl").write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows())
+    )
 
 
 def predict_with(folder: Path):
@@ -208,7 +243,9 @@ def predict_lines_with(folder: Path):
     pipeline = load_pipeline(folder, precision="fp32")
     pipeline(["text", ["a", "pair"]])
     lines = folder / "lines.jsonl"
-    return predict(folder, folder / "in.jsonl", lines, kind=pipeline.kind, on_error="skip", precision="fp32")
+    return predict(
+        folder, folder / "in.jsonl", lines, kind=pipeline.kind, on_error="skip", precision="fp32"
+    )
 
 
 def make_model_with_exits(folder: Path) -> None:
@@ -234,9 +271,17 @@ READERS = {
     "tagged words": Reader(make_tagged, read_tagged, streams=True),
     "GLUE": Reader(make_glue, read_glue, streams=True),
     "predictions": Reader(
-        make_predictions, score, ("*pred*", "answers.json", "null*", "tags.txt"), streams=True, examples=25
+        make_predictions,
+        score,
+        ("*pred*", "answers.json", "null*", "tags.txt"),
+        streams=True,
+        examples=25,
     ),
     "task folder": Reader(make_model, predict_with, ("task.json", "config.json"), writes=True),
-    "exit heads": Reader(make_model_with_exits, leave_early_with, ("exits.safetensors",), memory=128 << 20),
-    "lines to predict": Reader(make_model, predict_lines_with, ("in.jsonl", "task.json"), writes=True, streams=True),
+    "exit heads": Reader(
+        make_model_with_exits, leave_early_with, ("exits.safetensors",), memory=128 << 20
+    ),
+    "lines to predict": Reader(
+        make_model, predict_lines_with, ("in.jsonl", "task.json"), writes=True, streams=True
+    ),
 }

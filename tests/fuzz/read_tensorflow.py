@@ -50,7 +50,15 @@ def other_tensors(rng: random.Random, folder: Path) -> str:
             tensors[name] = np.array([b"text"] * 3, object)
         elif change == 3:
             tensors[
-                rng.choice(("x", "../outside/x", "bert/embeddings/word_embeddings", "global_step", name + "/adam_m"))
+                rng.choice(
+                    (
+                        "x",
+                        "../outside/x",
+                        "bert/embeddings/word_embeddings",
+                        "global_step",
+                        name + "/adam_m",
+                    )
+                )
             ] = tensors.pop(name)
         elif change == 4:
             tensors[name] = np.full(values.shape, rng.choice((np.nan, np.inf, 1e38)), np.float32)
@@ -79,7 +87,10 @@ def read_archive(folder: Path):
     from albertkit.conversion.convert import convert
 
     config = folder / "albert_config.json"
-    return convert(folder / "model.tar.gz", folder / "out", head="pretraining", config=config).tensors > 0
+    return (
+        convert(folder / "model.tar.gz", folder / "out", head="pretraining", config=config).tensors
+        > 0
+    )
 
 
 def hostile_members(rng: random.Random, folder: Path) -> str:
@@ -93,7 +104,12 @@ def hostile_members(rng: random.Random, folder: Path) -> str:
                 change = rng.randrange(7)
                 if change == 0:
                     member.name = rng.choice(
-                        ("../outside/owned", "/tmp/owned", f"{folder.parent}/outside/owned", "a/../../owned")
+                        (
+                            "../outside/owned",
+                            "/tmp/owned",
+                            f"{folder.parent}/outside/owned",
+                            "a/../../owned",
+                        )
                     )
                 elif change in (1, 2):
                     link = tarfile.TarInfo(rng.choice(("variables", member.name)))
@@ -109,7 +125,9 @@ def hostile_members(rng: random.Random, folder: Path) -> str:
                     target.addfile(node)
                     changes.append("device")
                 elif change == 4:
-                    member.name = rng.choice(("\n", "x" * 5000, "variables/\udc80", "variables/" * 200 + "x"))
+                    member.name = rng.choice(
+                        ("\n", "x" * 5000, "variables/\udc80", "variables/" * 200 + "x")
+                    )
                 elif change == 5:
                     content = b"\0" * 40_000_000  # a bomb: 40 kB packed
                     member.size = len(content)
@@ -143,7 +161,9 @@ def read_records(folder: Path):
     from albertkit.pretraining.records import RecordStream, TrainingRecords
     from albertkit.tokenizer import AlbertTokenizer
 
-    records = TrainingRecords(folder / "records", AlbertTokenizer.from_pretrained(folder / "store" / "tokenizer"))
+    records = TrainingRecords(
+        folder / "records", AlbertTokenizer.from_pretrained(folder / "store" / "tokenizer")
+    )
     for number in range(len(records)):
         batch = records.batch(np.array([number]))
         assert batch.input_ids.max() < records.tokenizer.vocab_size
@@ -170,7 +190,9 @@ def other_examples(rng: random.Random, folder: Path) -> str:
         change = rng.randrange(5)
         if change < 2 and len(values):
             values[rng.randrange(len(values))] = rng.choice(
-                (-1, 1, 2, 31, 32, 59, 60, 2**31, 2**62) if values.dtype.kind == "i" else (np.nan, -1, 1e30)
+                (-1, 1, 2, 31, 32, 59, 60, 2**31, 2**62)
+                if values.dtype.kind == "i"
+                else (np.nan, -1, 1e30)
             )
         elif change == 2:
             values = values[:-1] if rng.randrange(2) else np.concatenate([values] * 3)
@@ -186,9 +208,13 @@ def other_examples(rng: random.Random, folder: Path) -> str:
 
 
 READERS = {
-    "TensorFlow checkpoint": Reader(make_checkpoint, convert_back, ("tf/*",), other_tensors, writes=True, examples=25),
+    "TensorFlow checkpoint": Reader(
+        make_checkpoint, convert_back, ("tf/*",), other_tensors, writes=True, examples=25
+    ),
     "archive of a SavedModel": Reader(
         make_archive, read_archive, ("*.tar.gz",), hostile_members, writes=True, memory=150 << 20
     ),
-    "masked records": Reader(make_records, read_records, ("records/*",), other_examples, examples=25),
+    "masked records": Reader(
+        make_records, read_records, ("records/*",), other_examples, examples=25
+    ),
 }

@@ -20,7 +20,9 @@ def make_spiece(folder: Path) -> None:
         (folder / "made" / name).rename(folder / name)
     shutil.rmtree(folder / "made")
     text.unlink()
-    (folder / "special_tokens_map.json").write_text('{"cls_token": "[CLS]", "mask_token": {"content": "[MASK]"}}')
+    (folder / "special_tokens_map.json").write_text(
+        '{"cls_token": "[CLS]", "mask_token": {"content": "[MASK]"}}'
+    )
     (folder / "added_tokens.json").write_text("{}")
 
 
@@ -33,9 +35,18 @@ def make_wordpiece(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##es", ",", "1", "0"]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    settings = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True, "model_max_length": 64}
+    settings = {
+        "do_lower_case": True,
+        "strip_accents": None,
+        "tokenize_chinese_chars": True,
+        "model_max_length": 64,
+    }
     decoder = {"0": {"content": "[PAD]", "special": True}}
-    settings |= {"cls_token": "[CLS]", "mask_token": {"content": "[MASK]"}, "added_tokens_decoder": decoder}
+    settings |= {
+        "cls_token": "[CLS]",
+        "mask_token": {"content": "[MASK]"},
+        "added_tokens_decoder": decoder,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
@@ -75,5 +86,7 @@ READERS = {
     "tokenizer.json": Reader(make_json, use),
     "WordPiece tokenizer": Reader(make_wordpiece, use),
     "tokenizer.json of BERT": Reader(make_bert_json, use, ("tokenizer.json",)),
-    "tokenizer written again": Reader(make_spiece, carry, ("spiece.model", "*config.json"), writes=True),
+    "tokenizer written again": Reader(
+        make_spiece, carry, ("spiece.model", "*config.json"), writes=True
+    ),
 }

@@ -72,4 +72,8 @@ def gradients(model: PretrainedAlbert, loss: torch.Tensor) -> Tensors:
     """The gradient of each parameter that has one."""
     model.zero_grad()
     loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None
+    }

@@ -17,7 +17,9 @@ def test_right_predictions_are_counted_alike_where_logits_are_equal():
         logits = torch.randint(0, 4, (50, 7), generator=generator).float()  # many equal ones
         target = torch.randint(0, 7, (50,), generator=generator)
         label_logits = logits.gather(1, target[:, None])
-        expected, actual = (count(logits, label_logits, target) for count in (top_on_cpu, top_on_accelerator))
+        expected, actual = (
+            count(logits, label_logits, target) for count in (top_on_cpu, top_on_accelerator)
+        )
         assert torch.equal(actual[0], expected[0])
         assert int(actual[1]) == int(expected[1]) == int((logits.argmax(1) == target).sum()) > 0
 
@@ -40,7 +42,9 @@ def stand_in(query, key, value, starts, key_starts, longest, longest_key):
 def test_the_call_of_packed_attention(monkeypatch, lengths):
     batch = PackedBatch.from_sequences([[1] * n for n in lengths])
     heads, size = 3, 8
-    qkv = torch.randn(sum(lengths), 3 * heads * size, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    qkv = torch.randn(
+        sum(lengths), 3 * heads * size, generator=torch.Generator().manual_seed(1)
+    ).to(torch.bfloat16)
     expected = packed_attention(qkv, batch, heads)
     # On a CPU, `packed_attention` asks for nothing else: let it believe it is compiled, as on CUDA.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
@@ -48,8 +52,15 @@ def test_the_call_of_packed_attention(monkeypatch, lengths):
     monkeypatch.setattr(attention, "_varlen_attention", lambda: stand_in)
     torch.testing.assert_close(packed_attention(qkv, batch, heads), expected, atol=0.02, rtol=0.02)
     monkeypatch.setattr(attention, "_varlen_attention", lambda: pytest.fail)
-    for refused, dropout in ((qkv.float(), 0.0), (qkv, 0.5), (qkv[:, : 3 * heads * 4].clone(), 0.0)):
-        assert packed_attention(refused, batch, heads, dropout).shape == (len(qkv), refused.shape[1] // 3)
+    for refused, dropout in (
+        (qkv.float(), 0.0),
+        (qkv, 0.5),
+        (qkv[:, : 3 * heads * 4].clone(), 0.0),
+    ):
+        assert packed_attention(refused, batch, heads, dropout).shape == (
+            len(qkv),
+            refused.shape[1] // 3,
+        )
 
 
 def test_a_device_without_packed_attention_is_told_why(monkeypatch):

@@ -42,7 +42,11 @@ def test_what_is_returned_may_stand_in_the_configuration(folder, source):
         AlbertConfig.from_pretrained(folder).with_changes(**settings).save_pretrained(folder)
     keywords = settings if source == "from_pretrained" else {}
     ours = AlbertForSequenceClassification.from_pretrained(folder, **keywords)
-    theirs = getattr(transformers, kind).from_pretrained(folder, attn_implementation="eager", **keywords).eval()
+    theirs = (
+        getattr(transformers, kind)
+        .from_pretrained(folder, attn_implementation="eager", **keywords)
+        .eval()
+    )
     if source == "config":
         for model in (ours, theirs):
             model.config.output_hidden_states = model.config.output_attentions = True
@@ -57,7 +61,9 @@ def test_what_is_returned_may_stand_in_the_configuration(folder, source):
         output.attentions[1][1, :, :7, :7], expected.attentions[1][1, :, :7, :7], atol=1e-5, rtol=0
     )
     with torch.no_grad():
-        assert list(ours(**inputs, output_hidden_states=False, output_attentions=False)) == ["logits"]
+        assert list(ours(**inputs, output_hidden_states=False, output_attentions=False)) == [
+            "logits"
+        ]
 
 
 def test_tuples_may_stand_in_the_configuration(folder):
@@ -68,17 +74,24 @@ def test_tuples_may_stand_in_the_configuration(folder):
 
 def test_a_model_is_made_of_transformers_configuration():
     values = {k: v for k, v in tiny_config().to_dict().items() if k != "parameter_sharing"}
-    theirs = transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
+    theirs = transformers.AlbertForSequenceClassification(
+        transformers.AlbertConfig(**values, num_labels=4)
+    ).eval()
     ours = AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
     ours.load_state_dict(theirs.state_dict())
     with torch.no_grad():
-        torch.testing.assert_close(ours(**padded_inputs()).logits, theirs(**padded_inputs()).logits, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            ours(**padded_inputs()).logits, theirs(**padded_inputs()).logits, atol=1e-5, rtol=0
+        )
     assert ours.config is ours.albert.config
     for name in ("model_type", "is_encoder_decoder"):
         assert getattr(ours.config, name) == getattr(theirs.config, name)
     assert AlbertConfig().model_type == theirs.config.model_type
     assert ours.config.get_text_config() is ours.config
-    assert (ours.main_input_name, ours.base_model_prefix) == (theirs.main_input_name, theirs.base_model_prefix)
+    assert (ours.main_input_name, ours.base_model_prefix) == (
+        theirs.main_input_name,
+        theirs.base_model_prefix,
+    )
     assert ours.supports_gradient_checkpointing
     with pytest.raises(ConfigError, match="not a configuration"):
         AlbertModel({"hidden_size": 64})
@@ -88,7 +101,10 @@ def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
     """Version 4 had `head_mask` before `inputs_embeds`, so what came after it stands one place further."""
     ours, theirs = pair
     inputs = padded_inputs()
-    ids, shared = inputs["input_ids"], (inputs["attention_mask"], inputs["token_type_ids"], None, None)
+    ids, shared = (
+        inputs["input_ids"],
+        (inputs["attention_mask"], inputs["token_type_ids"], None, None),
+    )
     labels = torch.tensor([0, 2, 1])
     with torch.no_grad():
         expected = theirs(ids, *shared, labels).loss
@@ -106,7 +122,9 @@ def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
         assert hint in raised.value.hint
 
 
-@pytest.mark.parametrize("name", ["output_hidden_states", "output_attentions", "return_dict", "problem_type"])
+@pytest.mark.parametrize(
+    "name", ["output_hidden_states", "output_attentions", "return_dict", "problem_type"]
+)
 def test_hints_for_misspelt_keywords_name_the_right_one(folder, name):
     with pytest.raises(ConfigError) as raised:
         AlbertForSequenceClassification.from_pretrained(folder, **{name[:-1]: True})
@@ -134,14 +152,18 @@ def test_a_trace_computes_as_transformers_model(pair):
     flipped = {name: values.flip(0) for name, values in inputs.items()}
     with torch.no_grad():
         expected = theirs(**flipped).logits
-    torch.testing.assert_close(traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0
+    )
 
 
 def test_prompt_tuning_computes_as_with_transformers_model(pair):
     peft = pytest.importorskip("peft")
     logits = []
     for model in pair:
-        config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3, token_dim=16, num_layers=3)
+        config = peft.PromptTuningConfig(
+            task_type="SEQ_CLS", num_virtual_tokens=3, token_dim=16, num_layers=3
+        )
         torch.manual_seed(1)
         prompted = peft.get_peft_model(model, config).eval()
         with torch.no_grad():
@@ -153,7 +175,11 @@ def test_embeddings_are_replaced_and_stay_tied():
     model = AlbertForMaskedLM(tiny_config())
     table = torch.nn.Embedding(90, 16)
     model.set_input_embeddings(table)
-    assert model.predictions.decoder.weight is table.weight is model.base_model.get_input_embeddings().weight
+    assert (
+        model.predictions.decoder.weight
+        is table.weight
+        is model.base_model.get_input_embeddings().weight
+    )
     assert not model.can_generate()
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -167,8 +193,12 @@ def test_embeddings_are_replaced_and_stay_tied():
 def test_saving_takes_transformers_keywords(folder, tmp_path):
     model = AlbertForSequenceClassification.from_pretrained(folder)
     doubled = {name: 2 * tensor for name, tensor in model.state_dict().items()}
-    model.save_pretrained(tmp_path / "two", state_dict=doubled, safe_serialization=True, max_shard_size="5GB")
-    loaded = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path / "two").state_dict()
+    model.save_pretrained(
+        tmp_path / "two", state_dict=doubled, safe_serialization=True, max_shard_size="5GB"
+    )
+    loaded = transformers.AlbertForSequenceClassification.from_pretrained(
+        tmp_path / "two"
+    ).state_dict()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in doubled.items())
     model.save_pretrained(tmp_path / "none", is_main_process=False)
     assert not (tmp_path / "none").exists()
@@ -192,13 +222,20 @@ def test_shards_are_of_the_size_that_is_asked_for(folder, tmp_path):
     shards = sorted(tmp_path.glob("*.safetensors"))
     assert len(shards) > 1
     assert all(shard.stat().st_size < 22_000 or len(load_file(shard)) == 1 for shard in shards)
-    for model_class in (transformers.AlbertForSequenceClassification, AlbertForSequenceClassification):
+    for model_class in (
+        transformers.AlbertForSequenceClassification,
+        AlbertForSequenceClassification,
+    ):
         loaded = model_class.from_pretrained(tmp_path).state_dict()
         assert all(torch.equal(loaded[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_keywords_that_are_not_computed_are_refused(folder):
-    for keywords in ({"position_embedding_type": "relative_key"}, {"is_decoder": True}, {"pruned_heads": {0: [1]}}):
+    for keywords in (
+        {"position_embedding_type": "relative_key"},
+        {"is_decoder": True},
+        {"pruned_heads": {0: [1]}},
+    ):
         with pytest.raises(AlbertKitError, match=next(iter(keywords))):
             AlbertForSequenceClassification.from_pretrained(folder, **keywords)
 
@@ -207,12 +244,20 @@ def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer, tm
     tiny_tokenizer.save_pretrained(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = ["the quick brown fox", "a dog", "서울 에서"]
-    rows = [{**tiny_tokenizer(text), "label": number, "weight": 0.5} for number, text in enumerate(texts)]
+    rows = [
+        {**tiny_tokenizer(text), "label": number, "weight": 0.5}
+        for number, text in enumerate(texts)
+    ]
     batch, expected = (
-        transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)([dict(row) for row in rows])
+        transformers.DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)(
+            [dict(row) for row in rows]
+        )
         for tokenizer in (tiny_tokenizer, theirs)
     )
     assert batch.keys() == expected.keys()
-    assert all(torch.equal(batch[name], expected[name]) and batch[name].dtype == expected[name].dtype for name in batch)
+    assert all(
+        torch.equal(batch[name], expected[name]) and batch[name].dtype == expected[name].dtype
+        for name in batch
+    )
     with pytest.raises(TypeError, match="padding_side"):
         tiny_tokenizer.pad(rows, padding_side="left")

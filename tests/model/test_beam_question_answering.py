@@ -26,8 +26,12 @@ SCOPES = {  # ours to theirs, where they differ by more than dots and slashes
 
 def their_name(name: str) -> str:
     prefix = next((ours for ours in SCOPES if name.startswith(ours)), "")
-    scope_prefix = "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
-    scope, leaf = (scope_prefix + SCOPES.get(prefix, "") + name.removeprefix(prefix).replace(".", "/")).rsplit("/", 1)
+    scope_prefix = (
+        "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
+    )
+    scope, leaf = (
+        scope_prefix + SCOPES.get(prefix, "") + name.removeprefix(prefix).replace(".", "/")
+    ).rsplit("/", 1)
     if scope.endswith("_embeddings"):
         return scope
     normed = {"weight": "gamma", "bias": "beta"}
@@ -47,7 +51,8 @@ def model(golden):
         assert state[name].shape == parameter.shape, name
     loaded.load_state_dict(state)
     unused = {name for name in bundle.names if "adam_" not in name} - used
-    assert unused == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "global_step"}  # the heads use no pooler
+    # The heads use no pooler
+    assert unused == {"bert/pooler/dense/kernel", "bert/pooler/dense/bias", "global_step"}
     return loaded
 
 
@@ -63,23 +68,39 @@ def arrays(golden):
 
 def arguments(inputs: Tensors) -> Tensors:
     names = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-    return {name: inputs[names.get(name, name)] for name in ("input_ids", "attention_mask", "token_type_ids", "p_mask")}
+    return {
+        name: inputs[names.get(name, name)]
+        for name in ("input_ids", "attention_mask", "token_type_ids", "p_mask")
+    }
 
 
-def assert_beams(outputs: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5) -> None:
+def assert_beams(
+    outputs: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5
+) -> None:
     """Equal log-probabilities and places, as far as a start may be one: fewer places than beams leave beams without meaning."""
     is_start = expected["start_top_log_probs"] > -1e29
     assert is_start[:, 0].all()
     assert not is_start.all()
     torch.testing.assert_close(
-        outputs["start_top_log_probs"], expected["start_top_log_probs"], atol=tolerance, rtol=tolerance
+        outputs["start_top_log_probs"],
+        expected["start_top_log_probs"],
+        atol=tolerance,
+        rtol=tolerance,
     )
-    assert torch.equal(outputs["start_top_index"][is_start], expected["start_top_index"][is_start].long())
+    assert torch.equal(
+        outputs["start_top_index"][is_start], expected["start_top_index"][is_start].long()
+    )
     for kind in ("end_top_log_probs", "end_top_index"):
-        ours, theirs = (tensors[kind].unflatten(1, (5, 5))[is_start] for tensors in (outputs, expected))
+        ours, theirs = (
+            tensors[kind].unflatten(1, (5, 5))[is_start] for tensors in (outputs, expected)
+        )
         is_end = expected["end_top_log_probs"].unflatten(1, (5, 5))[is_start] > -1e29
-        torch.testing.assert_close(ours[is_end], theirs[is_end].to(ours.dtype), atol=tolerance, rtol=tolerance)
-    torch.testing.assert_close(outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(
+            ours[is_end], theirs[is_end].to(ours.dtype), atol=tolerance, rtol=tolerance
+        )
+    torch.testing.assert_close(
+        outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance
+    )
 
 
 def test_beams(model, arrays):
@@ -109,7 +130,9 @@ def test_training_loss_and_ends_given_the_start(model, arrays):
         expected[f"train_{kind}_log_probs"].gather(1, inputs[f"{kind}_positions"][:, None]).mean()
         for kind in ("start", "end")
     )
-    torch.testing.assert_close(model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0
+    )
 
 
 def test_any_one_perturbed_weight_is_noticed(model, arrays):
@@ -138,4 +161,5 @@ def test_a_forbidden_position_is_never_predicted(model, arrays):
     assert (model(**inputs_with_mask).start_top_index[:, 0] != best).all()
     real = inputs["input_mask"].sum(1)
     num_starts = (model(**{**inputs_with_mask, "p_mask": None}).start_top_log_probs > -1e29).sum(1)
-    assert num_starts.tolist() == real.clamp(max=5).tolist()  # without p_mask every real place may be one
+    # Without p_mask every real place may be one
+    assert num_starts.tolist() == real.clamp(max=5).tolist()

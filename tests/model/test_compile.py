@@ -1,6 +1,7 @@
 """One graph, no break: `torch.compile` of padded and packed passes, and `torch.export` with any batch and length.
 
-Tracing takes seconds a model, so by default one class is traced in each way, with two layers; `slow` are the others.
+Tracing takes seconds a model, so by default one class is traced in each way, with two layers;
+`slow` are the others.
 """
 
 import io
@@ -22,7 +23,9 @@ from albertkit.model import (
 from albertkit.model.pretrained import PretrainedAlbert
 
 CASES = [
-    model_class if model_class is AlbertForMaskedLM else pytest.param(model_class, marks=pytest.mark.slow)
+    model_class
+    if model_class is AlbertForMaskedLM
+    else pytest.param(model_class, marks=pytest.mark.slow)
     for model_class in CLASSES
 ]
 
@@ -35,7 +38,9 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-def inputs_for(model_class: type[PretrainedAlbert], rows: int, width: int) -> dict[str, torch.Tensor]:
+def inputs_for(
+    model_class: type[PretrainedAlbert], rows: int, width: int
+) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(rows)
     shape = (rows, 2, width) if model_class is AlbertForMultipleChoice else (rows, width)
     lengths = torch.randint(2, width + 1, shape[:-1], generator=generator)
@@ -57,8 +62,11 @@ def test_the_packed_losses_are_one_graph_for_all_batches(make_class, backend):
         assert [int(count) for count in outputs[2:]] == [int(count) for count in expected[2:]]
         losses = [(sums[0] / sums[4] + sums[1] / sums[5]) for sums in (outputs, expected)]
         torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
-        torch.testing.assert_close(gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2  # the first batch's own, and one for all others
+        torch.testing.assert_close(
+            gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4
+        )
+    # The first batch's own, and one for all others
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
 
 @pytest.mark.parametrize("model_class", CASES)
@@ -69,9 +77,14 @@ def test_a_padded_pass_is_one_graph(make_class, model_class):
         inputs = inputs_for(model_class, rows, width)
         labels = {}
         if model_class in (AlbertForMaskedLM, AlbertForPreTraining, AlbertForTokenClassification):
-            labels["labels"] = torch.where(inputs["attention_mask"] == 1, inputs["input_ids"] % 3, -100)
+            labels["labels"] = torch.where(
+                inputs["attention_mask"] == 1, inputs["input_ids"] % 3, -100
+            )
         elif model_class in (AlbertForQuestionAnswering, AlbertForBeamQuestionAnswering):
-            labels = {name: torch.ones(rows, dtype=torch.int64) for name in ("start_positions", "end_positions")}
+            labels = {
+                name: torch.ones(rows, dtype=torch.int64)
+                for name in ("start_positions", "end_positions")
+            }
         elif model_class is not AlbertModel:
             labels["labels"] = torch.ones(rows, dtype=torch.int64)
         output = compiled(**inputs, **labels, output_hidden_states=True, output_attentions=True)
@@ -87,9 +100,12 @@ def test_a_padded_pass_is_one_graph(make_class, model_class):
 def test_exported_programs_take_any_batch_and_length(make_class, model_class, strict):
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
     inputs = inputs_for(model_class, 3, 11)
-    min_length = 6 if model_class is AlbertForBeamQuestionAnswering else 2  # more places than there are beams
+    # More places than there are beams
+    min_length = 6 if model_class is AlbertForBeamQuestionAnswering else 2
     length = 2 if model_class is AlbertForMultipleChoice else 1
-    shapes = {name: {0: Dim("batch"), length: Dim("length", min=min_length, max=24)} for name in inputs}
+    shapes = {
+        name: {0: Dim("batch"), length: Dim("length", min=min_length, max=24)} for name in inputs
+    }
     program = torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=strict)
     file = io.BytesIO()
     torch.export.save(program, file)

@@ -1,6 +1,7 @@
 """`model.compiled`: the part of a pass that can be fused, compiled once for batches of all shapes, computes what the model does.
 
-Default tests trace forward and backward (`aot_eager`); the slow one goes through the whole compiler.
+Default tests trace forward and backward (`aot_eager`); the slow one goes through the whole
+compiler.
 """
 
 from functools import cache
@@ -26,7 +27,9 @@ def _fresh_compiler(monkeypatch):
     torch._dynamo.reset()
 
 
-def step(model: PretrainedAlbert, batch: PackedBatch, compiled: bool) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def step(
+    model: PretrainedAlbert, batch: PackedBatch, compiled: bool
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     model.compiled = compiled
     losses = model.pretraining_losses(batch)
     loss = losses[0] / losses[4] + losses[1] / losses[5]
@@ -60,7 +63,9 @@ def test_all_passes_and_batches_share_one_graph(make_class, recompute):
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 def test_fused_kernels_compute_the_same(make_class, monkeypatch, dtype, atol):
-    monkeypatch.setattr(layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention)))
+    monkeypatch.setattr(
+        layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention))
+    )
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.compute_dtype = dtype
     check(model, atol)

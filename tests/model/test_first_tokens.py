@@ -15,13 +15,21 @@ def of_all_tokens(model: PretrainedAlbert, batch: PackedBatch) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("model_class", [AlbertForSequenceClassification, AlbertForMultipleChoice])
-@pytest.mark.parametrize("changes", [{}, {"num_hidden_layers": 1}, {"num_hidden_groups": 3}], ids=str)
-def test_logits_and_gradients_are_those_of_a_whole_last_pass(make_class, packed, model_class, changes):
-    model = make_class(model_class, **changes).double()  # in fp32 the sums of two threads differ by 1e-5
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_hidden_layers": 1}, {"num_hidden_groups": 3}], ids=str
+)
+def test_logits_and_gradients_are_those_of_a_whole_last_pass(
+    make_class, packed, model_class, changes
+):
+    # In fp32 the sums of two threads differ by 1e-5
+    model = make_class(model_class, **changes).double()
     logits, expected = model.packed_logits(packed), of_all_tokens(model, packed)
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(
-        gradients(model, logits.square().sum()), gradients(model, expected.square().sum()), atol=1e-11, rtol=0
+        gradients(model, logits.square().sum()),
+        gradients(model, expected.square().sum()),
+        atol=1e-11,
+        rtol=0,
     )
 
 
@@ -29,7 +37,8 @@ def test_the_comparison_notices_a_wrong_token(make_class, packed):
     model = make_class(AlbertForSequenceClassification)
     expected = of_all_tokens(model, packed)
     hidden = model.albert.encode(packed).hidden
-    last = torch.tanh(model.albert.pooler(hidden[packed.offsets[1:] - 1]))  # pooled from the last token
+    # Pooled from the last token
+    last = torch.tanh(model.albert.pooler(hidden[packed.offsets[1:] - 1]))
     assert (model._head(hidden, last) - expected).abs().max() > 1e-2
 
 

@@ -19,21 +19,31 @@ from albertkit.model import (
 # Folder, class, and which logits there are; True for one logit (or row of them) a token.
 CASES = {
     "pretraining_g1": (AlbertForPreTraining, {"prediction_logits": True, "sop_logits": False}),
-    "pretraining_g2_inner2": (AlbertForPreTraining, {"prediction_logits": True, "sop_logits": False}),
+    "pretraining_g2_inner2": (
+        AlbertForPreTraining,
+        {"prediction_logits": True, "sop_logits": False},
+    ),
     "masked_lm": (AlbertForMaskedLM, {"logits": True}),
     "seqcls_3class": (AlbertForSequenceClassification, {"logits": False}),
     "seqcls_multilabel": (AlbertForSequenceClassification, {"logits": False}),
     "seqcls_regression": (AlbertForSequenceClassification, {"logits": False}),
     "token_cls": (AlbertForTokenClassification, {"logits": True}),
-    "question_answering": (AlbertForQuestionAnswering, {"start_logits": False, "end_logits": False}),  # padding too
+    "question_answering": (
+        AlbertForQuestionAnswering,
+        {"start_logits": False, "end_logits": False},
+    ),  # padding too
     "multiple_choice": (AlbertForMultipleChoice, {"logits": False}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
 def load(folder: Path, **changes: object):
-    inputs = {name: torch.from_numpy(array) for name, array in np.load(folder / "inputs.npz").items()}
-    outputs = {name: torch.from_numpy(array) for name, array in np.load(folder / "outputs.npz").items()}
+    inputs = {
+        name: torch.from_numpy(array) for name, array in np.load(folder / "inputs.npz").items()
+    }
+    outputs = {
+        name: torch.from_numpy(array) for name, array in np.load(folder / "outputs.npz").items()
+    }
     return CASES[folder.name][0].from_pretrained(folder, **changes), inputs, outputs
 
 
@@ -45,21 +55,29 @@ def test_forward_and_gradients(golden: Path, name: str) -> None:
     torch.testing.assert_close(output.loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
     for logits, per_token in CASES[name][1].items():
         chosen = real if per_token else slice(None)
-        torch.testing.assert_close(output[logits][chosen], expected[logits][chosen], atol=3e-5, rtol=0)
-        assert not per_token or not output[logits][~real].any()  # zeros at padding, also in the hole
+        torch.testing.assert_close(
+            output[logits][chosen], expected[logits][chosen], atol=3e-5, rtol=0
+        )
+        # Zeros at padding, also in the hole
+        assert not per_token or not output[logits][~real].any()
     for ours, theirs in zip(output.hidden_states, expected["hidden_states"], strict=True):
         torch.testing.assert_close(ours[real], theirs[real], atol=3e-5, rtol=0)
         assert not ours[~real].any()
     for ours, theirs in zip(output.attentions, expected["attentions"], strict=True):
-        torch.testing.assert_close(ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-6, rtol=0
+        )
 
     output.loss.backward()
     parameters = dict(model.named_parameters())
     compared = [key.removeprefix("grad::") for key in expected if key.startswith("grad::")]
     assert len(compared) == 3
     for key in compared:
-        torch.testing.assert_close(parameters[key].grad, expected[f"grad::{key}"], atol=1e-5, rtol=0)
-    if name == "question_answering":  # computes padding; transformers' embedding passes nothing to the padding row
+        torch.testing.assert_close(
+            parameters[key].grad, expected[f"grad::{key}"], atol=1e-5, rtol=0
+        )
+    # Computes padding; transformers' embedding passes nothing to the padding row
+    if name == "question_answering":
         parameters["albert.embeddings.word_embeddings.weight"].grad[model.config.pad_token_id] = 0
     norm = torch.stack([parameter.grad.double().norm() for parameter in parameters.values()]).norm()
     torch.testing.assert_close(norm, expected["grad_global_norm"].reshape(()), atol=1e-4, rtol=1e-5)
@@ -70,7 +88,9 @@ def test_double_precision_and_bare_input(golden: Path, name: str) -> None:
     model, inputs, expected = load(golden / "hf" / name)
     bare = model(inputs["input_ids"])
     for logits in CASES[name][1]:
-        torch.testing.assert_close(bare[logits], expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0)
+        torch.testing.assert_close(
+            bare[logits], expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0
+        )
     loss = model.double()(**inputs).loss
     torch.testing.assert_close(loss, expected["loss_float64"].reshape(()), atol=1e-9, rtol=0)
 
@@ -82,10 +102,14 @@ def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
     model.double()
     for key, parameter in model.named_parameters():
         index = [0] * parameter.dim()
-        for table, ids in (("word_embeddings", "input_ids"), ("token_type_embeddings", "token_type_ids")):
+        for table, ids in (
+            ("word_embeddings", "input_ids"),
+            ("token_type_embeddings", "token_type_ids"),
+        ):
             if table in key:
                 index[0] = int(inputs[ids].flatten()[0])
-        if key.endswith("attention.key.bias"):  # adds the same to all scores of a query: no effect at all
+        # Adds the same to all scores of a query: no effect at all
+        if key.endswith("attention.key.bias"):
             continue
         with torch.no_grad():
             parameter[tuple(index)] += 0.1
@@ -97,14 +121,19 @@ def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
             (output[logits] - expected[logits])[real if per_token else slice(None)].abs().max()
             for logits, per_token in CASES[name][1].items()
         ]
-        assert of_loss > 1e-8 or max(of_logits) > 3e-4, key  # a bias common to all classes changes no softmax
+        # A bias common to all classes changes no softmax
+        assert of_loss > 1e-8 or max(of_logits) > 3e-4, key
 
 
-@pytest.mark.parametrize("wrong", [{"hidden_act": "gelu"}, {"layer_norm_eps": 1e-3}, {"hidden_act": "relu"}])
+@pytest.mark.parametrize(
+    "wrong", [{"hidden_act": "gelu"}, {"layer_norm_eps": 1e-3}, {"hidden_act": "relu"}]
+)
 def test_the_comparison_can_fail(golden: Path, wrong: dict[str, object]) -> None:
     model, inputs, expected = load(golden / "hf" / "pretraining_g1", **wrong)
     real = inputs["attention_mask"].bool()
-    difference = (model(**inputs).prediction_logits - expected["prediction_logits"])[real].abs().max()
+    difference = (
+        (model(**inputs).prediction_logits - expected["prediction_logits"])[real].abs().max()
+    )
     assert difference > 1e-4  # three times the tolerance above
 
 
@@ -123,7 +152,9 @@ def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
     loss.backward()
     parameters = dict(model.named_parameters())
     for key in (key for key in expected if key.startswith("grad::")):
-        torch.testing.assert_close(parameters[key.removeprefix("grad::")].grad, expected[key], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            parameters[key.removeprefix("grad::")].grad, expected[key], atol=1e-5, rtol=0
+        )
 
 
 @pytest.mark.parametrize("name", ["seqcls_3class", "seqcls_multilabel", "seqcls_regression"])

@@ -29,7 +29,8 @@ def make(make_class: Make, model_class: type[PretrainedAlbert]) -> PretrainedAlb
 def inputs_of(padded: Tensors, model: PretrainedAlbert) -> Tensors:
     inputs = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
     if isinstance(model, AlbertForMultipleChoice):
-        return {name: tensor[:, None] for name, tensor in inputs.items()}  # each sequence is a question's only choice
+        # Each sequence is a question's only choice
+        return {name: tensor[:, None] for name, tensor in inputs.items()}
     return inputs
 
 
@@ -47,12 +48,18 @@ def real_values(values: list[torch.Tensor], lengths: tuple[int, ...]) -> torch.T
     return torch.cat([value.flatten().to(torch.float32) for value in parts])
 
 
-def numbers(model: PretrainedAlbert, layout: str, padded: Tensors, packed: PackedBatch) -> torch.Tensor:
+def numbers(
+    model: PretrainedAlbert, layout: str, padded: Tensors, packed: PackedBatch
+) -> torch.Tensor:
     if layout == "padded":
         return real_values(list(model(**inputs_of(padded, model)).values()), packed.lengths)
     if layout == "packed":
         plain = PackedBatch(
-            packed.input_ids, packed.token_type_ids, packed.position_ids, packed.offsets, packed.lengths
+            packed.input_ids,
+            packed.token_type_ids,
+            packed.position_ids,
+            packed.offsets,
+            packed.lengths,
         )
         if isinstance(model, AlbertForBeamQuestionAnswering):
             return real_values(list(model.packed_beams(plain).values()), packed.lengths)
@@ -60,7 +67,10 @@ def numbers(model: PretrainedAlbert, layout: str, padded: Tensors, packed: Packe
         return real_values(list(logits) if isinstance(logits, tuple) else [logits], packed.lengths)
     alone = []
     for row, length in enumerate(packed.lengths):
-        rows = {name: tensor[row : row + 1, ..., :length] for name, tensor in inputs_of(padded, model).items()}
+        rows = {
+            name: tensor[row : row + 1, ..., :length]
+            for name, tensor in inputs_of(padded, model).items()
+        }
         alone.append([value[0] for value in model(**rows).values()])
     columns = [[value.flatten() for value in column] for column in zip(*alone, strict=True)]
     return torch.cat([value.to(torch.float32) for column in columns for value in column])
@@ -73,7 +83,9 @@ def weighted(values: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("model_class", WITH_HEADS)
 def test_packed_padded_and_alone_agree(make_class, model_class, padded, packed):
     model = make(make_class, model_class)
-    values = {layout: numbers(model, layout, padded, packed) for layout in ("padded", "packed", "alone")}
+    values = {
+        layout: numbers(model, layout, padded, packed) for layout in ("padded", "packed", "alone")
+    }
     grads = {layout: gradients(model, weighted(value)) for layout, value in values.items()}
     for layout in ("packed", "alone"):
         torch.testing.assert_close(values[layout], values["padded"], atol=1e-5, rtol=0)
@@ -85,7 +97,11 @@ def test_the_comparison_can_fail(make_class, model_class, padded, packed):
     """A batch whose second and third sequence run into each other is another batch."""
     model = make(make_class, model_class)
     leaking = PackedBatch(
-        packed.input_ids, packed.token_type_ids, packed.position_ids.roll(1), packed.offsets, packed.lengths
+        packed.input_ids,
+        packed.token_type_ids,
+        packed.position_ids.roll(1),
+        packed.offsets,
+        packed.lengths,
     )
     right, wrong = (numbers(model, "packed", padded, batch) for batch in (packed, leaking))
     assert (right - wrong).abs().max() > 1e-3
@@ -102,13 +118,18 @@ def test_bf16_stays_within_four_percent(make_class, model_class, padded, packed)
     rough_grads = gradients(model, weighted(rough))
     assert 0 < (rough - exact).norm() / exact.norm() < 0.04
     assert all(grad.dtype == torch.float32 for grad in rough_grads.values())
-    flat = [torch.cat([grad.flatten() for grad in grads.values()]) for grads in (exact_grads, rough_grads)]
+    flat = [
+        torch.cat([grad.flatten() for grad in grads.values()])
+        for grads in (exact_grads, rough_grads)
+    ]
     assert F.cosine_similarity(*flat, dim=0) > 0.997
 
 
 @pytest.mark.parametrize("layout", ["packed", "padded"])
 @pytest.mark.parametrize("model_class", WITH_HEADS)
-def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(make_class, model_class, layout, padded, packed):
+def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(
+    make_class, model_class, layout, padded, packed
+):
     """Rounded ones tie, and a best model is chosen among ties; in evaluation the masked-LM head, too, is fp32."""
     model = make(make_class, model_class)
     model.compute_dtype = torch.bfloat16
@@ -119,7 +140,7 @@ def test_logits_over_a_bf16_encoder_are_not_rounded_to_bf16(make_class, model_cl
     assert (logits == logits.bfloat16().float()).float().mean() < 0.1
 
 
-# --- computed with its padding --------------------------------------------------------------------------------------------
+# --- computed with its padding --------------------------------------------------------------------
 
 
 def test_a_padded_batch_agrees_at_every_real_token(make_class, padded, packed):
@@ -148,15 +169,19 @@ def test_a_padded_batch_knows_its_first_tokens():
     assert batch.longest == 3
 
 
-# --- accumulation ---------------------------------------------------------------------------------------------------------
+# --- accumulation ---------------------------------------------------------------------------------
 
 
 def labelled(model_class: type[PretrainedAlbert]) -> tuple[Tensors, int]:
     """Four rows with labels, and how many labels `num_items_in_batch` counts; not equally many a row where it may be so."""
     generator = torch.Generator().manual_seed(4)
     ids = torch.randint(5, 90, (4, 12), generator=generator)
-    batch = {"input_ids": ids, "attention_mask": (torch.arange(12) < torch.tensor([[12], [5], [9], [7]])).long()}
-    if model_class is AlbertForPreTraining:  # as many in each row: Trainer does not count sentence-order labels
+    batch = {
+        "input_ids": ids,
+        "attention_mask": (torch.arange(12) < torch.tensor([[12], [5], [9], [7]])).long(),
+    }
+    # As many in each row: Trainer does not count sentence-order labels
+    if model_class is AlbertForPreTraining:
         labels = torch.where(torch.arange(12) % 5 == 1, ids, -100) * batch["attention_mask"]
         labels[:, 2:] = -100
         return {**batch, "labels": labels, "sentence_order_label": torch.tensor([0, 1, 1, 0])}, 4
@@ -165,12 +190,17 @@ def labelled(model_class: type[PretrainedAlbert]) -> tuple[Tensors, int]:
         labels[1, 2:] = -100
         return {**batch, "labels": labels}, int((labels != -100).sum())
     if model_class in (AlbertForQuestionAnswering, AlbertForBeamQuestionAnswering):
-        positions = {"start_positions": torch.tensor([1, 2, 0, 3]), "end_positions": torch.tensor([4, 2, 0, 5])}
+        positions = {
+            "start_positions": torch.tensor([1, 2, 0, 3]),
+            "end_positions": torch.tensor([4, 2, 0, 5]),
+        }
         if model_class is AlbertForBeamQuestionAnswering:
             positions["is_impossible"] = torch.tensor([0, 0, 1, 0])
         return {**batch, **positions}, 4
     if model_class is AlbertForMultipleChoice:
-        batch = {name: torch.stack([tensor, tensor.roll(1, 0)], 1) for name, tensor in batch.items()}
+        batch = {
+            name: torch.stack([tensor, tensor.roll(1, 0)], 1) for name, tensor in batch.items()
+        }
     return {**batch, "labels": torch.tensor([0, 1, -100, 1])}, 3
 
 
@@ -181,20 +211,27 @@ def test_four_accumulated_parts_are_one_batch(make_class, model_class):
     expected = model(**batch).loss
     whole_grads = gradients(model, expected)
     parts = [{name: tensor[row : row + 1] for name, tensor in batch.items()} for row in range(4)]
-    summed = torch.stack([model(**part, num_items_in_batch=torch.tensor(count)).loss for part in parts]).sum()
+    summed = torch.stack(
+        [model(**part, num_items_in_batch=torch.tensor(count)).loss for part in parts]
+    ).sum()
     torch.testing.assert_close(summed, expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(gradients(model, summed), whole_grads, atol=1e-6, rtol=1e-5)
-    if model_class in (AlbertForMaskedLM, AlbertForTokenClassification):  # which the mean of the parts' means is not
+    # Which the mean of the parts' means is not
+    if model_class in (AlbertForMaskedLM, AlbertForTokenClassification):
         assert (torch.stack([model(**part).loss for part in parts]).mean() - expected).abs() > 1e-3
 
 
 def test_four_packed_parts_are_one_batch(make_class, padded):
     model = make_class(AlbertForMaskedLM)
-    arguments = {name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids", "labels")}
+    arguments = {
+        name: padded[name] for name in ("input_ids", "attention_mask", "token_type_ids", "labels")
+    }
     expected = model.packed_loss(PackedBatch.from_padded(**arguments))
     parts = [
         model.packed_loss(
-            PackedBatch.from_padded(**{name: tensor[row : row + 1] for name, tensor in arguments.items()})
+            PackedBatch.from_padded(
+                **{name: tensor[row : row + 1] for name, tensor in arguments.items()}
+            )
         )
         for row in range(5)
     ]

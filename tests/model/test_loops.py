@@ -38,19 +38,35 @@ def test_gelu_and_its_gradient(shape):
 
 
 def test_gelu_of_large_numbers_and_of_what_is_none():
-    numbers = [-float("inf"), -3e38, -1000, 0, 1000, 3e38, float("inf"), float("nan"), -float("nan")]
+    numbers = [
+        -float("inf"),
+        -3e38,
+        -1000,
+        0,
+        1000,
+        3e38,
+        float("inf"),
+        float("nan"),
+        -float("nan"),
+    ]
     values = torch.tensor(numbers).bfloat16().requires_grad_()
     out = cpu_loops.gelu_new(values)
     out.backward(torch.ones_like(out))
     torch.testing.assert_close(out[:7], values[:7].clamp(min=0), rtol=0, atol=1e-27)
-    torch.testing.assert_close(values.grad[:7].float(), torch.tensor([0, 0, 0, 0.5, 1, 1, 1]), rtol=0, atol=1e-25)
+    torch.testing.assert_close(
+        values.grad[:7].float(), torch.tensor([0, 0, 0, 0.5, 1, 1, 1]), rtol=0, atol=1e-25
+    )
     assert out[7:].isnan().all()
     assert values.grad[7:].isnan().all()
 
 
 def test_what_the_loops_do_not_take_goes_to_torch(monkeypatch):
     monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 100)
-    for values in (torch.randn(200), torch.randn(20, 20).bfloat16().t(), torch.randn(99).bfloat16()):
+    for values in (
+        torch.randn(200),
+        torch.randn(20, 20).bfloat16().t(),
+        torch.randn(99).bfloat16(),
+    ):
         assert torch.equal(cpu_loops.gelu_new(values), F.gelu(values, approximate="tanh"))
 
 
@@ -125,7 +141,9 @@ def test_bits_do_not_depend_on_threads():
         for count in (1, 2, 5):
             torch.set_num_threads(count)
             logits = values.clone()
-            results.append([cpu_loops.gelu_new(values), *heads.exponentials_with_torch(logits, labels), logits])
+            results.append(
+                [cpu_loops.gelu_new(values), *heads.exponentials_with_torch(logits, labels), logits]
+            )
     finally:
         torch.set_num_threads(threads)
     for result in results[1:]:

@@ -9,7 +9,15 @@ from small_models import gradients, sequences
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, cpu_loops, heads, layers
+from albertkit.model import (
+    AlbertForPreTraining,
+    AlbertModel,
+    PackedBatch,
+    attention,
+    cpu_loops,
+    heads,
+    layers,
+)
 from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
 from albertkit.model.heads import MaskedLMHead, class_loss
 
@@ -21,13 +29,17 @@ def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
     return losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum
 
 
-# --- attention ------------------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("implementation", "dtype"),
     [
-        *((name, dtype) for name in ("even", "one by one") for dtype in (torch.float64, torch.float32, torch.bfloat16)),
+        *(
+            (name, dtype)
+            for name in ("even", "one by one")
+            for dtype in (torch.float64, torch.float32, torch.bfloat16)
+        ),
         ("loops", torch.bfloat16),
     ],
 )
@@ -64,7 +76,10 @@ def test_attention_equals_torch_on_each_sequence(implementation, dtype, packed, 
     ],
 )
 def test_attention_goes_the_cheapest_way(lengths, heads, dtype, implementation):
-    assert attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16) == implementation
+    assert (
+        attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16)
+        == implementation
+    )
 
 
 def test_the_padded_path_computes_the_same(packed):
@@ -74,11 +89,14 @@ def test_the_padded_path_computes_the_same(packed):
 
 
 @pytest.mark.parametrize("implementation", ["even", "one by one"])
-def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implementation, monkeypatch):
+def test_attention_dropout_drops_probabilities_and_its_gradient_matches(
+    implementation, monkeypatch
+):
     monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
     batch = PackedBatch.from_sequences([[1] * 30, [1] * 20])
     qkv = torch.randn(50, 3 * 64, dtype=torch.float64, requires_grad=True)
-    values = torch.eye(32, dtype=torch.float64)[:30].repeat(1, 2)  # with these the context is the dropped probabilities
+    # With these the context is the dropped probabilities
+    values = torch.eye(32, dtype=torch.float64)[:30].repeat(1, 2)
     with torch.no_grad():
         qkv[:30, 128:] = values
     torch.manual_seed(3)
@@ -96,7 +114,7 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches(implemen
     assert torch.autograd.gradcheck(sample, (qkv,), fast_mode=True)
 
 
-# --- gradients of weights that are used again and again ---------------------------------------------------------------------
+# --- gradients of weights that are used again and again -------------------------------------------
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -120,21 +138,31 @@ def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model):
     model.zero_grad()
     for times in (1, 2):
         loss.backward(retain_graph=True)
-        results = {name: value.grad / times for name, value in model.named_parameters() if value.grad is not None}
+        results = {
+            name: value.grad / times
+            for name, value in model.named_parameters()
+            if value.grad is not None
+        }
         torch.testing.assert_close(results, expected)
     torch.testing.assert_close(words, expected["albert.embeddings.word_embeddings.weight"])
 
 
-# --- packed and padded ----------------------------------------------------------------------------------------------------
+# --- packed and padded ----------------------------------------------------------------------------
 
 
 def test_a_packed_batch_equals_its_sequences_alone(make_model, packed):
     model = make_model()
     hidden, pooled = model.albert.encode(packed)
-    pieces = zip(packed.input_ids.split(packed.lengths), packed.token_type_ids.split(packed.lengths), strict=True)
+    pieces = zip(
+        packed.input_ids.split(packed.lengths),
+        packed.token_type_ids.split(packed.lengths),
+        strict=True,
+    )
     for n, (ids, types) in enumerate(pieces):
         alone = model.albert(ids[None], token_type_ids=types[None])
-        torch.testing.assert_close(hidden.split(packed.lengths)[n], alone.last_hidden_state[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            hidden.split(packed.lengths)[n], alone.last_hidden_state[0], atol=1e-5, rtol=0
+        )
         torch.testing.assert_close(pooled[n], alone.pooler_output[0], atol=1e-5, rtol=0)
 
 
@@ -147,7 +175,10 @@ def test_packed_losses_and_gradients_equal_the_padded_ones(make_model, packed, p
     assert losses.sentence_order_count == 5
     predicted = output.prediction_logits.argmax(-1)
     assert losses.masked_lm_correct == (predicted == padded["labels"]).sum()
-    assert losses.sentence_order_correct == (output.sop_logits.argmax(-1) == padded["sentence_order_label"]).sum()
+    assert (
+        losses.sentence_order_correct
+        == (output.sop_logits.argmax(-1) == padded["sentence_order_label"]).sum()
+    )
     loss = losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum / 5
     torch.testing.assert_close(loss, output.loss, atol=1e-5, rtol=1e-6)
     ours, theirs = gradients(model, loss), gradients(model, output.loss)
@@ -163,14 +194,17 @@ def test_the_last_pass_at_some_positions_is_the_whole_pass_there(make_model, pac
     torch.testing.assert_close(selected.pooled, pooled, atol=1e-5, rtol=0)
 
 
-# --- one layer, run many times --------------------------------------------------------------------------------------------
+# --- one layer, run many times --------------------------------------------------------------------
 
 
 def test_fused_projections_are_the_three_projections(make_model):
     layer = make_model().albert.encoder.albert_layer_groups[0].albert_layers[0]
     hidden = torch.randn(50, 64)
     fused = layer.weights(torch.float32).qkv(hidden)
-    parts = [projection(hidden) for projection in (layer.attention.query, layer.attention.key, layer.attention.value)]
+    parts = [
+        projection(hidden)
+        for projection in (layer.attention.query, layer.attention.key, layer.attention.value)
+    ]
     torch.testing.assert_close(fused, torch.cat(parts, 1), atol=1e-6, rtol=1e-6)
 
 
@@ -184,7 +218,11 @@ def test_each_block_is_made_ready_once(make_model):
 
 def test_layers_are_divided_as_the_original_divides_them():
     config = AlbertConfig(
-        hidden_size=32, num_attention_heads=1, intermediate_size=32, num_hidden_layers=22, num_hidden_groups=22
+        hidden_size=32,
+        num_attention_heads=1,
+        intermediate_size=32,
+        num_hidden_layers=22,
+        num_hidden_groups=22,
     )
     with torch.device("meta"):
         groups = AlbertModel(config).encoder.group_of_layer
@@ -194,7 +232,10 @@ def test_layers_are_divided_as_the_original_divides_them():
 
 @pytest.mark.parametrize(
     ("sharing", "shared", "unshared"),
-    [("attention", "attention.query.weight", "ffn.weight"), ("ffn", "ffn.weight", "attention.query.weight")],
+    [
+        ("attention", "attention.query.weight", "ffn.weight"),
+        ("ffn", "ffn.weight", "attention.query.weight"),
+    ],
 )
 def test_shared_parts_are_the_same_parameters(make_model, sharing, shared, unshared):
     model = make_model(parameter_sharing=sharing, num_hidden_groups=3)
@@ -211,7 +252,7 @@ def test_sharing_needs_a_group_a_layer_and_counts_exactly(sharing):
         assert AlbertModel(config).num_parameters() == config.num_parameters()
 
 
-# --- numbers --------------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def test_checkpointing_changes_nothing(make_model, packed):
@@ -242,7 +283,9 @@ def test_bf16_is_close_and_gradients_stay_fp32(make_model, packed):
 def test_dropout_stands_where_the_original_has_it(make_model, packed, monkeypatch):
     shapes: list[tuple[int, ...]] = []
 
-    def record(values: torch.Tensor, p: float, training: bool, inplace: bool = False) -> torch.Tensor:
+    def record(
+        values: torch.Tensor, p: float, training: bool, inplace: bool = False
+    ) -> torch.Tensor:
         assert (p, training) == (0.25, True)
         shapes.append(tuple(values.shape))
         return values
@@ -269,20 +312,26 @@ def test_initialisation_is_the_originals():
             assert (parameter == 1).all(), name
         else:
             assert parameter.abs().max() <= 0.04, name
-            if parameter.numel() > 5000:  # tf.truncated_normal(0.02): the cut leaves 0.8796 of the deviation
+            # Tf.truncated_normal(0.02): the cut leaves 0.8796 of the deviation
+            if parameter.numel() > 5000:
                 assert parameter.std().item() == pytest.approx(0.02 * 0.8796, rel=0.05), name
 
 
-# --- losses ---------------------------------------------------------------------------------------------------------------
+# --- losses ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("predictions", [1, 128, 300])
 def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
-    monkeypatch.setattr(heads, "_LOGITS_ON_CPU", 128 * 1000)  # 300 predictions: three products, the last of 44 rows
+    # 300 predictions: three products, the last of 44 rows
+    monkeypatch.setattr(heads, "_LOGITS_ON_CPU", 128 * 1000)
     monkeypatch.setattr(heads, "_IN_CACHE", 50 * 1000)
     torch.manual_seed(0)
     config = AlbertConfig(
-        vocab_size=1000, embedding_size=24, hidden_size=32, num_attention_heads=1, intermediate_size=8
+        vocab_size=1000,
+        embedding_size=24,
+        hidden_size=32,
+        num_attention_heads=1,
+        intermediate_size=8,
     )
     table = torch.nn.Embedding(1000, 24)
     head = MaskedLMHead(config, table).double()
@@ -297,10 +346,13 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
     loss, correct = head.loss(hidden, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
-    torch.testing.assert_close(torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters))
+    torch.testing.assert_close(
+        torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters)
+    )
     loss, _ = head.loss(hidden, labels)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="compute the loss again"):  # its memory is the gradient by now
+    # Its memory is the gradient by now
+    with pytest.raises(RuntimeError, match="compute the loss again"):
         loss.backward()
 
 
@@ -326,7 +378,10 @@ def test_too_long_a_sequence_is_named(make_model):
 
 
 def test_an_id_the_model_does_not_know_is_named(make_model):
-    with pytest.raises(DataError, match=r"(?s)\[wrong-tokenizer\].*input_ids go from 3 to 90, the model knows 0 to 89"):
+    with pytest.raises(
+        DataError,
+        match=r"(?s)\[wrong-tokenizer\].*input_ids go from 3 to 90, the model knows 0 to 89",
+    ):
         make_model()(torch.tensor([[3, 90]]))
 
 

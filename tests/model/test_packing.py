@@ -55,7 +55,9 @@ def test_a_hole_in_the_mask_keeps_the_padded_positions():
 
 
 def test_moving_keeps_every_field():
-    batch = PackedBatch.from_sequences([[1, 2]], masked_positions=[[1]], masked_labels=[[7]], sentence_order_labels=[0])
+    batch = PackedBatch.from_sequences(
+        [[1, 2]], masked_positions=[[1]], masked_labels=[[7]], sentence_order_labels=[0]
+    )
     moved = batch.to("meta")
     assert moved.device.type == moved.masked_labels.device.type == "meta"
     assert moved.lengths == (2,)
@@ -65,7 +67,9 @@ def test_impossible_input_is_named():
     with pytest.raises(DataError, match="sequence 1 has no token"):
         PackedBatch.from_sequences([[1], []])
     with pytest.raises(DataError, match="row 0 is all padding"):
-        PackedBatch.from_padded(torch.ones(2, 3, dtype=torch.int64), torch.tensor([[0, 0, 0], [1, 1, 1]]))
+        PackedBatch.from_padded(
+            torch.ones(2, 3, dtype=torch.int64), torch.tensor([[0, 0, 0], [1, 1, 1]])
+        )
     with pytest.raises(ConfigError, match=r"attention_mask has shape \[1, 3\]"):
         PackedBatch.from_padded(torch.ones(2, 3, dtype=torch.int64), torch.ones(1, 3))
     with pytest.raises(ConfigError, match=r"expected \[batch, length\]"):

@@ -8,14 +8,21 @@ from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassificatio
 from albertkit.model.pretrained import PretrainedAlbert
 
 peft = pytest.importorskip("peft")
-TARGETS = [["query", "value"], "all-linear", ["query", "ffn_output", "pooler", "embedding_hidden_mapping_in"]]
+TARGETS = [
+    ["query", "value"],
+    "all-linear",
+    ["query", "ffn_output", "pooler", "embedding_hidden_mapping_in"],
+]
 
 
 def adapted(model: PretrainedAlbert, targets: list[str] | str) -> nn.Module:
     """With adapters that are not zero, as they are after training."""
     options = {"task_type": "SEQ_CLS"} if targets == "all-linear" else {}
     return peft.get_peft_model(
-        model, peft.LoraConfig(r=4, target_modules=targets, init_lora_weights=False, lora_dropout=0.0, **options)
+        model,
+        peft.LoraConfig(
+            r=4, target_modules=targets, init_lora_weights=False, lora_dropout=0.0, **options
+        ),
     ).eval()
 
 
@@ -33,12 +40,16 @@ def test_adapters_take_effect_and_merge(make_class, padded, packed, targets):
 
     lora.train()
     lora(**inputs, labels=torch.tensor([0, 1, 1, 0, 1])).loss.backward()
-    trained = {name: parameter for name, parameter in lora.named_parameters() if parameter.requires_grad}
+    trained = {
+        name: parameter for name, parameter in lora.named_parameters() if parameter.requires_grad
+    }
     assert any("query" in name for name in trained)
-    assert all(parameter.grad.abs().max() > 0 for parameter in trained.values())  # each adapter was on the way
+    # Each adapter was on the way
+    assert all(parameter.grad.abs().max() > 0 for parameter in trained.values())
     assert not any("lora" not in name and "modules_to_save" not in name for name in trained)
 
-    merged = lora.eval().merge_and_unload()  # plain linear layers again: the fast way must give the same
+    # Plain linear layers again: the fast way must give the same
+    merged = lora.eval().merge_and_unload()
     torch.testing.assert_close(merged(**inputs).logits, logits, atol=1e-5, rtol=0)
 
 
@@ -77,6 +88,8 @@ def test_hooks_and_other_layers_are_not_bypassed(make_class, packed):
     doubled = nn.Sequential(layer.ffn_output, nn.Linear(64, 64, bias=False))
     nn.init.eye_(doubled[1].weight)
     layer.ffn_output = doubled
-    torch.testing.assert_close(model.pretraining_losses(packed).masked_lm_loss_sum, plain, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        model.pretraining_losses(packed).masked_lm_loss_sum, plain, rtol=1e-6, atol=0
+    )
     doubled[1].weight.data *= 2
     assert (model.pretraining_losses(packed).masked_lm_loss_sum - plain).abs() > 1

@@ -62,7 +62,7 @@ def inputs_for(model_class: type[PretrainedAlbert]) -> Tensors:
     }
 
 
-# --- shapes and arguments -------------------------------------------------------------------------------------------------
+# --- shapes and arguments -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
@@ -102,10 +102,14 @@ def test_an_unknown_argument_is_refused():
         tiny(AlbertForMaskedLM)(torch.ones(1, 3, dtype=torch.int64), sentence_order_labels=1)
 
 
-@pytest.mark.parametrize("model_class", [AlbertForMaskedLM, AlbertForTokenClassification, AlbertForQuestionAnswering])
+@pytest.mark.parametrize(
+    "model_class", [AlbertForMaskedLM, AlbertForTokenClassification, AlbertForQuestionAnswering]
+)
 def test_shapes_that_do_not_fit_are_named(model_class):
     ids = torch.ones(2, 5, dtype=torch.int64)
-    with pytest.raises(ConfigError, match=r"attention_mask has shape \[2, 4\], input_ids has \[2, 5\]"):
+    with pytest.raises(
+        ConfigError, match=r"attention_mask has shape \[2, 4\], input_ids has \[2, 5\]"
+    ):
         tiny(model_class)(ids, attention_mask=ids[:, :4])
     with pytest.raises(DataError, match="all padding"):
         tiny(model_class)(ids, attention_mask=ids * torch.tensor([[1], [0]]))
@@ -124,7 +128,8 @@ def test_outputs_are_dictionaries_that_can_be_rebuilt():
     assert output.loss is None
     assert "loss" not in output
     assert output[0] is output.start_logits is output["start_logits"]
-    rebuilt = type(output)({name: value.detach() for name, value in output.items()})  # accelerate, DataParallel
+    # Accelerate, DataParallel
+    rebuilt = type(output)({name: value.detach() for name, value in output.items()})
     assert torch.equal(rebuilt.end_logits, output.end_logits)
     leaves, spec = torch.utils._pytree.tree_flatten(output)
     assert len(leaves) == 2
@@ -135,7 +140,7 @@ def test_outputs_are_dictionaries_that_can_be_rebuilt():
         type(output)(logit=1)
 
 
-# --- losses ---------------------------------------------------------------------------------------------------------------
+# --- losses ---------------------------------------------------------------------------------------
 
 
 def test_losses_of_classes_labels_and_numbers_by_hand():
@@ -145,11 +150,15 @@ def test_losses_of_classes_labels_and_numbers_by_hand():
     torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
     label_sets = torch.randint(0, 2, (B, 3)).float()
     output = tiny(AlbertForSequenceClassification)(**inputs, labels=label_sets)
-    torch.testing.assert_close(output.loss, F.binary_cross_entropy_with_logits(output.logits, label_sets))
+    torch.testing.assert_close(
+        output.loss, F.binary_cross_entropy_with_logits(output.logits, label_sets)
+    )
     scores = torch.randn(B)
     output = tiny(AlbertForSequenceClassification, num_labels=1)(**inputs, labels=scores)
     torch.testing.assert_close(output.loss, F.mse_loss(output.logits.squeeze(), scores))
-    output = tiny(AlbertForSequenceClassification, problem_type="regression")(**inputs, labels=torch.zeros(B, 3))
+    output = tiny(AlbertForSequenceClassification, problem_type="regression")(
+        **inputs, labels=torch.zeros(B, 3)
+    )
     torch.testing.assert_close(output.loss, output.logits.square().mean())
 
 
@@ -173,27 +182,39 @@ def test_positions_outside_are_ignored_as_in_transformers():
 
 
 def test_dropout_before_the_head_is_classifier_dropout():
-    for model_class in (AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForMultipleChoice):
+    for model_class in (
+        AlbertForSequenceClassification,
+        AlbertForTokenClassification,
+        AlbertForMultipleChoice,
+    ):
         model = tiny(model_class, classifier_dropout_prob=0.5).train()
         values = torch.ones(2000, 36)
         with torch.no_grad():
             model.classifier.weight.fill_(1.0)
             model.classifier.bias.zero_()
         num_kept = model._head(values, None)[:, 0] / 2
-        assert abs(num_kept.mean().item() - 18) < 0.35  # 5 standard errors of the mean of 2000 binomials
+        # 5 standard errors of the mean of 2000 binomials
+        assert abs(num_kept.mean().item() - 18) < 0.35
         assert num_kept.std().item() == pytest.approx(3.0, rel=0.1)
         assert (model.eval()._head(values, None) == 36).all()
 
 
-# --- labels in the configuration ------------------------------------------------------------------------------------------
+# --- labels in the configuration ------------------------------------------------------------------
 
 
 def test_labels_live_under_transformers_keys(tmp_path):
     config = AlbertConfig.from_dict({**TINY, "num_labels": 2, "id2label": {"0": "no", "1": "yes"}})
-    assert (config.num_labels, config.id2label, config.label2id) == (2, {0: "no", 1: "yes"}, {"no": 0, "yes": 1})
+    assert (config.num_labels, config.id2label, config.label2id) == (
+        2,
+        {0: "no", 1: "yes"},
+        {"no": 0, "yes": 1},
+    )
     AlbertForSequenceClassification(config).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["id2label"] == {"0": "no", "1": "yes"}
-    assert AlbertForSequenceClassification.from_pretrained(tmp_path).config.id2label == {0: "no", 1: "yes"}
+    assert AlbertForSequenceClassification.from_pretrained(tmp_path).config.id2label == {
+        0: "no",
+        1: "yes",
+    }
     wider = config.with_changes(num_labels=4)
     assert wider.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2", 3: "LABEL_3"}
     assert wider.with_changes(id2label={0: "a", 1: "b", 2: "c"}).num_labels == 3
@@ -203,7 +224,12 @@ def test_labels_live_under_transformers_keys(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"num_labels": 0}, {"num_labels": "3"}, {"problem_type": "ranking"}, {"num_labels": 3, "id2label": {0: "only"}}],
+    [
+        {"num_labels": 0},
+        {"num_labels": "3"},
+        {"problem_type": "ranking"},
+        {"num_labels": 3, "id2label": {0: "only"}},
+    ],
 )
 def test_impossible_labels_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
@@ -230,7 +256,7 @@ def test_the_configuration_is_fixed_but_for_foreign_keys():
     assert hash(copy) != hash(config)
 
 
-# --- saving and loading ---------------------------------------------------------------------------------------------------
+# --- saving and loading ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
@@ -244,16 +270,22 @@ def test_save_and_load_give_the_same_numbers(tmp_path, model_class):
         assert torch.equal(value, loaded(**inputs)[name])
 
 
-def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(tmp_path, caplog):
+def test_a_pretrained_encoder_gets_a_fresh_head_with_a_warning_or_an_error_where_asked(
+    tmp_path, caplog
+):
     tiny(AlbertForPreTraining).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"missing: classifier.bias, classifier.weight"):
         AlbertForSequenceClassification.from_pretrained(tmp_path, strict=True)
     model = AlbertForSequenceClassification.from_pretrained(tmp_path, num_labels=5)
     assert model.classifier.weight.shape == (5, 36)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "initialised afresh, train them before use: classifier.weight, classifier.bias" in warning
+    assert (
+        "initialised afresh, train them before use: classifier.weight, classifier.bias" in warning
+    )
     caplog.clear()
-    AlbertForSequenceClassification.from_pretrained(tmp_path, strict=True, allow_missing=["classifier"], num_labels=5)
+    AlbertForSequenceClassification.from_pretrained(
+        tmp_path, strict=True, allow_missing=["classifier"], num_labels=5
+    )
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
@@ -263,16 +295,20 @@ def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path):
     model = tiny(AlbertForMaskedLM)
     model.save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
-    tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"].clone()
+    tensors["predictions.decoder.weight"] = tensors[
+        "albert.embeddings.word_embeddings.weight"
+    ].clone()
     save_file(tensors, tmp_path / "model.safetensors")
     AlbertForMaskedLM.from_pretrained(tmp_path)
     tensors["predictions.decoder.weight"][7, 3] += 1e-3
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"different in the file: predictions\.decoder\.weight"):
+    with pytest.raises(
+        CheckpointError, match=r"different in the file: predictions\.decoder\.weight"
+    ):
         AlbertForMaskedLM.from_pretrained(tmp_path)
 
 
-# --- sizes ----------------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [89, 99, 109])
@@ -300,7 +336,9 @@ def test_resizing_the_vocabulary(tmp_path, model_class, rows):
     assert model.num_parameters() - count == (rows - 99) * (16 + (decoder is not None))
     after = model(**inputs)
     for name, value in before.items():
-        torch.testing.assert_close(after[name][..., : min(rows, 99)], value[..., : after[name].shape[-1]])
+        torch.testing.assert_close(
+            after[name][..., : min(rows, 99)], value[..., : after[name].shape[-1]]
+        )
     if rows > 99:
         assert 0 < words.weight[99:].abs().max() <= 0.04
     model.save_pretrained(tmp_path)
@@ -321,7 +359,10 @@ def test_parameters_device_and_dtype():
     everything = model.num_parameters()
     for parameter in model.albert.parameters():
         parameter.requires_grad_(False)
-    assert (everything, model.num_parameters(only_trainable=True)) == (model.num_parameters(), 3 * 36 + 3)
+    assert (everything, model.num_parameters(only_trainable=True)) == (
+        model.num_parameters(),
+        3 * 36 + 3,
+    )
     assert everything - model.num_parameters(exclude_embeddings=True) == (99 + 32 + 2) * 16
     assert (model.device.type, model.dtype) == ("cpu", torch.float32)
     assert model.double().dtype == torch.float64
@@ -353,8 +394,12 @@ def test_checkpointing_by_transformers_names(model_class):
         assert model.is_gradient_checkpointing == on
         model.zero_grad()
         torch.manual_seed(3)
-        sum(value.sum() for value in model(**inputs).values() if value.is_floating_point()).backward()
-        grads.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        sum(
+            value.sum() for value in model(**inputs).values() if value.is_floating_point()
+        ).backward()
+        grads.append(
+            {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        )
     torch.testing.assert_close(grads[0], grads[1])
     torch.testing.assert_close(grads[2], grads[1])
     with pytest.raises(ConfigError, match=r"(?s)\[bad-value\].*every_n_layers=2"):

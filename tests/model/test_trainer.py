@@ -40,7 +40,9 @@ def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor
             row["labels"][5:] = -100
             row["sentence_order_label"] = torch.tensor(number % 2)
         elif model_class in (AlbertForMaskedLM, AlbertForTokenClassification):
-            row["labels"] = torch.where(mask & (torch.arange(12) % (1 + number % 4) == 0), ids % 3, -100)
+            row["labels"] = torch.where(
+                mask & (torch.arange(12) % (1 + number % 4) == 0), ids % 3, -100
+            )
         elif model_class is AlbertForQuestionAnswering:
             row |= {"start_positions": torch.tensor(1), "end_positions": torch.tensor(3)}
         else:
@@ -49,14 +51,19 @@ def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor
     return rows
 
 
-def trainer_for(model: PretrainedAlbert, out: Path, batch: int = 4, accumulation: int = 1, **options: object):
+def trainer_for(
+    model: PretrainedAlbert, out: Path, batch: int = 4, accumulation: int = 1, **options: object
+):
     """Plain gradient descent, four rows an update, so that the parameters show the gradients."""
     values = {
         "learning_rate": 0.2, "optim": "sgd", "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 2,
         "save_strategy": "no", "logging_steps": 1, "report_to": "none", "disable_tqdm": True, "use_cpu": True,
     }  # fmt: skip
     arguments = transformers.TrainingArguments(
-        str(out), per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, **{**values, **options}
+        str(out),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        **{**values, **options},
     )
     data = examples(type(model))
     return transformers.Trainer(model, arguments, train_dataset=data, eval_dataset=data)
@@ -71,7 +78,9 @@ def test_four_accumulated_batches_are_one(tmp_path, model_class):
         trainer = trainer_for(model, tmp_path, batch, accumulation)
         trainer.train()
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-        runs.append((torch.tensor(losses), {name: p.detach() for name, p in model.named_parameters()}))
+        runs.append(
+            (torch.tensor(losses), {name: p.detach() for name, p in model.named_parameters()})
+        )
     torch.testing.assert_close(runs[0], runs[1], atol=1e-6, rtol=1e-6)
     assert len(runs[0][0]) == 2
     assert max((runs[0][1][name] - value).abs().max() for name, value in before.items()) > 1e-3
@@ -84,9 +93,15 @@ def test_evaluation_and_prediction_return_what_the_model_does(tmp_path):
     batch = {name: torch.stack([row[name] for row in data]) for name in data[0]}
     expected = model.eval()(**batch)
     predicted = trainer.predict(data)
-    torch.testing.assert_close(torch.from_numpy(predicted.predictions), expected.logits.detach(), atol=1e-6, rtol=0)
-    unlabelled = trainer.predict([{name: row[name] for name in ("input_ids", "attention_mask")} for row in data])
-    torch.testing.assert_close(torch.from_numpy(unlabelled.predictions), expected.logits.detach(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        torch.from_numpy(predicted.predictions), expected.logits.detach(), atol=1e-6, rtol=0
+    )
+    unlabelled = trainer.predict(
+        [{name: row[name] for name in ("input_ids", "attention_mask")} for row in data]
+    )
+    torch.testing.assert_close(
+        torch.from_numpy(unlabelled.predictions), expected.logits.detach(), atol=1e-6, rtol=0
+    )
     assert trainer.evaluate()["eval_loss"] > 0
 
 
@@ -133,5 +148,7 @@ def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path):
         model = tiny(AlbertForTokenClassification)
         trainer_for(model, tmp_path, activation_checkpointing=on).train()
         assert model.is_gradient_checkpointing == on
-        parameters.append({name: parameter.detach() for name, parameter in model.named_parameters()})
+        parameters.append(
+            {name: parameter.detach() for name, parameter in model.named_parameters()}
+        )
     torch.testing.assert_close(parameters[0], parameters[1], atol=1e-6, rtol=1e-5)

@@ -47,7 +47,9 @@ def printed(sections, width=None):
 def one_of_each(text):
     return [
         FactList({text: text}, text),
-        TableSection(["name", text], [[text, text], [Cell(text, "bad", 0.5), None]], text, text, strong=0),
+        TableSection(
+            ["name", text], [[text, text], [Cell(text, "bad", 0.5), None]], text, text, strong=0
+        ),
         Paragraph(text, text, "warning"),
         Paragraph([MarkedSpan(text, "strong", text), MarkedSpan(text)]),
         Paragraph(text, form="code", language="python"),
@@ -80,7 +82,10 @@ def test_no_text_acts_on_a_terminal():
 
 def test_no_text_breaks_a_markdown_table():
     text = to_markdown(
-        [FactList({HOSTILE: HOSTILE}), TableSection(["a", "b"], [[HOSTILE, "two\nlines"]], note=HOSTILE)]
+        [
+            FactList({HOSTILE: HOSTILE}),
+            TableSection(["a", "b"], [[HOSTILE, "two\nlines"]], note=HOSTILE),
+        ]
     )
     assert "<script" not in text
     assert "\x1b" not in text
@@ -95,7 +100,8 @@ def test_code_in_markdown_ends_where_it_ends():
 
 
 @pytest.mark.parametrize(
-    "render", [printed, partial(to_page, ""), to_markdown, lambda sections: json.dumps(to_json(sections))]
+    "render",
+    [printed, partial(to_page, ""), to_markdown, lambda sections: json.dumps(to_json(sections))],
 )
 def test_every_kind_is_shown_everywhere(render):
     output = render(one_of_each("word"))
@@ -114,12 +120,17 @@ def test_facts_have_units_and_leave_out_what_is_not_known():
             "text": "",
         }
     )
-    assert facts.rows() == [("seconds", "1 min 01 s"), ("peak memory", "32.2 MB"), ("masked lm accuracy", "50.00%")]
+    assert facts.rows() == [
+        ("seconds", "1 min 01 s"),
+        ("peak memory", "32.2 MB"),
+        ("masked lm accuracy", "50.00%"),
+    ]
 
 
 def test_settings_are_shown_as_they_are_given():
     facts = FactList(
-        {"lr": 1e-5, "steps": 125_000, "data": {"resume": False, "seed": None}, "dims": [128, 64]}, exact=True
+        {"lr": 1e-5, "steps": 125_000, "data": {"resume": False, "seed": None}, "dims": [128, 64]},
+        exact=True,
     )
     assert facts.rows() == [
         ("lr", "1e-05"),
@@ -154,7 +165,11 @@ def test_values(value, name, text):
 
 
 def test_durations():
-    assert [format_whole_seconds(seconds) for seconds in (42.4, 252, 11100)] == ["42 s", "4 min 12 s", "3 h 05 min"]
+    assert [format_whole_seconds(seconds) for seconds in (42.4, 252, 11100)] == [
+        "42 s",
+        "4 min 12 s",
+        "3 h 05 min",
+    ]
 
 
 def test_clean_keeps_lines_and_tabs():
@@ -163,33 +178,41 @@ def test_clean_keeps_lines_and_tabs():
 
 def test_columns_of_numbers_stand_to_the_right():
     table = TableSection(
-        ["name", "f1", "share", "word"], [["a", 0.5, "12 (3.0%)", "x"], ["b", math.nan, None, "3x, y"]]
+        ["name", "f1", "share", "word"],
+        [["a", 0.5, "12 (3.0%)", "x"], ["b", math.nan, None, "3x, y"]],
     )
     assert table.are_numeric() == [False, True, True, False]
     assert TableSection(["a", "b"], []).are_numeric() == [False, True]
 
 
 def test_wide_characters_stand_in_columns():
-    lines = printed([TableSection(["label", "f1"], [["日本語", 0.5], ["abcdef", 0.25]])]).splitlines()
+    lines = printed(
+        [TableSection(["label", "f1"], [["日本語", 0.5], ["abcdef", 0.25]])]
+    ).splitlines()
     assert lines == ["label       f1", "日本語  0.5000", "abcdef  0.2500"]
 
 
 def test_a_file_has_no_width():
-    assert "x" * 500 in printed([TableSection(["a", "b"], [["x" * 500, 1]]), FactList({"a": "x" * 500})])
+    assert "x" * 500 in printed(
+        [TableSection(["a", "b"], [["x" * 500, 1]]), FactList({"a": "x" * 500})]
+    )
 
 
 @pytest.mark.parametrize("width", [12, 20, 40, 80])
 def test_a_narrow_terminal_loses_nothing(width):
     heads = ["label", *(f"class{number}" for number in range(6))]
     rows = [[f"name{row}", *range(100 * row, 100 * row + 6)] for row in range(3)]
-    output = printed([TableSection(heads, rows), FactList({"a long name": "a long value " * 5})], width)
+    output = printed(
+        [TableSection(heads, rows), FactList({"a long name": "a long value " * 5})], width
+    )
     assert all(len(line) <= width for line in output.splitlines())
     assert all(str(value) in output for row in rows for value in row)
     assert output.count("value") == 5
 
 
 @pytest.mark.parametrize(
-    "sections", [[], [TableSection(["a"], [])], [FactList({})], [Bars([])], [Paragraph("")], [Panel()]]
+    "sections",
+    [[], [TableSection(["a"], [])], [FactList({})], [Bars([])], [Paragraph("")], [Panel()]],
 )
 def test_nothing_is_no_error(sections):
     printed(sections)
@@ -204,7 +227,12 @@ def test_a_row_of_another_length_is_an_error():
 
 def test_a_card_is_yaml_and_markdown(tmp_path):
     yaml = pytest.importorskip("yaml")
-    fields = {"language": ["no"], "license": "mit", "tags": ["albert"], "model-index": [{"name": "a: b"}]}
+    fields = {
+        "language": ["no"],
+        "license": "mit",
+        "tags": ["albert"],
+        "model-index": [{"name": "a: b"}],
+    }
     file = Card("A\nname", fields, [FactList({"a": 1}, "Facts")]).write(tmp_path)
     _, front, body = file.read_text().split("---\n", 2)
     assert yaml.safe_load(front) == fields
@@ -232,7 +260,13 @@ class Outer(Result):
 
 
 def test_a_result_is_plain_values_and_sections():
-    result = Outer(Path("a"), Inner(math.nan, {"x": Path("b"), 1: np.float32(0.5)}), np.int64(3), ("a",), ("beware",))
+    result = Outer(
+        Path("a"),
+        Inner(math.nan, {"x": Path("b"), 1: np.float32(0.5)}),
+        np.int64(3),
+        ("a",),
+        ("beware",),
+    )
     assert result.to_dict() == {
         "out": "a",
         "inner": {"score": None, "files": {"x": "b", "1": 0.5}},
@@ -252,5 +286,7 @@ def test_plain_sorts_sets():
 
 def test_the_frame_is_light():
     code = "import sys, albertkit.output.sections, albertkit.output.render; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert not {"torch", "rich", "jinja2", "numpy"} & set(loaded)

@@ -36,16 +36,25 @@ def batch():
     draw = torch.Generator().manual_seed(0)
     mask = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
     ids = torch.randint(5, 90, (4, 17), generator=draw) * mask
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": (torch.arange(17) > 2).long() * mask}
+    return {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": (torch.arange(17) > 2).long() * mask,
+    }
 
 
 def make_model(name, **changes):
     torch.manual_seed(1)
-    return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(shape(**changes)).eval()
+    return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(
+        shape(**changes)
+    ).eval()
 
 
 def is_fast(model):
-    return any(isinstance(module.__dict__.get("forward"), _TransformersForward) for module in model.modules())
+    return any(
+        isinstance(module.__dict__.get("forward"), _TransformersForward)
+        for module in model.modules()
+    )
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -69,7 +78,13 @@ def test_outputs_of_transformers_classes_at_every_real_token(name, batch):
 
 @torch.no_grad()
 def test_bf16_is_as_near_as_torchs_own():
-    sizes = dict(vocab_size=200, embedding_size=64, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
+    sizes = dict(
+        vocab_size=200,
+        embedding_size=64,
+        hidden_size=256,
+        num_attention_heads=4,
+        intermediate_size=1024,
+    )
     torch.manual_seed(0)
     model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
     ids = torch.randint(5, 200, (6, 30))
@@ -125,7 +140,9 @@ def test_changed_weights_are_used_at_once(batch):
         albertkit.accelerate(model, "fp32")
         model.load_state_dict(make_model("ForSequenceClassification").state_dict())
         loaded = model(**batch).logits
-        assert torch.allclose(loaded, make_model("ForSequenceClassification")(**batch).logits, atol=2e-5)
+        assert torch.allclose(
+            loaded, make_model("ForSequenceClassification")(**batch).logits, atol=2e-5
+        )
 
 
 def test_a_resized_vocabulary_is_known_at_once(batch):
@@ -170,7 +187,9 @@ def test_traced_and_autocast_and_broadcast_types(batch):
     with torch.no_grad():
         expected = model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0]
         albertkit.accelerate(model, "fp32")
-        assert torch.equal(model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0], expected)
+        assert torch.equal(
+            model(batch["input_ids"], token_type_ids=batch["token_type_ids"][:1])[0], expected
+        )
         with torch.autocast("cpu", torch.bfloat16):
             assert model(**batch)[0].dtype == albertkit.restore(make_model(""))(**batch)[0].dtype
         traced = torch.jit.trace(model, batch["input_ids"], strict=False)
@@ -198,7 +217,9 @@ def test_saved_folder_is_unchanged(batch, tmp_path):
 def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts):
     checkpoint = tiny_model_folder(AlbertModel)
     texts = [text[: 20 * n + 20] for n, text in enumerate(tiny_texts[:3])]
-    pipeline = transformers.pipeline("feature-extraction", model=str(checkpoint), tokenizer=str(checkpoint))
+    pipeline = transformers.pipeline(
+        "feature-extraction", model=str(checkpoint), tokenizer=str(checkpoint)
+    )
     before = pipeline(texts)
     assert albertkit.accelerate(pipeline, "fp32") is pipeline
     assert is_fast(pipeline.model)
@@ -212,7 +233,9 @@ def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts):
 
 
 def test_our_own_classes(tiny_model_folder, batch):
-    model = AlbertForSequenceClassification.from_pretrained(tiny_model_folder(AlbertModel), num_labels=3)
+    model = AlbertForSequenceClassification.from_pretrained(
+        tiny_model_folder(AlbertModel), num_labels=3
+    )
     batch["input_ids"] = batch["input_ids"] % 50
     with torch.no_grad():
         before = model(**batch).logits

@@ -123,10 +123,14 @@ def test_tangents_of_parameters():
         variant.set_attn_implementation("eager")  # torch has no tangents of its fused one
         with torch.autograd.forward_ad.dual_level():
             duals = {
-                name: torch.autograd.forward_ad.make_dual(parameter.detach(), torch.ones_like(parameter))
+                name: torch.autograd.forward_ad.make_dual(
+                    parameter.detach(), torch.ones_like(parameter)
+                )
                 for name, parameter in variant.named_parameters()
             }
-            logits = torch.func.functional_call(variant, duals, (), {"input_ids": BATCH["input_ids"]}).logits
+            logits = torch.func.functional_call(
+                variant, duals, (), {"input_ids": BATCH["input_ids"]}
+            ).logits
             tangents.append(torch.autograd.forward_ad.unpack_dual(logits).tangent)
     assert tangents[1] is not None
     torch.testing.assert_close(*tangents, atol=1e-4, rtol=1e-4)

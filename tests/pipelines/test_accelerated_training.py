@@ -20,7 +20,11 @@ pytestmark = pytest.mark.filterwarnings("error:accelerate")
 DRAW = torch.Generator().manual_seed(3)
 MASK = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
 IDS = torch.randint(5, 90, (4, 17), generator=DRAW) * MASK
-BATCH = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": (torch.arange(17) > 2).long() * MASK}
+BATCH = {
+    "input_ids": IDS,
+    "attention_mask": MASK,
+    "token_type_ids": (torch.arange(17) > 2).long() * MASK,
+}
 TOKENS = torch.randint(0, 2, (4, 17), generator=DRAW).masked_fill(MASK == 0, -100)
 ROWS = torch.tensor([0, 1, 1, 0])
 LABELS = {
@@ -39,7 +43,11 @@ def make_model(name, **changes):
 
 def batch_of(name):
     """Return the inputs of a class with its labels; a question of multiple choice has the four rows as its choices."""
-    rows = {key: value[None].repeat(4, 1, 1) for key, value in BATCH.items()} if "Choice" in name else BATCH
+    rows = (
+        {key: value[None].repeat(4, 1, 1) for key, value in BATCH.items()}
+        if "Choice" in name
+        else BATCH
+    )
     return {**rows, **LABELS[name]}
 
 
@@ -48,7 +56,9 @@ def gradients(model, batch):
     model.zero_grad()
     loss = model(**batch).loss
     loss.backward()
-    return loss.detach(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return loss.detach(), {
+        name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+    }
 
 
 def assert_same_gradients(model, twin, batch, tolerance=1e-5):
@@ -58,7 +68,9 @@ def assert_same_gradients(model, twin, batch, tolerance=1e-5):
     assert abs(loss - expected_loss) < tolerance
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
-        assert torch.allclose(ours[name], gradient, atol=tolerance * max(1.0, float(gradient.abs().max()))), name
+        assert torch.allclose(
+            ours[name], gradient, atol=tolerance * max(1.0, float(gradient.abs().max()))
+        ), name
     assert any(
         not torch.equal(ours[name], gradient) for name, gradient in theirs.items()
     )  # or nothing else computed it
@@ -74,7 +86,11 @@ def test_losses_and_gradients_of_every_class(name):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"num_hidden_groups": 3, "inner_group_num": 2}, {"hidden_act": "gelu"}, {"attn_implementation": "eager"}],
+    [
+        {"num_hidden_groups": 3, "inner_group_num": 2},
+        {"hidden_act": "gelu"},
+        {"attn_implementation": "eager"},
+    ],
 )
 def test_other_configurations(changes):
     model, twin = (make_model("ForMaskedLM", **changes).train() for _ in range(2))
@@ -88,21 +104,30 @@ def test_a_sentence_transformer_trains(tiny_model_folder, tiny_texts):
 
     folder = str(tiny_model_folder(AlbertModel))
     settings = dict(
-        device="cpu", config_kwargs=dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0)
+        device="cpu",
+        config_kwargs=dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0),
     )
-    model, twin = (sentence_transformers.SentenceTransformer(folder, **settings).train() for _ in range(2))
+    model, twin = (
+        sentence_transformers.SentenceTransformer(folder, **settings).train() for _ in range(2)
+    )
     albertkit.accelerate(model, "fp32", training=True)
     rows = [
-        model.preprocess([text[: 9 * n + 20] for n, text in enumerate(tiny_texts[start : start + 4])])
+        model.preprocess(
+            [text[: 9 * n + 20] for n, text in enumerate(tiny_texts[start : start + 4])]
+        )
         for start in (0, 4)
     ]
     losses = []
     for part in (model, twin):
-        loss = losses_of_library.MultipleNegativesRankingLoss(part)([dict(row) for row in rows], None)
+        loss = losses_of_library.MultipleNegativesRankingLoss(part)(
+            [dict(row) for row in rows], None
+        )
         loss.backward()
         losses.append(float(loss))
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    for (name, parameter), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
+    for (name, parameter), expected in zip(
+        model.named_parameters(), twin.parameters(), strict=True
+    ):
         if expected.grad is not None:
             assert torch.allclose(parameter.grad, expected.grad, atol=1e-4), name
 
@@ -133,7 +158,8 @@ def test_dropout_is_where_theirs_is():
     albertkit.accelerate(model, "fp32", training=True)
     first, second = (gradients(model, batch_of("ForTokenClassification"))[0] for _ in range(2))
     assert first != second
-    for part in (model, twin):  # what their forward pass reads; their layer has one more, which it does not
+    # What their forward pass reads; their layer has one more, which it does not
+    for part in (model, twin):
         part.albert.embeddings.dropout.p = 0
         attention = part.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
         attention.attention_dropout.p = attention.dropout_prob = attention.output_dropout.p = 0
@@ -180,13 +206,17 @@ def test_gradient_checkpointing_is_possible_and_restored():
     albertkit.accelerate(model, "fp32", training=True)
     model.activation_checkpointing_enable()
     saved_sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved_sizes.append(x.numel()) or x, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: saved_sizes.append(x.numel()) or x, lambda x: x
+    ):
         model(**batch_of("ForMaskedLM"))
     checkpointed = sum(saved_sizes)
     assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
     model.activation_checkpointing_disable()
     saved_sizes.clear()
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: saved_sizes.append(x.numel()) or x, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: saved_sizes.append(x.numel()) or x, lambda x: x
+    ):
         model(**batch_of("ForMaskedLM"))
     assert checkpointed < 0.7 * sum(saved_sizes)
     albertkit.restore(model)
@@ -198,7 +228,10 @@ def test_gradient_checkpointing_is_possible_and_restored():
 def test_adapters_before_and_after(before):
     peft = pytest.importorskip("peft")
     settings = dict(
-        r=4, target_modules=["query", "value", "ffn"], init_lora_weights=False, modules_to_save=["classifier"]
+        r=4,
+        target_modules=["query", "value", "ffn"],
+        init_lora_weights=False,
+        modules_to_save=["classifier"],
     )
     parts = []
     for accelerated in (True, False):
@@ -235,7 +268,9 @@ def test_frozen_and_resized_and_saved(tmp_path):
 
 def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
     pytest.importorskip("accelerate")
-    rows = [{**{key: value[n] for key, value in BATCH.items()}, "labels": ROWS[n]} for n in range(4)]
+    rows = [
+        {**{key: value[n] for key, value in BATCH.items()}, "labels": ROWS[n]} for n in range(4)
+    ]
     logs = []
     for accelerated in (True, False):
         model = make_model("ForSequenceClassification")
@@ -248,14 +283,20 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
         )  # fmt: skip
         trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
         trainer.train()
-        logs.append([entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history[:-1]])
+        logs.append(
+            [entry.get("loss", entry.get("eval_loss")) for entry in trainer.state.log_history[:-1]]
+        )
     assert len(logs[0]) == 8
     assert torch.allclose(torch.tensor(logs[0]), torch.tensor(logs[1]), atol=1e-3)
 
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
     try:
         model, twin = (make_model("ForSequenceClassification").train() for _ in range(2))
-        wrapped = torch.nn.parallel.DistributedDataParallel(albertkit.accelerate(model, "fp32", training=True))
+        wrapped = torch.nn.parallel.DistributedDataParallel(
+            albertkit.accelerate(model, "fp32", training=True)
+        )
         gradients(wrapped, batch_of("ForSequenceClassification"))
         _, theirs = gradients(twin, batch_of("ForSequenceClassification"))
         for name, parameter in model.named_parameters():
@@ -265,7 +306,9 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
 
 
 def test_what_it_does_not_compute_is_said_once():
-    model = albertkit.accelerate(make_model("ForSequenceClassification").train(), "fp32", training=True)
+    model = albertkit.accelerate(
+        make_model("ForSequenceClassification").train(), "fp32", training=True
+    )
     with pytest.warns(UserWarning, match="asked for output_hidden_states"):
         assert len(model(**BATCH, output_hidden_states=True).hidden_states) == 4
     with warnings.catch_warnings():
@@ -275,14 +318,19 @@ def test_what_it_does_not_compute_is_said_once():
         compiled = torch.compile(model, backend="eager")
         compiled(**BATCH)
     for mode in (True, False):
-        with pytest.raises(DataError, match="a sequence has 41 tokens, the model reads 40"), torch.no_grad():
+        with (
+            pytest.raises(DataError, match="a sequence has 41 tokens, the model reads 40"),
+            torch.no_grad(),
+        ):
             model.train(mode)(torch.full((1, 41), 7))
     model.albert.encoder.register_forward_hook(lambda *_: None)
     with pytest.warns(UserWarning, match="`encoder` has a hook"):
         model(**BATCH)
     strange = make_model("")
     strange.encoder.albert_layer_groups[0].albert_layers[0].ffn_norm = torch.nn.LayerNorm(64)
-    with pytest.raises(ConfigError, match=r"other layers than transformers' own: it has `encoder.*ffn_norm"):
+    with pytest.raises(
+        ConfigError, match=r"other layers than transformers' own: it has `encoder.*ffn_norm"
+    ):
         albertkit.accelerate(strange, training=True)
 
 
@@ -310,7 +358,9 @@ def test_what_changes_afterwards_is_said():
     with pytest.warns(UserWarning, match="its layers were replaced since"):
         model(**BATCH)
     model = albertkit.accelerate(make_model("ForSequenceClassification"), "int8")
-    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False))
+    model = peft.get_peft_model(
+        model, peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+    )
     with torch.no_grad(), pytest.warns(UserWarning, match="accelerate") as fallbacks:
         model(**BATCH)
     assert any("not int8: `encoder" in str(fallback.message) for fallback in fallbacks)
@@ -322,16 +372,22 @@ def test_checkpointing_stays_on_and_labels_of_other_heads_are_theirs():
     assert albertkit.accelerate(model, "fp32", training=True).is_activation_checkpointing
     with pytest.warns(UserWarning, match="asked for sentence_order_label"):
         loss = model(**batch_of("ForMaskedLM"), sentence_order_label=ROWS).loss
-    expected = make_model("ForMaskedLM").train()(**batch_of("ForMaskedLM"), sentence_order_label=ROWS).loss
+    expected = (
+        make_model("ForMaskedLM").train()(**batch_of("ForMaskedLM"), sentence_order_label=ROWS).loss
+    )
     assert torch.allclose(loss, expected, atol=1e-5)
 
 
 def test_two_threads_have_their_own_losses():
     model = albertkit.accelerate(make_model("ForMaskedLM").train(), "fp32", training=True)
-    batches = [{**BATCH, "labels": BATCH["input_ids"].masked_fill(value != TOKENS, -100)} for value in (0, 1)]
+    batches = [
+        {**BATCH, "labels": BATCH["input_ids"].masked_fill(value != TOKENS, -100)}
+        for value in (0, 1)
+    ]
     expected = [float(model(**batch).loss) for batch in batches]
     meeting = threading.Barrier(2)
-    original = model.albert.forward  # both are inside at once: each waits for the other before its head is called
+    # Both are inside at once: each waits for the other before its head is called
+    original = model.albert.forward
 
     def wait_and_run(*args, **kwargs):
         output = original(*args, **kwargs)

@@ -27,19 +27,21 @@ CLASSES = {
     "embed": AlbertModel, "characters": AlbertForTokenClassification,
 }  # fmt: skip
 NAMES = ("text", "pair", "question", "context", "choices", "tokens")
-SIGNS = (
-    "the fox [MASK] \0\t\n\r\x1f\x7f\u200b\u200d\ufeff\u0301\u00ad\u2028'’.,-@#강을ᄀ\ud800\udfff\U0001f98a\U000e0001"
-)
+SIGNS = "the fox [MASK] \0\t\n\r\x1f\x7f\u200b\u200d\ufeff\u0301\u00ad\u2028'’.,-@#강을ᄀ\ud800\udfff\U0001f98a\U000e0001"
 
 texts = st.one_of(
-    st.text(), st.text(st.sampled_from(SIGNS), max_size=30), st.sampled_from(["[MASK]", "the fox", "강을 [MASK]"])
+    st.text(),
+    st.text(st.sampled_from(SIGNS), max_size=30),
+    st.sampled_from(["[MASK]", "the fox", "강을 [MASK]"]),
 )
 plain = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), texts)
 
 
 def nested(inner):
     """Lists and objects, mostly under names that some kind knows."""
-    return st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | texts, inner, max_size=4)
+    return st.lists(inner, max_size=4) | st.dictionaries(
+        st.sampled_from(NAMES) | texts, inner, max_size=4
+    )
 
 
 values = st.recursive(plain, nested, max_leaves=8)
@@ -52,7 +54,11 @@ def pipelines(tmp_path_factory, tokenizer, make_model):
     for kind, model_class in CLASSES.items():
         path = tmp_path_factory.mktemp(kind)
         tags = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC"}
-        changes = {"num_labels": 4, "id2label": tags} if model_class is AlbertForTokenClassification else {}
+        changes = (
+            {"num_labels": 4, "id2label": tags}
+            if model_class is AlbertForTokenClassification
+            else {}
+        )
         model = make_model(model_class, **changes)
         if kind == "characters":
             save_task_model(
@@ -63,7 +69,9 @@ def pipelines(tmp_path_factory, tokenizer, make_model):
             )
         else:
             model.save_pretrained(path, tokenizer)
-        by_kind[kind] = load_pipeline(path, None if kind == "characters" else kind, precision="fp32")
+        by_kind[kind] = load_pipeline(
+            path, None if kind == "characters" else kind, precision="fp32"
+        )
     return by_kind
 
 
@@ -128,7 +136,11 @@ def parameter_id(text):
 @pytest.mark.parametrize("kind", CLASSES)
 @pytest.mark.parametrize(
     "text",
-    [*ODD, *(text[:5000] for text in LONG), *(pytest.param(text, marks=pytest.mark.slow) for text in LONG)],
+    [
+        *ODD,
+        *(text[:5000] for text in LONG),
+        *(pytest.param(text, marks=pytest.mark.slow) for text in LONG),
+    ],
     ids=parameter_id,
 )
 def test_odd_and_long_texts(pipelines, kind, text):

@@ -10,20 +10,34 @@ from albertkit.tasks.models import save_task_model
 from albertkit.tasks.texts import TextClassification
 
 PAIRS = TextClassification(name="mrpc", layout="mrpc", labels=("0", "1"), length=32)
-SINGLE = TextClassification(name="classify", text_column="text", label_column="label", labels=("0", "1"), length=32)
+SINGLE = TextClassification(
+    name="classify", text_column="text", label_column="label", labels=("0", "1"), length=32
+)
 
 
 @pytest.mark.parametrize(
     ("task", "fitting", "unlike", "notes"),
     [
-        (PAIRS, [["a fox"], ["the dog"]], [["a fox"], []], ("trained on pairs of texts, asked about one alone",)),
-        (SINGLE, [["a fox", "x"], []], [["a"], ["b"]], ("trained on single texts, asked about a pair",)),
+        (
+            PAIRS,
+            [["a fox"], ["the dog"]],
+            [["a fox"], []],
+            ("trained on pairs of texts, asked about one alone",),
+        ),
+        (
+            SINGLE,
+            [["a fox", "x"], []],
+            [["a"], ["b"]],
+            ("trained on single texts, asked about a pair",),
+        ),
     ],
 )
 def test_a_note_tells_texts_of_another_form_than_the_model_was_trained_on(
     tmp_path, make_model, tokenizer, task, fitting, unlike, notes
 ):
-    save_task_model(tmp_path, make_model(AlbertForSequenceClassification, num_labels=2), tokenizer, task)
+    save_task_model(
+        tmp_path, make_model(AlbertForSequenceClassification, num_labels=2), tokenizer, task
+    )
     assert ask(tmp_path, *fitting, precision="fp32").notes == ()
     assert ask(tmp_path, *unlike, precision="fp32").notes == notes
 
@@ -40,7 +54,9 @@ def test_a_folder_that_says_nothing_of_pairs_gets_no_note(folder):
 def test_a_captioner_and_a_folder_around_a_model_are_told_apart(folder, tmp_path):
     path = folder(AlbertForSequenceClassification, num_labels=2)
     config = path / "config.json"
-    config.write_text(config.read_text().replace("AlbertForSequenceClassification", "AlbertForImageCaptioning"))
+    config.write_text(
+        config.read_text().replace("AlbertForSequenceClassification", "AlbertForImageCaptioning")
+    )
     with pytest.raises(CheckpointError, match=r"is a captioner(.|\n)*albertkit caption predict"):
         load_model(path)
     (tmp_path / "config.json").write_text(config.read_text())

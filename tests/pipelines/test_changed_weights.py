@@ -13,7 +13,12 @@ from torch import nn
 import albertkit
 from albertkit.embeddings import SentenceEncoder
 from albertkit.engines import load_engine
-from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel, PackedBatch
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForSequenceClassification,
+    AlbertModel,
+    PackedBatch,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -22,8 +27,12 @@ IDS = torch.tensor([[2, 17, 5, 44, 3], [2, 60, 61, 17, 3]])
 
 def make_model(**changes):
     torch.manual_seed(1)
-    sizes = dict(vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2)
-    config = transformers.AlbertConfig(**sizes, intermediate_size=128, initializer_range=0.2, **changes)
+    sizes = dict(
+        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2
+    )
+    config = transformers.AlbertConfig(
+        **sizes, intermediate_size=128, initializer_range=0.2, **changes
+    )
     return transformers.AlbertModel(config).eval()
 
 
@@ -153,7 +162,8 @@ def test_accelerated_model_answers_with_the_weights_of_now(write):
     after = model(IDS)
     expected = albertkit.restore(model)(IDS)
     changed = max(
-        float((new - old).abs().max()) for new, old in zip(expected.to_tuple(), before.to_tuple(), strict=True)
+        float((new - old).abs().max())
+        for new, old in zip(expected.to_tuple(), before.to_tuple(), strict=True)
     )
     assert changed > 1e-3
     for actual, right in zip(after.to_tuple(), expected.to_tuple(), strict=True):
@@ -161,7 +171,9 @@ def test_accelerated_model_answers_with_the_weights_of_now(write):
 
 
 OWN_WRITERS = [
-    write for write in WRITERS if write not in (buffer_of_types, activation, forward_of_a_part, adapters_merged)
+    write
+    for write in WRITERS
+    if write not in (buffer_of_types, activation, forward_of_a_part, adapters_merged)
 ]
 
 
@@ -176,7 +188,10 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write):
     before = engine.encode(batch)
     write(model)
     after, expected = engine.encode(batch), model.encode(batch)
-    assert max(float((new - old).abs().max()) for new, old in zip(expected, before, strict=True)) > 1e-3
+    assert (
+        max(float((new - old).abs().max()) for new, old in zip(expected, before, strict=True))
+        > 1e-3
+    )
     for actual, right in zip(after, expected, strict=True):
         torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
@@ -184,7 +199,9 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write):
 @torch.no_grad()
 def test_pipelines_and_sentence_encoders_follow(tiny_model_folder, tiny_texts):
     texts = [text[:60] for text in tiny_texts[:3]]
-    classifier = albertkit.load_pipeline(tiny_model_folder(AlbertForSequenceClassification), precision="fp32")
+    classifier = albertkit.load_pipeline(
+        tiny_model_folder(AlbertForSequenceClassification), precision="fp32"
+    )
     encoder = SentenceEncoder.from_pretrained(tiny_model_folder(AlbertModel))
     results, vectors = classifier(texts), encoder.encode(texts, precision="fp32")
     for albert in (classifier.model.albert, encoder.albert):
@@ -203,7 +220,9 @@ def test_weights_that_become_infinite_are_the_models_own():
         model(IDS)
         for changed in (model, plain):
             layer(changed).ffn.weight.data[0, 0] = float("nan")
-        with pytest.warns(UserWarning, match="computed by the model itself: weights that are not finite"):
+        with pytest.warns(
+            UserWarning, match="computed by the model itself: weights that are not finite"
+        ):
             output = model(IDS)
         assert torch.equal(output[0].isnan(), plain(IDS)[0].isnan())
 
@@ -239,7 +258,9 @@ for _ in range(2):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_forked_process_answers(tiny_model_folder):
     """Before and after the parent has computed with torch's threads, which the second fork would wait for."""
-    folder = tiny_model_folder(AlbertForMaskedLM, hidden_size=512, num_attention_heads=8, intermediate_size=1024)
+    folder = tiny_model_folder(
+        AlbertForMaskedLM, hidden_size=512, num_attention_heads=8, intermediate_size=1024
+    )
     process = subprocess.run(
         [sys.executable, "-c", FORKED, folder],
         capture_output=True,

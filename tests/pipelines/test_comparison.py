@@ -16,7 +16,11 @@ from albertkit.engines import load_engine, on_engine
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.pipelines import compare_precision as comparison
-from albertkit.pipelines.compare_precision import PrecisionComparison, compare_precision, sample_batches
+from albertkit.pipelines.compare_precision import (
+    PrecisionComparison,
+    compare_precision,
+    sample_batches,
+)
 from albertkit.tasks.models import save_task_model
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -52,7 +56,11 @@ def classifier(tmp_path, tokenizer):
     save_task_model(tmp_path / "model", model, tokenizer, task)
     pipeline = albertkit.load_pipeline(tmp_path / "model", precision="fp32")
     texts = list(islice(chain.from_iterable(builtin_documents()), 60))
-    rows = [f"{text}\t{pipeline(text)['label']}" for text in texts if "\t" not in text and '"' not in text]
+    rows = [
+        f"{text}\t{pipeline(text)['label']}"
+        for text in texts
+        if "\t" not in text and '"' not in text
+    ]
     (tmp_path / "dev.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     return tmp_path / "model", tmp_path / "dev.tsv"
 
@@ -78,9 +86,13 @@ def test_cosines_and_choices_are_those_of_numpy(pretrained):
     cosines, same_choice = [], []
     with torch.no_grad():
         for batch in batches:
-            for exact, near in zip(model.packed_logits(batch), int8_model.packed_logits(batch), strict=True):
+            for exact, near in zip(
+                model.packed_logits(batch), int8_model.packed_logits(batch), strict=True
+            ):
                 a, b = exact.double().numpy(), near.double().numpy()
-                cosines += ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).tolist()
+                cosines += (
+                    (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+                ).tolist()
                 same_choice += (a.argmax(1) == b.argmax(1)).tolist()
     assert report.cosine_mean == pytest.approx(np.mean(cosines), abs=1e-5)
     assert report.cosine_min == pytest.approx(np.min(cosines), abs=1e-5)
@@ -117,12 +129,16 @@ def test_labels_at_an_address_decide_as_here(classifier):
         remote = compare_precision(model, "memory://bucket/dev.tsv")
     finally:
         memory.rm("/bucket", recursive=True)
-    assert remote == dataclasses.replace(compare_precision(model, file), source="memory://bucket/dev.tsv")
+    assert remote == dataclasses.replace(
+        compare_precision(model, file), source="memory://bucket/dev.tsv"
+    )
 
 
 @pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])
 def test_half_a_point(loss, refused):
-    report = PrecisionComparison("int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss)
+    report = PrecisionComparison(
+        "int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss
+    )
     assert bool(report.problems) is refused  # states do not count where labels do
 
 

@@ -46,12 +46,20 @@ def test_vectors_are_sentence_transformers(encoder_folder, tokenizer, sentences,
     theirs = sentence_transformers.SentenceTransformer(str(path), device="cpu")
     embed = load_pipeline(path, precision="fp32")
     assert embed.kind == "embed"
-    texts = [text for text in sentences if theirs.tokenizer(text)["input_ids"] == tokenizer.encode(text, None, True)]
+    texts = [
+        text
+        for text in sentences
+        if theirs.tokenizer(text)["input_ids"] == tokenizer.encode(text, None, True)
+    ]
     assert len(texts) > 10
     records = embed(texts)
     np.testing.assert_allclose(vectors_of(records), theirs.encode(texts), atol=1e-5)
     assert records[0]["embedding"].dtype == np.float32
-    tokens = theirs.tokenize([embed.encoder.prompt + text for text in texts])["attention_mask"].sum(1).tolist()
+    tokens = (
+        theirs.tokenize([embed.encoder.prompt + text for text in texts])["attention_mask"]
+        .sum(1)
+        .tolist()
+    )
     assert [record["tokens"] for record in records] == tokens
     alone = np.stack([embed(text)["embedding"] for text in texts])
     np.testing.assert_allclose(vectors_of(records), alone, atol=1e-5)
@@ -64,7 +72,9 @@ def test_dimension_and_similarity_are_sentence_transformers(encoder_folder, sent
     theirs = sentence_transformers.SentenceTransformer(str(path), device="cpu")
     embed = load_pipeline(path, precision="fp32")
     texts = ["the quick fox", "seven old wizards", "a lazy dog"]
-    np.testing.assert_allclose(vectors_of(embed(texts, dimension=16)), theirs.encode(texts, truncate_dim=16), atol=1e-5)
+    np.testing.assert_allclose(
+        vectors_of(embed(texts, dimension=16)), theirs.encode(texts, truncate_dim=16), atol=1e-5
+    )
     expected = theirs.similarity(theirs.encode(texts), theirs.encode(texts)).numpy()
     np.testing.assert_allclose(embed.similarity(texts), expected, atol=1e-5)
     np.testing.assert_allclose(embed.similarity(texts[:1], texts[1:]), expected[:1, 1:], atol=1e-5)
@@ -79,10 +89,14 @@ def test_dimension_and_similarity_are_sentence_transformers(encoder_folder, sent
 
 def test_low_precision_is_near_fp32(encoder_folder, sentences, low_precision):
     path = encoder_folder()
-    exact, near = (load_pipeline(path, precision=precision) for precision in ("fp32", low_precision))
+    exact, near = (
+        load_pipeline(path, precision=precision) for precision in ("fp32", low_precision)
+    )
     assert near.precision == low_precision
     first, second = vectors_of(exact(sentences)), vectors_of(near(sentences))
-    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    cosines = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
     assert cosines.min() > 0.99
     assert not np.array_equal(first, second)
 
@@ -94,5 +108,7 @@ def test_a_pretrained_model_gives_the_mean_of_its_states(folder, tokenizer):
     records = load_pipeline(path, "embed", precision="fp32")(["seven old wizards", "", " \n"])
     for text, record in zip(["seven old wizards", "", ""], records, strict=True):
         with torch.inference_mode():
-            states = model(torch.tensor([tokenizer.encode(text, special_tokens=True)])).last_hidden_state[0]
+            states = model(
+                torch.tensor([tokenizer.encode(text, special_tokens=True)])
+            ).last_hidden_state[0]
         np.testing.assert_allclose(record["embedding"], states.mean(0).numpy(), atol=1e-5)

@@ -49,7 +49,11 @@ SHAPE = dict(
 def change(file, **values):
     """Set keys of a JSON file; None takes a key away."""
     content = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps({key: value for key, value in {**content, **values}.items() if value is not None}))
+    file.write_text(
+        json.dumps(
+            {key: value for key, value in {**content, **values}.items() if value is not None}
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,9 @@ def bases(tmp_path_factory, tiny_tokenizer):
     for name in ("words", "ours"):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps({"model_type": "albert", **SHAPE}))
-    (folder / "words" / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
+    (folder / "words" / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8"
+    )
     (folder / "words" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     tiny_tokenizer.save_pretrained(folder / "ours")
     return {path.name: path for path in folder.iterdir()}
@@ -104,14 +110,20 @@ def era_4(tokens, **flags):
             }  # fmt: skip
             number += not is_known
         names = [token for token, special in tokens if special]
-        change(folder / "tokenizer_config.json", added_tokens_decoder=decoder, additional_special_tokens=names)
+        change(
+            folder / "tokenizer_config.json",
+            added_tokens_decoder=decoder,
+            additional_special_tokens=names,
+        )
 
     return add
 
 
 def era_3(folder):
     """List added tokens as transformers 2 and 3 do."""
-    change(folder / "added_tokens.json", **{"<e1>": len(VOCABULARY), "newword": len(VOCABULARY) + 1})
+    change(
+        folder / "added_tokens.json", **{"<e1>": len(VOCABULARY), "newword": len(VOCABULARY) + 1}
+    )
     change(folder / "special_tokens_map.json", additional_special_tokens=["<e1>", "[unused1]"])
 
 
@@ -121,7 +133,10 @@ def own_json(folder):
 
     ids = {token: n for n, token in enumerate([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])}
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = (
+        normalizers.Lowercase(),
+        pre_tokenizers.Whitespace(),
+    )
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), VOCABULARY[:5], strict=True))
     theirs = transformers.PreTrainedTokenizerFast(
@@ -225,8 +240,12 @@ def check_refused(slug, words, load, *arguments):
 @pytest.mark.parametrize("name", READ)
 def test_ids_are_those_of_transformers(copy, name):
     folder = copy(*READ[name])
-    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
-    if name in ("no tokenizer_config", "max_len of transformers 2"):  # as the cards of such models on the hub say
+    ours, theirs = (
+        AlbertTokenizer.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
+    # As the cards of such models on the hub say
+    if name in ("no tokenizer_config", "max_len of transformers 2"):
         theirs = transformers.BertTokenizer.from_pretrained(folder)
     for text in TEXTS:
         assert ours.encode(text, special_tokens=True) == theirs(text)["input_ids"], text
@@ -249,8 +268,14 @@ def replaced(**roles):
 MASK = transformers.AddedToken("<mask>", lstrip=True, rstrip=True, special=True)
 NEW_ROLES = {
     "mask": ("words", dict(mask_token=MASK)),
-    "mask behind an added token": ("words", dict(additional_special_tokens=["<e1>"], mask_token=MASK)),
-    "all but the unknown token": ("words", dict(cls_token="<c>", sep_token="<s>", pad_token="<p>", mask_token=MASK)),
+    "mask behind an added token": (
+        "words",
+        dict(additional_special_tokens=["<e1>"], mask_token=MASK),
+    ),
+    "all but the unknown token": (
+        "words",
+        dict(cls_token="<c>", sep_token="<s>", pad_token="<p>", mask_token=MASK),
+    ),
     "ours, mask and padding": ("ours", dict(pad_token="<p>", mask_token=MASK)),
 }
 
@@ -262,7 +287,10 @@ def test_special_tokens_that_were_replaced_are_those_of_transformers(copy, name,
     folder = copy(base, replaced(**roles))
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     if era == "added_tokens_decoder" and base == "words":
-        tokens = {str(number): token.__getstate__() for number, token in theirs.added_tokens_decoder.items()}
+        tokens = {
+            str(number): token.__getstate__()
+            for number, token in theirs.added_tokens_decoder.items()
+        }
         settings(added_tokens_decoder=tokens)(folder)
         (folder / "tokenizer.json").unlink()
         theirs = transformers.AutoTokenizer.from_pretrained(folder)
@@ -328,7 +356,9 @@ def test_fixed_tokenizers_keep_the_case_they_were_loaded_with(bases, tmp_path):
     text = "The Fox"
     for flag in (True, False):
         theirs = transformers.AlbertTokenizer.from_pretrained(folder, do_lower_case=flag)
-        expected = AlbertTokenizer.from_pretrained(folder, do_lower_case=flag).encode(text, special_tokens=True)
+        expected = AlbertTokenizer.from_pretrained(folder, do_lower_case=flag).encode(
+            text, special_tokens=True
+        )
         assert fix_tokenizer(theirs)(text)["input_ids"] == expected
 
 
@@ -340,7 +370,9 @@ def test_files_that_read_differently_are_reported(copy, caplog):
     content = json.loads((folder / "tokenizer.json").read_text())
     content["normalizer"]["lowercase"] = False
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8")
+    (folder / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8"
+    )
     settings(tokenizer_class="BertTokenizer")(folder)
     with caplog.at_level(logging.WARNING, "albertkit"):
         AlbertTokenizer.from_pretrained(folder)
@@ -348,14 +380,16 @@ def test_files_that_read_differently_are_reported(copy, caplog):
     assert str(folder / "tokenizer.json") in caplog.text
 
 
-# --- models -----------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------
 
 
 def add_model(folder, kind, seed=1, **config):
     """Save a model of transformers with weights that all count, beside the tokenizer of the folder."""
     tokens = len(AlbertTokenizer.from_pretrained(folder))
     torch.manual_seed(seed)
-    model = getattr(transformers, kind)(transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config}))
+    model = getattr(transformers, kind)(
+        transformers.AlbertConfig(**{**SHAPE, "vocab_size": tokens, **config})
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
@@ -412,14 +446,19 @@ def test_cross_encoders_of_every_era_score_as_their_library(with_model, era, lab
         CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
     for file, values in ERAS[era].items():
         change(folder / file, **values)
-    pairs = PAIRS if labels == 1 or ERAS[era] else PAIRS[:1]  # a classifier of nobody's reads [SEP] as text
+    # A classifier of nobody's reads [SEP] as text
+    pairs = PAIRS if labels == 1 or ERAS[era] else PAIRS[:1]
     (kind, pipeline), *_ = load_pipelines(folder, precision="fp32").items()
     scores = torch.from_numpy(CrossEncoder(str(folder), device="cpu").predict(pairs))
     if labels == 1:
         assert kind == "score"
-        assert [result["value"] for result in pipeline(pairs)] == pytest.approx(scores.tolist(), abs=1e-5)
+        assert [result["value"] for result in pipeline(pairs)] == pytest.approx(
+            scores.tolist(), abs=1e-5
+        )
         return
-    shares = scores if SIGMOID in str(ERAS[era]) and "trained from" not in era else scores.softmax(-1)
+    shares = (
+        scores if SIGMOID in str(ERAS[era]) and "trained from" not in era else scores.softmax(-1)
+    )
     probabilities = [list(result["probabilities"].values()) for result in pipeline(pairs)]
     torch.testing.assert_close(torch.tensor(probabilities), shares, atol=1e-5, rtol=0)
 
@@ -431,7 +470,9 @@ def test_one_output_that_nothing_names_is_reported(with_model, caplog):
         change(folder / "config.json", problem_type=problem)
         caplog.clear()
         with caplog.at_level(logging.WARNING, "albertkit"):
-            assert load_pipeline(folder, precision="fp32")(PAIR)["value"] == pytest.approx(expected, abs=1e-5)
+            assert load_pipeline(folder, precision="fp32")(PAIR)["value"] == pytest.approx(
+                expected, abs=1e-5
+            )
         assert ("does not say what its one output is" in caplog.text) == (problem is None)
 
 
@@ -461,7 +502,9 @@ def test_labels_and_entities_are_those_of_transformers(with_model, name):
     labels = [str(names[str(number)]) for number in theirs]
     assert result["tags"] == labels
     change(folder / "config.json", id2label={key: str(label) for key, label in names.items()})
-    grouped = transformers.pipeline("token-classification", str(folder), aggregation_strategy="simple")(text)
+    grouped = transformers.pipeline(
+        "token-classification", str(folder), aggregation_strategy="simple"
+    )(text)
     assert [(e["type"], e["start"], e["end"]) for e in result["entities"]] == [
         (entity["entity_group"], entity["start"], entity["end"]) for entity in grouped
     ]
@@ -469,7 +512,9 @@ def test_labels_and_entities_are_those_of_transformers(with_model, name):
 
 @pytest.mark.parametrize("other_labels", [(), ("[PAD]",)])
 @pytest.mark.parametrize("prefixes", ["BIES", "BMES", "BILU"])
-def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_path, prefixes, other_labels):
+def test_entities_of_ends_and_single_words_are_those_of_their_scheme(
+    bases, tmp_path, prefixes, other_labels
+):
     """transformers' aggregation knows B- and I- alone, and joins two single words."""
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -483,7 +528,9 @@ def test_entities_of_ends_and_single_words_are_those_of_their_scheme(bases, tmp_
         result = load_pipeline(folder, precision="fp32")(text)
         tags = [f"I-{tag}" if tag in other_labels else tag for tag in result["tags"]]
         tags = [tag[0].translate(str.maketrans("MLU", "IES")) + tag[1:] for tag in tags]
-        expected = [(kind, " ".join(words[first : last + 1])) for kind, first, last in get_entities(tags)]
+        expected = [
+            (kind, " ".join(words[first : last + 1])) for kind, first, last in get_entities(tags)
+        ]
         assert [(entity["type"], entity["text"]) for entity in result["entities"]] == expected
 
 
@@ -492,7 +539,9 @@ def test_probabilities_are_those_of_transformers(classifier, labels):
     change(classifier / "config.json", id2label=dict(enumerate(labels)))
     shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
     probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
-    assert probabilities == pytest.approx(dict(zip(map(str, labels), shares, strict=True)), abs=1e-5)
+    assert probabilities == pytest.approx(
+        dict(zip(map(str, labels), shares, strict=True)), abs=1e-5
+    )
 
 
 def weights(save, **config):
@@ -515,7 +564,9 @@ def as_shards(folder, tensors):
     files = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(tensors)}
     for file in set(files.values()):
         save_file({name: tensors[name] for name in files if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": files})
+    )
 
 
 def other_metadata(folder, tensors):
@@ -532,14 +583,18 @@ def in_type(dtype):
 
 def as_legacy_bin(folder, tensors):
     """Write the file of torch before 1.6, which is no archive."""
-    torch.save(OrderedDict(tensors), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    torch.save(
+        OrderedDict(tensors), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False
+    )
 
 
 def as_bin_shards(folder, tensors):
     files = {name: f"pytorch_model-0000{1 + n % 2}-of-00002.bin" for n, name in enumerate(tensors)}
     for file in set(files.values()):
         torch.save({name: tensors[name] for name in files if files[name] == file}, folder / file)
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    (folder / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": files})
+    )
 
 
 def simpletransformers(folder, tensors):
@@ -550,7 +605,12 @@ def simpletransformers(folder, tensors):
 
 
 def beside_other_libraries(folder):
-    for name in ("tf_model.h5", "flax_model.msgpack", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001"):
+    for name in (
+        "tf_model.h5",
+        "flax_model.msgpack",
+        "model.ckpt-best.index",
+        "model.ckpt-best.data-00000-of-00001",
+    ):
         (folder / name).write_bytes(b"theirs")
 
 
@@ -594,7 +654,10 @@ def test_masks_of_any_name_are_filled(copy, mask):
     add_model(folder, "AlbertForMaskedLM")
     shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
     guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
-    assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
+    assert (guess["id"], guess["probability"]) == (
+        shares.argmax().item(),
+        pytest.approx(shares.max().item(), abs=1e-5),
+    )
 
 
 def test_masked_lm_of_ckiplab_s_shape(with_model):
@@ -604,7 +667,10 @@ def test_masked_lm_of_ckiplab_s_shape(with_model):
     change(folder / "config.json", tokenizer_class="BertTokenizerFast")
     shares = logits_of(folder, "AlbertForMaskedLM", "我爱北[MASK]").softmax(-1)[4]
     guess = load_pipeline(folder, precision="fp32")("我爱北[MASK]")["masks"][0][0]
-    assert (guess["id"], guess["probability"]) == (shares.argmax().item(), pytest.approx(shares.max().item(), abs=1e-5))
+    assert (guess["id"], guess["probability"]) == (
+        shares.argmax().item(),
+        pytest.approx(shares.max().item(), abs=1e-5),
+    )
 
 
 def test_decoders_that_are_not_tied(with_model, tmp_path):
@@ -643,7 +709,9 @@ def as_variant(folder, tensors):
 
 
 def as_pointer(folder, tensors):
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 123\n")
+    (folder / "model.safetensors").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 123\n"
+    )
 
 
 def of_another_library(folder, tensors):
@@ -677,18 +745,33 @@ def farm(folder, tensors):
 
 
 def flair(folder, tensors):
-    torch.save({"__cls__": "flair.models.TextClassifier", "state_dict": tensors}, folder / "pytorch_model.bin")
+    torch.save(
+        {"__cls__": "flair.models.TextClassifier", "state_dict": tensors},
+        folder / "pytorch_model.bin",
+    )
 
 
 def with_lora(folder, tensors):
-    names = {name: name.replace("attention.query.", "attention.query.base_layer.") for name in tensors}
+    names = {
+        name: name.replace("attention.query.", "attention.query.base_layer.") for name in tensors
+    }
     layers = {f"base_model.model.{names[name]}": tensor for name, tensor in tensors.items()}
     as_bin(folder, {**layers, "base_model.model.x.lora_A.default.weight": torch.ones(4, 64)})
 
 
 def with_adapters(folder, tensors):
-    as_bin(folder, {name.replace("classifier.", "heads.default.3."): tensor for name, tensor in tensors.items()})
-    change(folder / "config.json", architectures=["AlbertAdapterModel"], prediction_heads={"default": {"layers": 1}})
+    as_bin(
+        folder,
+        {
+            name.replace("classifier.", "heads.default.3."): tensor
+            for name, tensor in tensors.items()
+        },
+    )
+    change(
+        folder / "config.json",
+        architectures=["AlbertAdapterModel"],
+        prediction_heads={"default": {"layers": 1}},
+    )
 
 
 def under_name(name):
@@ -763,7 +846,7 @@ def test_other_models_are_refused_by_name(classifier, name):
     check_refused(slug, words, load_pipeline, classifier)
 
 
-# --- sentence encoders ------------------------------------------------------------------------------------------------
+# --- sentence encoders ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", ["words", "ours"])
@@ -774,16 +857,24 @@ def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base
 
     path = with_model(base=base)
     words = Transformer(str(path), max_seq_length=24)
-    encoder = SentenceTransformer(modules=[words, Pooling(64)], device="cpu", similarity_fn_name=similarity)
+    encoder = SentenceTransformer(
+        modules=[words, Pooling(64)], device="cpu", similarity_fn_name=similarity
+    )
     encoder.save(str(tmp_path / "encoder"))
     if base == "ours":  # a folder of somebody else's with such a vocabulary
         settings(text_rules=None)(tmp_path / "encoder")
-    texts = ["the fox", "the [SEP] fox[MASK] [CLS]x <pad> a dog", "the quick brown fox jumps over lazy dog " * 5]
+    texts = [
+        "the fox",
+        "the [SEP] fox[MASK] [CLS]x <pad> a dog",
+        "the quick brown fox jumps over lazy dog " * 5,
+    ]
     theirs = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
     ours = SentenceEncoder.from_pretrained(tmp_path / "encoder")
     vectors = theirs.encode(texts)
     np.testing.assert_allclose(ours.encode(texts), vectors, atol=1e-4)
-    np.testing.assert_allclose(ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4)
+    np.testing.assert_allclose(
+        ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4
+    )
     ours.save_pretrained(tmp_path / "again")
     reloaded = SentenceEncoder.from_pretrained(tmp_path / "again")
     np.testing.assert_allclose(reloaded.encode(texts), vectors, atol=1e-4)
@@ -794,14 +885,21 @@ def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_texts_are_cut_and_padded_on_their_tokenizers_side(copy, side):
     folder = copy("words", settings(truncation_side=side, padding_side=side))
-    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    ours, theirs = (
+        AlbertTokenizer.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
     options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
     words = "the quick brown fox jumps over a lazy dog".split()
     for length in range(4, 16):
         for first, second in [(9, 3), (3, 9), (9, 9), (6, 5), (5, 6)]:
             pair = " ".join(words[:first]), " ".join(words[:second])
             expected = theirs(*pair, max_length=length, **options)
-            assert dict(ours(*pair, max_length=length, **options)) == dict(expected), (length, first, second)
+            assert dict(ours(*pair, max_length=length, **options)) == dict(expected), (
+                length,
+                first,
+                second,
+            )
         assert (
             ours(pair[0], max_length=length, **options)["input_ids"]
             == theirs(pair[0], max_length=length, **options)["input_ids"]
@@ -831,7 +929,9 @@ def test_settings_of_sentence_encoders_are_read(encoder_folder, name):
         change(encoder_folder / file, **values)
     texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
     expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4
+    )
 
 
 @pytest.fixture
@@ -851,15 +951,22 @@ def test_flags_without_a_value_are_off(encoder_folder):
     from sentence_transformers import SentenceTransformer
 
     pooling = dict(
-        word_embedding_dimension=64, pooling_mode_cls_token=None, pooling_mode_mean_tokens=True, include_prompt=None
+        word_embedding_dimension=64,
+        pooling_mode_cls_token=None,
+        pooling_mode_mean_tokens=True,
+        include_prompt=None,
     )
     (encoder_folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    (encoder_folder / "sentence_bert_config.json").write_text('{"max_seq_length": 24, "do_lower_case": null}')
+    (encoder_folder / "sentence_bert_config.json").write_text(
+        '{"max_seq_length": 24, "do_lower_case": null}'
+    )
     prompt = {"prompts": {"q": "The fox: "}, "default_prompt_name": "q", "similarity_fn_name": ""}
     change(encoder_folder / "config_sentence_transformers.json", **prompt)
     texts = ["The Fox", "the dog"]
     expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4
+    )
 
 
 def test_classifiers_of_setfit_are_reported(encoder_folder, caplog):
@@ -926,7 +1033,11 @@ def test_other_modules_are_refused_by_name(with_model, tmp_path, name):
 
     words = theirs.Transformer(str(with_model()))
     if name == "Router":
-        modules = [theirs.Router.for_query_document([words, theirs.Pooling(64)], [words, theirs.Pooling(64)])]
+        modules = [
+            theirs.Router.for_query_document(
+                [words, theirs.Pooling(64)], [words, theirs.Pooling(64)]
+            )
+        ]
     else:
         modules = [words, *MODULES[name](theirs)]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
@@ -936,7 +1047,7 @@ def test_other_modules_are_refused_by_name(with_model, tmp_path, name):
         assert raised.value.slug == "unsupported"
 
 
-# --- what convert tolerates, loading tolerates -------------------------------------------------------------------------
+# --- what convert tolerates, loading tolerates ----------------------------------------------------
 
 
 def renamed(rename):
@@ -976,7 +1087,15 @@ TOLERATED = {
     "nothing pruned, no decoder": keys(pruned_heads={}, is_decoder=False, add_cross_attention=False),
     "an author's note": keys(comment="trained on my desk", author={"name": "someone"}),
 }  # fmt: skip
-ACTIVATIONS = ["gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", "gelu_fast", "gelu_python", "gelu", "relu"]
+ACTIVATIONS = [
+    "gelu_pytorch_tanh",
+    "gelu_python_tanh",
+    "gelu_accurate",
+    "gelu_fast",
+    "gelu_python",
+    "gelu",
+    "relu",
+]
 TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATIONS}
 
 
@@ -992,7 +1111,8 @@ def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
         assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
-EMPTY = dict.fromkeys(sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"}))  # transformers refuses these
+# Transformers refuses these
+EMPTY = dict.fromkeys(sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"}))
 EMPTY |= {"problem_type": "", "pruned_heads": [], "directionality": "", "label2id": {}}
 
 
@@ -1004,7 +1124,8 @@ def test_keys_without_a_value_say_nothing_and_labels_have_any_whole_numbers(clas
     file.write_text(json.dumps({**json.loads(file.read_text()), **EMPTY, "id2label": labels}))
     model = transformers.AlbertForSequenceClassification.from_pretrained(classifier)
     assert AlbertConfig.from_pretrained(classifier).id2label == model.config.id2label
-    change(classifier / "config.json", model_type="albert", architectures=[CLASSIFIER])  # which AutoConfig asks for
+    # Which AutoConfig asks for
+    change(classifier / "config.json", model_type="albert", architectures=[CLASSIFIER])
     shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
     probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
     expected = {model.config.id2label[number]: share for number, share in enumerate(shares)}
@@ -1038,7 +1159,12 @@ UNCOMPUTED = {
 def test_keys_that_change_what_is_computed_are_refused_by_name(with_model, key):
     folder = with_model()
     keys(**UNCOMPUTED[key])(folder)
-    for load in (AlbertModel.from_pretrained, load_pipeline, SentenceEncoder.from_pretrained, converted):
+    for load in (
+        AlbertModel.from_pretrained,
+        load_pipeline,
+        SentenceEncoder.from_pretrained,
+        converted,
+    ):
         with pytest.raises(AlbertKitError, match=key) as raised:
             load(folder)
         assert "change these values" not in raised.value.hint  # the weights were trained with them

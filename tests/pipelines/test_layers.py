@@ -19,14 +19,20 @@ from albertkit.tokenizer import AlbertTokenizer
 transformers = pytest.importorskip("transformers")
 
 WORDS = "one layer run twelve times the states of a token move from pass to".split()
-TEXTS = ["one layer, run twelve times", "the states of a token move from pass to pass", "one [MASK] of a token"]
+TEXTS = [
+    "one layer, run twelve times",
+    "the states of a token move from pass to pass",
+    "one [MASK] of a token",
+]
 CONFIG = tiny_config(vocab_size=24, num_hidden_layers=4)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", *WORDS, ""]))
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", *WORDS, ""])
+    )
     return AlbertTokenizer.from_pretrained(folder)
 
 
@@ -46,7 +52,11 @@ def theirs(model: PretrainedAlbert, folder: Path, ids: list[int]) -> tuple[np.nd
     return states, torch.cat(output.attentions).double().numpy()
 
 
-SHARING = [{}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"num_hidden_groups": 4, "parameter_sharing": "ffn"}]
+SHARING = [
+    {},
+    {"num_hidden_groups": 2, "inner_group_num": 2},
+    {"num_hidden_groups": 4, "parameter_sharing": "ffn"},
+]
 
 
 @pytest.mark.parametrize("changes", SHARING)
@@ -68,22 +78,30 @@ def test_one_text_token_by_token(tokenizer, tmp_path, changes):
     pca = PCA(2).fit(states.reshape(-1, 64))
     points = np.stack([pca.transform(state) for state in states], 1)
     assert np.shape(trace["states_2d"]) == points.shape
-    np.testing.assert_allclose(np.abs(trace["states_2d"]), np.abs(points), atol=2e-4)  # an axis has no sign
+    # An axis has no sign
+    np.testing.assert_allclose(np.abs(trace["states_2d"]), np.abs(points), atol=2e-4)
     np.testing.assert_allclose(trace["variance"], pca.explained_variance_ratio_, **near)
 
     peer = transformers.AlbertForMaskedLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         shares = peer.predictions(torch.tensor(states[1:], dtype=torch.float32)).softmax(-1)
         logits = peer(torch.tensor([ids])).logits[0].softmax(-1)
-    torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)  # after the last layer: the model's own answer
+    # After the last layer: the model's own answer
+    torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)
     assert [mask["position"] for mask in trace["predictions"]] == [2, 5]
     for mask in trace["predictions"]:
-        for of_pass, expected in zip(mask["passes"], shares[:, mask["position"], : tokenizer.vocab_size], strict=True):
+        for of_pass, expected in zip(
+            mask["passes"], shares[:, mask["position"], : tokenizer.vocab_size], strict=True
+        ):
             best = expected.topk(5)
-            assert [guess["piece"] for guess in of_pass] == [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
+            assert [guess["piece"] for guess in of_pass] == [
+                tokenizer.id_to_piece(i) for i in best.indices.tolist()
+            ]
             # The rows to spare have no piece, and no share in these.
             probabilities = torch.tensor([guess["probability"] for guess in of_pass])
-            torch.testing.assert_close(probabilities, best.values / expected.sum(), atol=6e-5, rtol=0)
+            torch.testing.assert_close(
+                probabilities, best.values / expected.sum(), atol=6e-5, rtol=0
+            )
 
 
 def test_every_part_of_a_text_sees_other_weights(tokenizer):
@@ -106,16 +124,22 @@ def test_a_long_text_is_cut_and_that_is_said(tokenizer):
     assert trace["tokens"][-1] == "[SEP]"
     assert trace["predictions"] is None  # no head
     assert len(trace_layers(model, tokenizer, long)["tokens"]) == 24  # what the model reads
-    assert trace_layers(random_model(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
+    assert (
+        trace_layers(random_model(AlbertForMaskedLM), tokenizer, "one layer")["predictions"] == []
+    )
 
 
 def test_dropout_is_off_and_the_model_is_left_as_it_was(tokenizer):
-    model = random_model(AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    model = random_model(
+        AlbertForSequenceClassification, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5
+    )
     still = trace_layers(model, tokenizer, TEXTS[0])
     model.train()
     assert trace_layers(model, tokenizer, TEXTS[0]) == still
     assert model.training
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(
+        parameter.grad is None and parameter.requires_grad for parameter in model.parameters()
+    )
 
 
 def test_states_of_zero_have_no_direction_and_no_fault(tokenizer):
@@ -132,7 +156,10 @@ def test_texts_and_models_without_states_are_refused(tokenizer, slug_of):
     model = random_model(AlbertModel)
     assert slug_of(trace_layers, model, tokenizer, "") == "bad-input"
     assert slug_of(trace_layers, model, tokenizer, "one", 2) == "bad-value"
-    assert slug_of(trace_layers, random_model(AlbertModel, vocab_size=18), tokenizer, "one") == "wrong-tokenizer"
+    assert (
+        slug_of(trace_layers, random_model(AlbertModel, vocab_size=18), tokenizer, "one")
+        == "wrong-tokenizer"
+    )
     with torch.no_grad():
         model.encoder.embedding_hidden_mapping_in.weight[0, 0] = math.nan
     assert slug_of(trace_layers, model, tokenizer, "one") == "not-finite"

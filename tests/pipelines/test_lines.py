@@ -21,7 +21,13 @@ from albertkit.model import (
 )
 from albertkit.output.render import to_terminal
 from albertkit.pipelines.load import load_pipeline
-from albertkit.pipelines.predict import answer_sections, ask, format_command_line_flags, make_values, predict
+from albertkit.pipelines.predict import (
+    answer_sections,
+    ask,
+    format_command_line_flags,
+    make_values,
+    predict,
+)
 
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
 TEXTS = ["seven [MASK] wizards", "the fox [MASK]", "강을 [MASK] 건너 [MASK]", "a [MASK]"]
@@ -41,7 +47,7 @@ def near(record):
     return json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 5))
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz"])
@@ -50,30 +56,43 @@ def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monk
     content = ("\ufeff" + "\r\n".join(TEXTS * 3) + "\r\n").encode()
     packed = {"": content, ".gz": gzip.compress(content), ".xz": lzma.compress(content)}[packing]
     (tmp_path / f"in.txt{packing}").write_bytes(packed)
-    report = predict(pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32")
+    report = predict(
+        pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32"
+    )
     assert (report.examples, report.left_out, report.written) == (12, (), (tmp_path / "out.jsonl",))
     records = records_of(tmp_path / "out.jsonl")
     assert [record["line"] for record in records] == list(range(1, 13))
     expected = load_pipeline(pretrained, precision="fp32")(TEXTS * 3)
-    assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(map(near, records))
+    assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(
+        map(near, records)
+    )
 
 
 def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
     path = folder(AlbertForSequenceClassification, num_labels=3)
-    values = ["the fox", ["the fox", "a dog"], {"text": "강을", "pair": "the fox"}, {"text": "calm", "id": 3}]
+    values = [
+        "the fox",
+        ["the fox", "a dog"],
+        {"text": "강을", "pair": "the fox"},
+        {"text": "calm", "id": 3},
+    ]
     lines = [json.dumps(value) for value in values]
     (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  "]) + "\n")
     predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
     records = records_of(tmp_path / "out.jsonl")
     assert [record.pop("line") for record in records] == [1, 3, 4, 5]
-    assert list(map(near, records)) == list(map(near, load_pipeline(path, precision="fp32")(values)))
+    assert list(map(near, records)) == list(
+        map(near, load_pipeline(path, precision="fp32")(values))
+    )
 
 
 def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
     (tmp_path / "in.txt").write_text("the fox\n\na dog\n")
     predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
     records = records_of(tmp_path / "out.jsonl")
-    assert [(len(record["embedding"]), record["tokens"] > 1) for record in records] == [(64, True)] * 3
+    assert [(len(record["embedding"]), record["tokens"] > 1) for record in records] == [
+        (64, True)
+    ] * 3
     expected = load_pipeline(pretrained, "embed", precision="fp32")(["the fox", "", "a dog"])
     for record, answer in zip(records, expected, strict=True):
         np.testing.assert_allclose(record["embedding"], answer["embedding"], atol=1e-5)
@@ -101,8 +120,13 @@ def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path, e
 def test_lines_that_only_look_like_values_are_bad_rows(pretrained, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"a \0 [MASK]\na [MASK]\n")
     (tmp_path / "in.jsonl").write_text('{"text": "a [MASK]", "text": "b [MASK]"}\n"a [MASK]"\n')
-    for name, reason in (("in.txt", "a zero byte, which no text has"), ("in.jsonl", "the key `text` occurs twice")):
-        report = predict(pretrained, tmp_path / name, tmp_path / f"out-{name}.jsonl", on_error="skip")
+    for name, reason in (
+        ("in.txt", "a zero byte, which no text has"),
+        ("in.jsonl", "the key `text` occurs twice"),
+    ):
+        report = predict(
+            pretrained, tmp_path / name, tmp_path / f"out-{name}.jsonl", on_error="skip"
+        )
         assert report.examples == 1
         assert [bad_row.line for bad_row in report.left_out] == [1]
         assert reason in report.left_out[0].reason
@@ -115,7 +139,9 @@ def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
     with pytest.raises(DataError, match="line 38"):
         predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
     predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
-    assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [n for n in range(1, 51) if n != 38]
+    assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [
+        n for n in range(1, 51) if n != 38
+    ]
 
 
 def test_a_file_without_lines_has_nothing_to_predict(pretrained, tmp_path):
@@ -155,7 +181,7 @@ def test_files_and_options_that_cannot_work(pretrained, tmp_path, input, options
     assert error.hint
 
 
-# --- values named one by one --------------------------------------------------------------------------------------------
+# --- values named one by one ----------------------------------------------------------------------
 
 CLASSES = {
     "fill-mask": (AlbertForPreTraining, {}),
@@ -175,7 +201,10 @@ ASKED = {
     "score": ((["the fox"], ["a dog"]), ["the fox", "a dog"]),
     "tag": ((["the fox  jumps over a lazy dog"],), ["PER", " to ", "%"]),
     "answer": ((["the quick brown fox " * 40], [], ["fox?", "강?"]), ["fox?", "강?", "%", " …"]),
-    "choose": ((["it was calm"], [], ["who?"], ["a fox", "a dog"]), ["A  a fox", "B  a dog", "it was calm", "who?"]),
+    "choose": (
+        (["it was calm"], [], ["who?"], ["a fox", "a dog"]),
+        ["A  a fox", "B  a dog", "it was calm", "who?"],
+    ),
 }
 
 
@@ -235,11 +264,13 @@ def test_parts_that_do_not_belong_together(parts, slug_of):
     assert slug_of(make_values, *parts) == "bad-value"
 
 
-# --- the command --------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_command_answers_on_the_spot(pretrained, run_command):
-    process = run_command("predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json")
+    process = run_command(
+        "predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json"
+    )
     assert (process.status, process.err, process.out.count("\n")) == (0, "", 1)
     assert [record["text"] for record in process.json["results"]] == ["the [MASK]", "[MASK] fox"]
     pair = ("--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")

@@ -39,7 +39,11 @@ HEADS = [
     ("fill-mask", "AlbertForPreTraining", {}),
     ("fill-mask", "AlbertForMaskedLM", {}),
     ("classify", "AlbertForSequenceClassification", {"num_labels": 3}),
-    ("classify", "AlbertForSequenceClassification", {"num_labels": 3, "problem_type": "multi_label_classification"}),
+    (
+        "classify",
+        "AlbertForSequenceClassification",
+        {"num_labels": 3, "problem_type": "multi_label_classification"},
+    ),
     ("score", "AlbertForSequenceClassification", {"num_labels": 1}),
     ("tag", "AlbertForTokenClassification", {"num_labels": 3}),
     ("answer", "AlbertForQuestionAnswering", {}),
@@ -69,13 +73,23 @@ def test_folders_of_transformers_are_what_their_class_is(tmp_path, tokenizer, ki
 def run(tmp_path_factory, tokenizer, make_model):
     """What a short fine-tuning left."""
     folder = tmp_path_factory.mktemp("run")
-    make_model(AlbertForPreTraining, initializer_range=0.05).save_pretrained(folder / "start", tokenizer)
-    rows = [f"the {'fox' if n % 2 else 'dog'} {'brew ' * (n % 5)}\t{'F' if n % 2 else 'D'}" for n in range(40)]
+    make_model(AlbertForPreTraining, initializer_range=0.05).save_pretrained(
+        folder / "start", tokenizer
+    )
+    rows = [
+        f"the {'fox' if n % 2 else 'dog'} {'brew ' * (n % 5)}\t{'F' if n % 2 else 'D'}"
+        for n in range(40)
+    ]
     (folder / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     shutil.copy(folder / "train.tsv", folder / "dev.tsv")
     settings = FinetuneSettings(lr=1e-3, epochs=1, batch_size=16, length=32, precision="fp32")
     finetune(
-        "classify", folder / "start", folder, folder / "run", settings, columns=Columns(text="sentence", label="label")
+        "classify",
+        folder / "start",
+        folder,
+        folder / "run",
+        settings,
+        columns=Columns(text="sentence", label="label"),
     )
     return folder / "run"
 
@@ -102,14 +116,20 @@ def captioner(tmp_path_factory):
     """Untrained, and a clip."""
     folder = tmp_path_factory.mktemp("captioner")
     (folder / "tokenizer").mkdir()
-    (folder / "tokenizer" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\ncircle\n")
+    (folder / "tokenizer" / "vocab.txt").write_text(
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\ncircle\n"
+    )
     init_model(folder / "shell", folder / "tokenizer", size="tiny", **SHELL)
     torch.manual_seed(0)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(AlbertConfig.from_pretrained(folder / "shell"))
+    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+        AlbertConfig.from_pretrained(folder / "shell")
+    )
     words = AlbertTokenizer.from_pretrained(folder / "shell")
-    VideoCaptioner(AlbertForImageCaptioning(config), words, backbone, SAMPLING, grid).save_pretrained(folder / "model")
+    VideoCaptioner(
+        AlbertForImageCaptioning(config), words, backbone, SAMPLING, grid
+    ).save_pretrained(folder / "model")
     make_clips(folder / "clips", 20)
     return folder / "model", next((folder / "clips").rglob("*.mp4"))
 
@@ -120,7 +140,9 @@ def test_a_captioner_captions(captioner):
     assert pipeline.kind == "caption"
     result = pipeline(clip, num_captions=2, num_beams=2)
     (expected,) = VideoCaptioner.from_pretrained(model).caption(clip, num_captions=2, num_beams=2)
-    assert [caption["text"] for caption in result["captions"]] == [caption.text for caption in expected]
+    assert [caption["text"] for caption in result["captions"]] == [
+        caption.text for caption in expected
+    ]
     assert result["captions"][0]["log_probability"] <= 0
     assert pipeline([clip, clip])[1]["captions"][0]["text"] == pipeline(clip)["captions"][0]["text"]
     with pytest.raises(ConfigError, match="no option `captions`"):
@@ -142,7 +164,12 @@ REFUSED = [
     (AlbertModel, {}, "fill-mask", "wrong-model"),
     (AlbertForSequenceClassification, {}, "fill-mask", "wrong-model"),
     (AlbertForTokenClassification, {}, "classify", "wrong-model"),
-    (AlbertForSequenceClassification, {"num_labels": 2, "problem_type": "regression"}, None, "wrong-model"),
+    (
+        AlbertForSequenceClassification,
+        {"num_labels": 2, "problem_type": "regression"},
+        None,
+        "wrong-model",
+    ),
 ]
 
 
@@ -158,7 +185,9 @@ def test_every_kind_is_one_of_the_folders_above():
     assert kinds == set(KINDS)
 
 
-@pytest.mark.parametrize("model_class", [AlbertForMultipleChoice, AlbertForQuestionAnswering, AlbertForPreTraining])
+@pytest.mark.parametrize(
+    "model_class", [AlbertForMultipleChoice, AlbertForQuestionAnswering, AlbertForPreTraining]
+)
 def test_any_model_can_be_asked_for_vectors(folder, model_class):
     assert load_pipeline(folder(model_class), "embed")("the fox")["embedding"].shape == (64,)
 
@@ -185,8 +214,12 @@ def test_parts_that_do_not_fit_are_refused(folder, tmp_path, tokenizer, make_mod
     path = folder(AlbertForPreTraining, vocab_size=tokenizer.vocab_size - 6)
     for kind in (None, "embed"):
         assert slug_of(load_pipeline, path, kind=kind) == "wrong-tokenizer"
-    task = find_task("classify", Columns(text="text", label="label")).with_changes(labels=("a", "b"), length=32)
-    save_task_model(tmp_path, make_model(AlbertForSequenceClassification, **task.head()), tokenizer, task)
+    task = find_task("classify", Columns(text="text", label="label")).with_changes(
+        labels=("a", "b"), length=32
+    )
+    save_task_model(
+        tmp_path, make_model(AlbertForSequenceClassification, **task.head()), tokenizer, task
+    )
     assert load_pipeline(tmp_path).kind == "classify"
     for change in ({"labels": ["a", "b", "c"]}, {"length": 512}):
         write_json(tmp_path / "task.json", {**task.to_dict(), **change})
@@ -203,6 +236,8 @@ def test_a_model_asked_for_everything_has_one_engine(folder):
 
 
 def test_error_says_what_the_folder_can_do(folder):
-    with pytest.raises(CheckpointError, match=r"`.*` .AlbertForSequenceClassification. has no head for tag") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"`.*` .AlbertForSequenceClassification. has no head for tag"
+    ) as caught:
         load_pipeline(folder(AlbertForSequenceClassification), "tag")
     assert "it can classify" in caught.value.hint

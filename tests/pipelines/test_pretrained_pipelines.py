@@ -42,8 +42,12 @@ def test_every_mask_has_transformers_probabilities(folder, tokenizer, model_clas
         for guesses, shares in zip(record["masks"], expected, strict=True):
             best = shares.topk(50)
             assert [guess["id"] for guess in guesses] == best.indices.tolist()
-            assert [guess["probability"] for guess in guesses] == pytest.approx(best.values.tolist(), abs=5e-6)
-            assert [guess["piece"] for guess in guesses] == [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
+            assert [guess["probability"] for guess in guesses] == pytest.approx(
+                best.values.tolist(), abs=5e-6
+            )
+            assert [guess["piece"] for guess in guesses] == [
+                tokenizer.id_to_piece(i) for i in best.indices.tolist()
+            ]
 
 
 def test_a_parameter_that_differs_is_noticed(folder, tokenizer):
@@ -66,14 +70,20 @@ def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(
     ours = load_pipeline(path, precision="fp32")
     compared = 0
     for text in MASKED[:3]:
-        if theirs.tokenizer(text)["input_ids"] != tokenizer.encode(text, special_tokens=True, mask_literal=True):
+        if theirs.tokenizer(text)["input_ids"] != tokenizer.encode(
+            text, special_tokens=True, mask_literal=True
+        ):
             continue
         compared += 1
         expected = theirs(text)
         guesses = ours(text)["masks"][0]
         assert [guess["id"] for guess in guesses] == [guess["token"] for guess in expected]
-        assert [guess["probability"] for guess in guesses] == pytest.approx([g["score"] for g in expected], abs=5e-6)
-        assert [guess["word"] for guess in guesses] == [guess["token_str"].strip() for guess in expected]
+        assert [guess["probability"] for guess in guesses] == pytest.approx(
+            [g["score"] for g in expected], abs=5e-6
+        )
+        assert [guess["word"] for guess in guesses] == [
+            guess["token_str"].strip() for guess in expected
+        ]
     assert compared == 3
 
 
@@ -86,7 +96,10 @@ def test_sentence_order_is_transformers(folder, tokenizer, sentences):
         ids = tokenizer.encode(*pair)
         if len(ids) > 64:
             continue
-        inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([tokenizer.token_type_ids(ids)])}
+        inputs = {
+            "input_ids": torch.tensor([ids]),
+            "token_type_ids": torch.tensor([tokenizer.token_type_ids(ids)]),
+        }
         with torch.inference_mode():
             shares = theirs(**inputs).sop_logits.softmax(-1)[0].tolist()
             inputs["token_type_ids"].zero_()
@@ -104,7 +117,9 @@ def test_a_list_is_answered_as_its_values_and_in_its_order(folder, sentences):
         assert of_list["text"] == text
         for record in (of_list, of_small_batch):
             shares = [guess["probability"] for guess in record["masks"][0]]
-            assert shares == pytest.approx([guess["probability"] for guess in alone["masks"][0]], abs=5e-6)
+            assert shares == pytest.approx(
+                [guess["probability"] for guess in alone["masks"][0]], abs=5e-6
+            )
     assert fill([]) == []
     assert json.loads(json.dumps(together)) == together
 
@@ -112,7 +127,9 @@ def test_a_list_is_answered_as_its_values_and_in_its_order(folder, sentences):
 def test_low_precision_is_near_fp32(folder, sentences, low_precision):
     path = folder(AlbertForPreTraining, initializer_range=0.02)
     texts = [f"{text} [MASK]" for text in sentences]
-    exact, near = (load_pipeline(path, precision=precision) for precision in ("fp32", low_precision))
+    exact, near = (
+        load_pipeline(path, precision=precision) for precision in ("fp32", low_precision)
+    )
     assert near.precision == low_precision
     assert near.notes == ()
     shares = [np_shares(pipeline(texts, top=50)) for pipeline in (exact, near)]
@@ -125,7 +142,9 @@ def test_low_precision_is_near_fp32(folder, sentences, low_precision):
 
 
 def np_shares(records):
-    return [{guess["id"]: guess["probability"] for guess in record["masks"][0]} for record in records]
+    return [
+        {guess["id"]: guess["probability"] for guess in record["masks"][0]} for record in records
+    ]
 
 
 def test_rows_that_only_fill_up_the_table_are_never_guessed(folder, tokenizer):
@@ -133,7 +152,9 @@ def test_rows_that_only_fill_up_the_table_are_never_guessed(folder, tokenizer):
     guesses = load_pipeline(path, precision="fp32")("the [MASK]", top=50)["masks"][0]
     assert max(guess["id"] for guess in guesses) < tokenizer.vocab_size
     table_shares = shares_of_transformers(path, tokenizer, "the [MASK]")[0]
-    assert guesses[0]["probability"] == pytest.approx(table_shares[: tokenizer.vocab_size].max().item(), abs=5e-6)
+    assert guesses[0]["probability"] == pytest.approx(
+        table_shares[: tokenizer.vocab_size].max().item(), abs=5e-6
+    )
     assert table_shares.topk(50).indices.max() >= tokenizer.vocab_size
 
 
@@ -164,14 +185,23 @@ def test_objects_with_a_text_are_texts(folder):
     fill, order = load_pipeline(path), load_pipeline(path, "sentence-order")
     assert fill({"text": MASKED[0], "id": 7}) == fill(MASKED[0])
     assert (
-        order({"text": "the fox", "pair": "a dog"}) == order(("the fox", "a dog")) == order([["the fox", "a dog"]])[0]
+        order({"text": "the fox", "pair": "a dog"})
+        == order(("the fox", "a dog"))
+        == order([["the fox", "a dog"]])[0]
     )
 
 
 def test_options_are_checked(folder, slug_of):
     fill = load_pipeline(folder(AlbertForPreTraining))
     assert len(fill("[MASK]", top=3)["masks"][0]) == 3
-    for options in ({"top": 0}, {"top": 51}, {"tops": 3}, {"top": "3"}, {"top": 1.5}, {"batch_tokens": None}):
+    for options in (
+        {"top": 0},
+        {"top": 51},
+        {"tops": 3},
+        {"top": "3"},
+        {"top": 1.5},
+        {"batch_tokens": None},
+    ):
         assert slug_of(fill, "[MASK]", **options) == "bad-value"
 
 

@@ -29,7 +29,11 @@ COLOURS = {
     "label2id": {"red": 0, "green": 1, "blue": 2},
 }
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-TAGGED = {"num_labels": 5, "id2label": dict(enumerate(TAGS)), "label2id": {tag: n for n, tag in enumerate(TAGS)}}
+TAGGED = {
+    "num_labels": 5,
+    "id2label": dict(enumerate(TAGS)),
+    "label2id": {tag: n for n, tag in enumerate(TAGS)},
+}
 
 
 def of_transformers(name, path, ids, types=None):
@@ -45,18 +49,32 @@ def ids_and_types(tokenizer, *texts):
     return ids, tokenizer.token_type_ids(ids)
 
 
-# --- sequences ----------------------------------------------------------------------------------------------------------
+# --- sequences ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression"])
+@pytest.mark.parametrize(
+    "problem", ["single_label_classification", "multi_label_classification", "regression"]
+)
 def test_a_text_and_a_pair_have_transformers_answers(folder, tokenizer, problem):
     changes = {"num_labels": 1} if problem == "regression" else COLOURS
     path = folder(AlbertForSequenceClassification, problem_type=problem, **changes)
     ask = load_pipeline(path, precision="fp32")
-    values = ["seven old wizards", ("the fox", "a lazy dog"), {"text": "서울 에서", "pair": "seven, rivers"}, "x"]
-    texts = [("seven old wizards",), ("the fox", "a lazy dog"), ("서울 에서", "seven, rivers"), ("x",)]
+    values = [
+        "seven old wizards",
+        ("the fox", "a lazy dog"),
+        {"text": "서울 에서", "pair": "seven, rivers"},
+        "x",
+    ]
+    texts = [
+        ("seven old wizards",),
+        ("the fox", "a lazy dog"),
+        ("서울 에서", "seven, rivers"),
+        ("x",),
+    ]
     for text, answer in zip(texts, ask(values), strict=True):
-        logits = of_transformers("AlbertForSequenceClassification", path, *ids_and_types(tokenizer, *text)).logits[0]
+        logits = of_transformers(
+            "AlbertForSequenceClassification", path, *ids_and_types(tokenizer, *text)
+        ).logits[0]
         if problem == "regression":
             assert answer == {"value": pytest.approx(logits.item(), abs=1e-5)}
             continue
@@ -65,7 +83,9 @@ def test_a_text_and_a_pair_have_transformers_answers(folder, tokenizer, problem)
         assert list(answer["probabilities"].values()) == pytest.approx(shares.tolist(), abs=5e-6)
         assert list(answer["probabilities"]) == ["red", "green", "blue"]
         if is_multi_label:
-            assert answer["labels"] == [name for name, share in answer["probabilities"].items() if share > 0.5]
+            assert answer["labels"] == [
+                name for name, share in answer["probabilities"].items() if share > 0.5
+            ]
         else:
             assert answer["index"] == logits.argmax().item()
             assert answer["label"] == COLOURS["id2label"][answer["index"]]
@@ -84,17 +104,23 @@ def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(
 @pytest.mark.parametrize("problem", ["single_label_classification", "regression"])
 def test_low_precision_is_near_fp32(folder, sentences, low_precision, problem):
     changes = {"num_labels": 1} if problem == "regression" else COLOURS
-    path = folder(AlbertForSequenceClassification, problem_type=problem, initializer_range=0.02, **changes)
-    exact, near = (load_pipeline(path, precision=precision) for precision in ("fp32", low_precision))
+    path = folder(
+        AlbertForSequenceClassification, problem_type=problem, initializer_range=0.02, **changes
+    )
+    exact, near = (
+        load_pipeline(path, precision=precision) for precision in ("fp32", low_precision)
+    )
     assert near.precision == low_precision
     for exact_answer, near_answer in zip(exact(sentences), near(sentences), strict=True):
         if problem == "regression":
             assert exact_answer["value"] == pytest.approx(near_answer["value"], abs=0.05)
         else:
-            assert exact_answer["probabilities"] == pytest.approx(near_answer["probabilities"], abs=0.02)
+            assert exact_answer["probabilities"] == pytest.approx(
+                near_answer["probabilities"], abs=0.02
+            )
 
 
-# --- words --------------------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 TEXTS = {
     "the quick fox's jumps,  over Jean-Pierre   lazy!!": "the quick fox 's jumps , over Jean-Pierre lazy !!".split(),
@@ -112,7 +138,9 @@ def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tok
     assert result["words"] == words
     joined = " ".join(words)
     ids, spans = tokenizer.encode_with_offsets(joined)
-    logits = of_transformers("AlbertForTokenClassification", path, [tokenizer.cls_id, *ids, tokenizer.sep_id]).logits[0]
+    logits = of_transformers(
+        "AlbertForTokenClassification", path, [tokenizer.cls_id, *ids, tokenizer.sep_id]
+    ).logits[0]
     best = logits.argmax(-1)[1:-1].tolist()
     starts = np.cumsum([0, *(len(word) + 1 for word in words)])
     expected = []  # the tag at the first piece that shows a character of the word
@@ -137,7 +165,10 @@ def test_the_texts_have_entities_of_several_words(folder):
     tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
     entities = [entity for record in tag(list(TEXTS)) for entity in record["entities"]]
     assert len(entities) > 5
-    assert any("  " in entity["text"] or "\n" in entity["text"] or "\t" in entity["text"] for entity in entities)
+    assert any(
+        "  " in entity["text"] or "\n" in entity["text"] or "\t" in entity["text"]
+        for entity in entities
+    )
 
 
 def test_a_list_of_words_is_tagged_as_the_text_of_them(folder):
@@ -151,7 +182,9 @@ def test_a_list_of_words_is_tagged_as_the_text_of_them(folder):
 
 def test_a_tagger_of_characters_keeps_the_places_of_the_text(tmp_path, tokenizer, make_model):
     task = TaggingTask(name="klue-ner", layout="characters", labels=TAGS, length=64)
-    save_task_model(tmp_path, make_model(AlbertForTokenClassification, **task.head()), tokenizer, task)
+    save_task_model(
+        tmp_path, make_model(AlbertForTokenClassification, **task.head()), tokenizer, task
+    )
     text = "  서울에서   온 마법사가\n 강을 건너다 "
     result = load_pipeline(tmp_path, precision="fp32")(text)
     assert result["words"] == list("서울에서 온 마법사가 강을 건너다")
@@ -171,7 +204,7 @@ def test_a_text_longer_than_the_model_is_tagged_to_its_end(folder, sentences):
     assert result["words"][: len(alone["words"])] == alone["words"]
 
 
-# --- answers ------------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 CONTEXT = "the quick brown fox,  jumps over a lazy dog; 서울 에서 wizards brew"
 
@@ -186,15 +219,26 @@ def test_the_answer_is_the_best_span_of_transformers_logits(folder, tokenizer):
     first = len(question) + 2
     types = [0] * first + [1] * (len(ids) + 1)
     output = of_transformers("AlbertForQuestionAnswering", path, row, types)
-    start, end = (part[0, first : first + len(ids)].double() for part in (output.start_logits, output.end_logits))
+    start, end = (
+        part[0, first : first + len(ids)].double()
+        for part in (output.start_logits, output.end_logits)
+    )
     scores = start[:, None] + end[None, :]
     allowed = torch.ones(len(ids), len(ids)).triu().tril(answer.task.max_answer_length - 1).bool()
-    best_spans = scores.masked_fill(~allowed, -torch.inf).flatten().argsort(descending=True).tolist()
-    texts = list(dict.fromkeys(CONTEXT[spans[p // len(ids)][0] : spans[p % len(ids)][1]].strip() for p in best_spans))
+    best_spans = (
+        scores.masked_fill(~allowed, -torch.inf).flatten().argsort(descending=True).tolist()
+    )
+    texts = list(
+        dict.fromkeys(
+            CONTEXT[spans[p // len(ids)][0] : spans[p % len(ids)][1]].strip() for p in best_spans
+        )
+    )
     assert result["answer"] == texts[0] == CONTEXT[result["start"] : result["end"]]
     assert [guess["text"] for guess in result["nbest"][:5]] == [text for text in texts if text][:5]
     best = best_spans[0]
-    assert result["nbest"][0]["start_score"] == pytest.approx(start[best // len(ids)].item(), abs=1e-5)
+    assert result["nbest"][0]["start_score"] == pytest.approx(
+        start[best // len(ids)].item(), abs=1e-5
+    )
     assert result["nbest"][0]["end_score"] == pytest.approx(end[best % len(ids)].item(), abs=1e-5)
     assert result["score"] == pytest.approx(result["nbest"][0]["probability"])
 
@@ -223,7 +267,11 @@ def test_of_a_long_context_the_answer_may_be_in_its_last_window(folder, tokenize
 
 def test_several_questions_are_answered_as_one_by_one(folder):
     answer = load_pipeline(folder(AlbertForQuestionAnswering), precision="fp32")
-    values = [{"question": q, "context": c} for q in ("the fox?", "강?") for c in (CONTEXT, CONTEXT * 20, "dog")]
+    values = [
+        {"question": q, "context": c}
+        for q in ("the fox?", "강?")
+        for c in (CONTEXT, CONTEXT * 20, "dog")
+    ]
     for value, result in zip(values, answer(values), strict=True):
         alone = answer(value)
         assert (result["answer"], result["start"]) == (alone["answer"], alone["start"])
@@ -240,14 +288,21 @@ def test_no_answer_is_one_of_squad_2(tmp_path, tokenizer, make_model):
     assert any(guess["text"] for guess in result["nbest"])
 
 
-# --- choices ------------------------------------------------------------------------------------------------------------
+# --- choices --------------------------------------------------------------------------------------
 
 
 def test_the_choice_is_transformers(folder, tokenizer):
     path = folder(AlbertForMultipleChoice)
-    value = {"context": "it was the fox", "question": "who jumps?", "choices": ["a dog", "a fox", "서울"]}
+    value = {
+        "context": "it was the fox",
+        "question": "who jumps?",
+        "choices": ["a dog", "a fox", "서울"],
+    }
     result = load_pipeline(path, precision="fp32")(value)
-    rows = [tokenizer.encode(value["context"], f"{value['question']} {choice}") for choice in value["choices"]]
+    rows = [
+        tokenizer.encode(value["context"], f"{value['question']} {choice}")
+        for choice in value["choices"]
+    ]
     width = max(map(len, rows))
     ids = [row + [0] * (width - len(row)) for row in rows]
     types = [tokenizer.token_type_ids(row) + [0] * (width - len(row)) for row in rows]
@@ -258,10 +313,12 @@ def test_the_choice_is_transformers(folder, tokenizer):
         logits = model(**{name: torch.tensor([part]) for name, part in inputs.items()}).logits[0]
     assert result["index"] == logits.argmax().item()
     assert result["label"] == "ABC"[result["index"]]
-    assert list(result["probabilities"].values()) == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)
+    assert list(result["probabilities"].values()) == pytest.approx(
+        logits.softmax(-1).tolist(), abs=1e-5
+    )
 
 
-# --- all of them --------------------------------------------------------------------------------------------------------
+# --- all of them ----------------------------------------------------------------------------------
 
 CLASSES = {
     "classify": AlbertForSequenceClassification, "tag": AlbertForTokenClassification,
@@ -295,7 +352,9 @@ def test_empty_texts_are_classified_as_in_transformers(folder, text):
     path = folder(AlbertForSequenceClassification)
     first, second = text if isinstance(text, tuple) else (text, None)
     probabilities = load_pipeline(path, precision="fp32")(["the fox", text])[1]["probabilities"]
-    inputs = transformers.AutoTokenizer.from_pretrained(path)(first, second or None, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(path)(
+        first, second or None, return_tensors="pt"
+    )
     model = transformers.AlbertForSequenceClassification.from_pretrained(path).eval()
     with torch.inference_mode():
         expected = model(**inputs).logits.softmax(-1)[0].tolist()
@@ -308,11 +367,17 @@ def test_an_empty_text_has_no_entities_as_in_transformers(folder):
     assert load_pipeline(path)(["the fox", ""])[1] == {"words": [], "tags": [], "entities": []}
 
 
-@pytest.mark.parametrize("collect", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque])
+@pytest.mark.parametrize(
+    "collect", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque]
+)
 def test_several_texts_may_be_of_any_kind_that_has_an_order(folder, collect):
-    pipeline, texts = load_pipeline(folder(AlbertForSequenceClassification)), ["the fox", "", "a dog"]
+    pipeline, texts = (
+        load_pipeline(folder(AlbertForSequenceClassification)),
+        ["the fox", "", "a dog"],
+    )
     assert pipeline(collect(texts)) == pipeline(texts)
-    for value in (pd.DataFrame({"text": texts}), set(texts)):  # the names of columns; without an order
+    # The names of columns; without an order
+    for value in (pd.DataFrame({"text": texts}), set(texts)):
         with pytest.raises(DataError):
             pipeline(value)
 
@@ -353,5 +418,7 @@ def test_other_weights_give_other_results(folder, tokenizer, kind):
         model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight *= 1.5
     model.save_pretrained(path, tokenizer)
     after = numbers_of(load_pipeline(path, precision="fp32")(pipeline.example))
-    floats = [[number for number in numbers if isinstance(number, float)] for numbers in (before, after)]
+    floats = [
+        [number for number in numbers if isinstance(number, float)] for numbers in (before, after)
+    ]
     assert floats[0] != pytest.approx(floats[1], abs=1e-3)

@@ -20,7 +20,9 @@ def settings(tmp_path_factory, store):
     """Twelve updates of a model with dropout."""
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     folder = tmp_path_factory.mktemp("config")
-    return replace(SETTINGS, config=write_config(folder, store.vocab_size, intermediate_size=128, **dropout))
+    return replace(
+        SETTINGS, config=write_config(folder, store.vocab_size, intermediate_size=128, **dropout)
+    )
 
 
 @pytest.fixture
@@ -28,7 +30,9 @@ def train(tmp_path, store, settings):
     """Pretrain on the small store, or on other data, in a folder of `tmp_path`; further keywords change the settings."""
 
     def pretrained(folder="run", data=store, start=None, resume=False, **changes):
-        return pretrain(data, tmp_path / folder, replace(settings, **changes), start=start, resume=resume)
+        return pretrain(
+            data, tmp_path / folder, replace(settings, **changes), start=start, resume=resume
+        )
 
     return pretrained
 

@@ -36,7 +36,9 @@ class MemoryStore:
         for part in np.array_split(np.arange(len(self.documents)), self.num_shards):
             documents = [self.documents[i] for i in part]
             sentences = [sentence for document in documents for sentence in document]
-            self.tokens.append(np.array([i for sentence in sentences for i in sentence], self.dtype))
+            self.tokens.append(
+                np.array([i for sentence in sentences for i in sentence], self.dtype)
+            )
             self.sentence_offsets.append(_offsets(sentences))
             self.document_offsets.append(_offsets(documents))
 
@@ -54,10 +56,14 @@ def _offsets(parts: list) -> np.ndarray:
 
 def read_novels(golden: Path, tokenizer: Any) -> tuple[list[list[list[int]]], list[list[int]]]:
     """The corpus of the golden masks as documents of ids, and the ids of each line (empty for blank lines)."""
-    lines = gzip.decompress((golden / "masking" / "corpus.txt.gz").read_bytes()).decode().split("\n")
+    lines = (
+        gzip.decompress((golden / "masking" / "corpus.txt.gz").read_bytes()).decode().split("\n")
+    )
     ragged = tokenizer.encode_batch(lines)
     ids = np.asarray(ragged.ids)
-    line_ids = [ids[a:b].tolist() for a, b in zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)]
+    line_ids = [
+        ids[a:b].tolist() for a, b in zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)
+    ]
     documents: list[list[list[int]]] = [[]]
     for line, pieces in zip(lines, line_ids, strict=True):
         if line.strip():

@@ -28,7 +28,10 @@ def build_small_store(folder: Path) -> TokenStore:
     """Build the store in a folder, with a tokenizer of 48 tokens."""
     rng = np.random.default_rng(5)
     documents = [
-        "\n".join(" ".join(rng.choice(WORDS, rng.integers(4, 12))) + "." for _ in range(rng.integers(2, 12)))
+        "\n".join(
+            " ".join(rng.choice(WORDS, rng.integers(4, 12))) + "."
+            for _ in range(rng.integers(2, 12))
+        )
         for _ in range(120)
     ]
     text = folder / "corpus.txt"

@@ -42,7 +42,9 @@ def front_matter(card):
 
 def table_rows(body):
     return [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in body.splitlines() if line[:1] == "|"
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in body.splitlines()
+        if line[:1] == "|"
     ]
 
 
@@ -110,13 +112,17 @@ def test_loading_examples_run_on_a_saved_folder(tmp_path, monkeypatch, capsys, d
     from albertkit import AlbertForPreTraining, AlbertTokenizer
 
     monkeypatch.chdir(tmp_path)
-    config = AlbertConfig(hidden_size=64, num_attention_heads=2, intermediate_size=64, num_hidden_layers=1)
+    config = AlbertConfig(
+        hidden_size=64, num_attention_heads=2, intermediate_size=64, num_hidden_layers=1
+    )
     model = AlbertForPreTraining(config)
     model.save_pretrained(tmp_path / "wiki-small", AlbertTokenizer.from_pretrained(data / "albert"))
     for block in re.findall(r"```python\n(.*?)```", card_of(), flags=re.DOTALL):
         exec(block, {})
     ours, theirs = (ast.literal_eval(line) for line in capsys.readouterr().out.strip().splitlines())
-    assert [piece.removeprefix("▁") for piece in ours] == [guess["token_str"].removeprefix("▁") for guess in theirs]
+    assert [piece.removeprefix("▁") for piece in ours] == [
+        guess["token_str"].removeprefix("▁") for guess in theirs
+    ]
 
 
 def test_the_card_is_written_as_readme(tmp_path):
@@ -126,7 +132,9 @@ def test_the_card_is_written_as_readme(tmp_path):
 
 
 def test_an_impossible_count_is_refused_before_anything_is_written(tmp_path):
-    facts = FACTS | {"results": {"masked_lm_accuracy": 0.5, "masked_lm_correct": 9, "masked_lm_count": 4}}
+    facts = FACTS | {
+        "results": {"masked_lm_accuracy": 0.5, "masked_lm_correct": 9, "masked_lm_count": 4}
+    }
     with pytest.raises(ConfigError):
         model_card("wiki-small", PretrainingFacts(**facts)).write(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -143,6 +151,8 @@ def test_examples_name_the_folder_that_holds_the_model(tmp_path):
 def test_a_command_in_a_card_can_be_pasted(tmp_path):
     data = TaskData(find_task("sst2"), [None], [None], [], [])
     intervals = {"accuracy": (0.25, 0.75)}
-    card = task_card("my_run of *mine*", data, "m", 1, {"accuracy": 0.5}, {"intervals": intervals}, {"lr": 1e-5}).text()
+    card = task_card(
+        "my_run of *mine*", data, "m", 1, {"accuracy": 0.5}, {"intervals": intervals}, {"lr": 1e-5}
+    ).text()
     assert "| accuracy | 0.5000 | 0.2500 to 0.7500 |" in card
     assert "albertkit predict 'my_run of *mine*' INPUT --out" in card.split("```")[1]

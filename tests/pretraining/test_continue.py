@@ -14,7 +14,12 @@ from small_store import SETTINGS, differing, weights, write_config
 from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
+from albertkit.model import (
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertModel,
+)
 from albertkit.pretraining import run as run_module
 from albertkit.pretraining.preparation import initialise, initialise_from_checkpoint
 from albertkit.pretraining.pretrain_command import estimate
@@ -23,7 +28,9 @@ from albertkit.pretraining.sources import open_pretraining_data
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = replace(SETTINGS, steps=8, eval_every=4, save_every=4, log_every=4)
-OLD = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
+OLD = (
+    "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions".split()
+)
 NEW = "빠른 갈색 여우가 게으른 개를 뛰어넘고 늙은 마법사가 물약을 만든다".split()
 WORDS, BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -32,10 +39,14 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 def make_store(folder, pieces, words):
     """A WordPiece tokenizer of these pieces and a store of 60 documents of these words."""
     (folder / "tokenizer").mkdir(parents=True)
-    (folder / "tokenizer" / "vocab.txt").write_text("\n".join([*SPECIALS, *pieces]) + "\n", encoding="utf-8")
+    (folder / "tokenizer" / "vocab.txt").write_text(
+        "\n".join([*SPECIALS, *pieces]) + "\n", encoding="utf-8"
+    )
     rng = np.random.default_rng(5)
     text = "\n\n".join(
-        "\n".join(" ".join(rng.choice(words, rng.integers(4, 12))) for _ in range(rng.integers(2, 9)))
+        "\n".join(
+            " ".join(rng.choice(words, rng.integers(4, 12))) for _ in range(rng.integers(2, 9))
+        )
         for _ in range(60)
     )
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
@@ -50,7 +61,9 @@ def home(tmp_path_factory):
     make_store(folder / "old", OLD, OLD)
     make_store(folder / "more", OLD + NEW, OLD + NEW)
     settings = replace(SETTINGS, config=write_config(folder, len(SPECIALS + OLD)))
-    shutil.move(pretrain(folder / "old" / "store", folder / "run", settings).model, folder / "model")
+    shutil.move(
+        pretrain(folder / "old" / "store", folder / "run", settings).model, folder / "model"
+    )
     return folder
 
 
@@ -60,7 +73,9 @@ def go_on(tmp_path, home):
 
     def pretrained(store, folder="run", start=home / "model", resume=False, **changes):
         settings = replace(SETTINGS, **changes)
-        return pretrain(home / store / "store", tmp_path / folder, settings, start=start, resume=resume)
+        return pretrain(
+            home / store / "store", tmp_path / folder, settings, start=start, resume=resume
+        )
 
     return pretrained
 
@@ -75,7 +90,7 @@ def tokenizer_of(home, name):
     return AlbertTokenizer.from_pretrained(home / name / "tokenizer")
 
 
-# --- what a model to continue may be ----------------------------------------------------------------------------------
+# --- what a model to continue may be --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,23 +108,32 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     kind.from_pretrained(home / "model", allow_missing=allowed).save_pretrained(tmp_path / "model")
     shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
-    labels = {"id2label": {"0": "a", "1": "b", "2": "c"}, "problem_type": "single_label_classification"}
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config | (labels if allowed else {})))
+    labels = {
+        "id2label": {"0": "a", "1": "b", "2": "c"},
+        "problem_type": "single_label_classification",
+    }
+    (tmp_path / "model" / "config.json").write_text(
+        json.dumps(config | (labels if allowed else {}))
+    )
     start, repeated, different = (
-        initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed))
+        initialise_from_checkpoint(
+            tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed)
+        )
         for seed in (1, 1, 2)
     )
     assert start.continued["initialised"] == fresh
     assert start.continued["class"] == kind.__name__
-    assert start.notes == [f"not in `{tmp_path / 'model'}`, initialised: {', '.join(fresh)}"] * bool(fresh) + [
-        f"in `{tmp_path / 'model'}`, of no use here: {left_out}"
-    ] * bool(left_out)
+    assert start.notes == [
+        f"not in `{tmp_path / 'model'}`, initialised: {', '.join(fresh)}"
+    ] * bool(fresh) + [f"in `{tmp_path / 'model'}`, of no use here: {left_out}"] * bool(left_out)
     assert "id2label" not in start.model.config.to_dict()
     changed = differing(dict(start.model.state_dict()), weights(home / "model"))
     assert {name.removeprefix("albert.").split(".")[0] for name in changed} <= set(fresh)
     assert bool(changed) == bool(fresh)
     assert not differing(dict(start.model.state_dict()), dict(repeated.model.state_dict()))
-    assert bool(differing(dict(start.model.state_dict()), dict(different.model.state_dict()))) == bool(fresh)
+    assert bool(
+        differing(dict(start.model.state_dict()), dict(different.model.state_dict()))
+    ) == bool(fresh)
 
 
 def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home, go_on):
@@ -118,21 +142,26 @@ def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home, go
     continued = go_on("old", "two", start=tmp_path / "shell", seed=3)
     assert not differing(weights(initialised.model), weights(continued.model))
     measured = estimate(home / "old" / "store", settings=SETTINGS, start=tmp_path / "shell")
-    assert measured.parameters == sum(tensor.numel() for tensor in weights(tmp_path / "shell").values())
+    assert measured.parameters == sum(
+        tensor.numel() for tensor in weights(tmp_path / "shell").values()
+    )
 
 
 def test_provenance_says_where_a_model_comes_from(home, go_on, capsys):
     model = go_on("old", steps=1, seed=7).model
     provenance = json.loads((model / "provenance.json").read_text())
     assert provenance["continued"]["model"] == str(home / "model")
-    assert provenance["continued"]["provenance"] == json.loads((home / "model" / "provenance.json").read_text())
+    assert provenance["continued"]["provenance"] == json.loads(
+        (home / "model" / "provenance.json").read_text()
+    )
     assert len(provenance["continued"]["weights_sha256"]) == 64
-    assert "--held-out 0.2 --seed 0" in capsys.readouterr().err  # with another seed, other documents are held out
+    # With another seed, other documents are held out
+    assert "--held-out 0.2 --seed 0" in capsys.readouterr().err
     go_on("old", "same", steps=1)
     assert "evaluations flatter" not in capsys.readouterr().err
 
 
-# --- more pieces ------------------------------------------------------------------------------------------------------
+# --- more pieces ----------------------------------------------------------------------------------
 
 
 def test_new_rows_are_the_mean_of_the_old_and_noise(home):
@@ -161,7 +190,9 @@ def test_spare_rows_are_made_anew_too(tmp_path, home):
     assert start.model.config.vocab_size == 31
     assert differing(dict(start.model.state_dict()), weights(tmp_path / "model")) == {WORDS, BIAS}
     assert (
-        initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "old"), SETTINGS).model.config.vocab_size
+        initialise_from_checkpoint(
+            tmp_path / "model", tokenizer_of(home, "old"), SETTINGS
+        ).model.config.vocab_size
         == 24
     )
 
@@ -170,14 +201,16 @@ def test_other_vocabularies_are_refused(tmp_path, home):
     make_store(tmp_path / "smaller", OLD[:-1], OLD)
     make_store(tmp_path / "moved", [OLD[1], OLD[0], *OLD[2:], *NEW], OLD)
     for name, says in (("smaller", "20 tokens"), ("moved", "id 5 is `the`")):
-        error = refused(pretrain, tmp_path / name / "store", tmp_path / "run", SETTINGS, start=home / "model")
+        error = refused(
+            pretrain, tmp_path / name / "store", tmp_path / "run", SETTINGS, start=home / "model"
+        )
         assert error.slug == "wrong-tokenizer"
         assert says in error.message
         assert "tokenizer extend" in error.hint
     assert not (tmp_path / "run").exists()
 
 
-# --- only the new rows ------------------------------------------------------------------------------------------------
+# --- only the new rows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", [dict(), dict(optimizer="lamb", ema_decay=0.5, clip_norm=0.1)])
@@ -194,12 +227,16 @@ def test_only_new_rows_are_trained(tmp_path, home, go_on, how):
     assert evaluate(tmp_path / "run" / "final", home / "more" / "store").masked_lm_count > 0
     # The comparison can tell: without the setting, every parameter moves.
     go_on("more", "all", **how)
-    assert differing(weights(tmp_path / "all" / "start"), weights(tmp_path / "all" / "final")) == set(began)
+    assert differing(
+        weights(tmp_path / "all" / "start"), weights(tmp_path / "all" / "final")
+    ) == set(began)
 
 
 def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
     """One update by hand: AdamW of the paper on the gradient's rows alone, clipped by their norm."""
-    go_on("more", train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant")
+    go_on(
+        "more", train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant"
+    )
     model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
     world = run_module.join_world("cpu")
     source = open_pretraining_data(home / "more" / "store", replace(SETTINGS, steps=1))
@@ -215,7 +252,9 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
         gradient = parameter.grad[first:] * (1e-3 / norm)
         update = 0.1 * gradient / ((0.001 * gradient**2).sqrt() + 1e-6)
         decay = 0.01 * parameter[first:] if name == WORDS else 0.0
-        torch.testing.assert_close(ended[name][first:], (parameter[first:] - 2e-3 * (update + decay)).detach())
+        torch.testing.assert_close(
+            ended[name][first:], (parameter[first:] - 2e-3 * (update + decay)).detach()
+        )
 
 
 def test_rows_can_be_named(tmp_path, home, go_on):
@@ -236,7 +275,7 @@ def test_rows_can_be_named(tmp_path, home, go_on):
     assert not torch.equal(began[WORDS][18:], ended[WORDS][18:])
 
 
-# --- stopped and resumed ----------------------------------------------------------------------------------------------
+# --- stopped and resumed --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("train_only", ["all", "new-rows"])
@@ -244,7 +283,11 @@ def test_rows_can_be_named(tmp_path, home, go_on):
 def test_resumed_to_the_same_bits_without_the_model_it_began_with(
     tmp_path, home, go_on, monkeypatch, train_only, moment
 ):
-    how = dict(start=shutil.copytree(home / "model", tmp_path / "model"), train_only=train_only, ema_decay=0.9)
+    how = dict(
+        start=shutil.copytree(home / "model", tmp_path / "model"),
+        train_only=train_only,
+        ema_decay=0.9,
+    )
     go_on("more", "straight", **how)
     plain = run_module.evaluate_batches
 
@@ -264,8 +307,13 @@ def test_resumed_to_the_same_bits_without_the_model_it_began_with(
             assert (result.model, result.steps) == (None, 4)
     shutil.rmtree(tmp_path / "model")
     go_on("more", resume=True, **(how | {"start": None}))
-    assert not differing(weights(tmp_path / "straight" / "final"), weights(tmp_path / "run" / "final"))
-    origin = [json.loads((tmp_path / n / "final" / "provenance.json").read_text()) for n in ("straight", "run")]
+    assert not differing(
+        weights(tmp_path / "straight" / "final"), weights(tmp_path / "run" / "final")
+    )
+    origin = [
+        json.loads((tmp_path / n / "final" / "provenance.json").read_text())
+        for n in ("straight", "run")
+    ]
     assert origin[0] == origin[1]
 
 

@@ -31,8 +31,12 @@ def test_passes_follow_from_the_update_alone():
     passes = [layers_at(step / 100, deep, 12) for step in range(100)]
     assert [passes.count(n) for n in (1, 2, 4, 8, 12)] == [60, 10, 10, 10, 10]
     assert passes == sorted(passes)
-    assert [layers_at(step / 100, replace(deep, start_layers=6), 12) for step in (0, 59, 60, 99)] == [6, 6, 12, 12]
-    assert [layers_at(step / 10, replace(SETTINGS, start_layers=None), 3) for step in range(10)] == [3] * 10
+    assert [
+        layers_at(step / 100, replace(deep, start_layers=6), 12) for step in (0, 59, 60, 99)
+    ] == [6, 6, 12, 12]
+    assert [
+        layers_at(step / 10, replace(SETTINGS, start_layers=None), 3) for step in range(10)
+    ] == [3] * 10
 
 
 def test_few_passes_are_a_model_of_fewer_layers(store, settings):
@@ -41,7 +45,9 @@ def test_few_passes_are_a_model_of_fewer_layers(store, settings):
     model = AlbertForPreTraining(settings.model_config(store.vocab_size))
     shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))
     shallow.load_state_dict(model.state_dict())
-    deep, expected = (PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow))
+    deep, expected = (
+        PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow)
+    )
     use_layers(model, 1)
     assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == expected != deep
     assert PretrainingObjective(model).flops(batch) == PretrainingObjective(shallow).flops(batch)
@@ -79,7 +85,9 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         return {1: 1.0, 2: 1.5, 3: 2.0}[timed[-1]], 100
 
     monkeypatch.setattr(pretrain_command, "_timed_step", seconds)
-    measured = pretrain_command.estimate(store, settings=replace(settings, start_share=0.8), limit=1e6)
+    measured = pretrain_command.estimate(
+        store, settings=replace(settings, start_share=0.8), limit=1e6
+    )
     assert set(timed) == {1, 2, 3}
     seconds = 0.8 * 1 + 0.1 * 1.5 + 0.1 * 2
     assert measured.seconds_per_step == pytest.approx(seconds)
@@ -92,7 +100,11 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
     [
         ({"start_layers": 3}, {}, "the model has 3 layers"),
         ({"start_layers": 0}, {}, "start_layers is 0, it must be a whole number, at least 1"),
-        ({"start_share": 1.5}, {}, "start_share is 1.5, it must be a number, at least 0 and below 1"),
+        (
+            {"start_share": 1.5},
+            {},
+            "start_share is 1.5, it must be a number, at least 0 and below 1",
+        ),
         ({}, {"num_hidden_groups": 3}, "this one has 3"),
     ],
 )

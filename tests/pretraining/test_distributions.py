@@ -1,7 +1,7 @@
 """Distributions of segments and masks against those of the original script, over more than 100,000 sequences.
 
-Deviations are counted in standard errors of the difference between two runs, the original's and ours; four are allowed.
-The same comparison is shown to fail for other settings.
+Deviations are counted in standard errors of the difference between two runs, the original's and
+ours; four are allowed. The same comparison is shown to fail for other settings.
 """
 
 import json
@@ -37,13 +37,16 @@ def outside(statistics: dict[str, float]) -> dict[str, float]:
     return {name: round(z, 1) for name, z in statistics.items() if not abs(z) <= ALLOWED}
 
 
-# --- segments ---------------------------------------------------------------------------------------------------------
+# --- segments -------------------------------------------------------------------------------------
 
 
 def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]:
     """The quantities of `structure` over some epochs."""
     settings = ExampleSettings(max_length=length, **{**GOOGLE, **changes})
-    plans = [plan_epoch(store, store.all_documents(), settings, seed=11, epoch=e, shuffle=False) for e in range(epochs)]
+    plans = [
+        plan_epoch(store, store.all_documents(), settings, seed=11, epoch=e, shuffle=False)
+        for e in range(epochs)
+    ]
     examples = np.concatenate([plan.examples for plan in plans])
     a, b = examples["a_length"].astype(float), examples["b_length"].astype(float)
     kind, short = examples["kind"], examples["short_target"] == 1
@@ -74,9 +77,12 @@ def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]
         }
     for k in range(10):
         statistics[f"segment_a_share tenth {k}"] = (tenth == k).mean()
-        statistics[f"segment_a_share tenth {k} same_document_full"] = (tenth[~random & ~short] == k).mean()
+        statistics[f"segment_a_share tenth {k} same_document_full"] = (
+            tenth[~random & ~short] == k
+        ).mean()
     return statistics | {
-        f"length {low}-{high}": ((low <= total) & (total <= high)).mean() for low, high in buckets(length)
+        f"length {low}-{high}": ((low <= total) & (total <= high)).mean()
+        for low, high in buckets(length)
     }
 
 
@@ -108,15 +114,20 @@ def their_segments(golden: dict, epochs: int, length: int) -> dict[str, tuple[fl
     statistics["segment_a_share_same_document_full"] = of(share["mean"])
     for name in ("full_target", "short_target"):
         statistics |= {
-            f"{name} {key}": of(value) for key, value in golden["by_target"][name].items() if key != "instances"
+            f"{name} {key}": of(value)
+            for key, value in golden["by_target"][name].items()
+            if key != "instances"
         }
     for k in range(10):
         statistics[f"segment_a_share tenth {k}"] = of(shares["tenths"][k])
         statistics[f"segment_a_share tenth {k} same_document_full"] = of(share["tenths"][k])
     values = {
-        tuple(map(int, f"{name}-{name}".split("-")[:2])): value for name, value in golden["length_buckets"].items()
+        tuple(map(int, f"{name}-{name}".split("-")[:2])): value
+        for name, value in golden["length_buckets"].items()
     }
-    return statistics | {f"length {low}-{high}": of(values[low, high]) for low, high in buckets(length)}
+    return statistics | {
+        f"length {low}-{high}": of(values[low, high]) for low, high in buckets(length)
+    }
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -126,7 +137,9 @@ def test_segments_follow_the_original(run, novels, statistics):
     assert outside(deviations(our_segments(novels, length, epochs), theirs)) == {}
 
 
-@pytest.mark.parametrize("changes", [dict(sop_pairs="pure"), dict(short_seq_prob=0.2), dict(pair_task="nsp")])
+@pytest.mark.parametrize(
+    "changes", [dict(sop_pairs="pure"), dict(short_seq_prob=0.2), dict(pair_task="nsp")]
+)
 def test_other_segments_are_told_apart(changes, novels, statistics):
     length, _, _, epochs = RUNS["seq128_cap20"]
     theirs = their_segments(statistics["structure"]["seq128"], epochs, length)
@@ -145,7 +158,7 @@ def test_next_sentence_pairs_follow_the_original(novels, statistics):
     assert ours["swapped_share_of_pairs_from_one_document"] == 0
 
 
-# --- masks ------------------------------------------------------------------------------------------------------------
+# --- masks ----------------------------------------------------------------------------------------
 
 
 def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> SimpleNamespace:
@@ -156,7 +169,9 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
     starts = np.asarray(store.model.word_starts())
     parts = []
     for epoch in range(epochs):
-        plan = plan_epoch(store, store.all_documents(), settings, seed=23, epoch=epoch, shuffle=False)
+        plan = plan_epoch(
+            store, store.all_documents(), settings, seed=23, epoch=epoch, shuffle=False
+        )
         assembled = assembler.study(plan, np.arange(len(plan.examples)), epoch)
         batch, lengths = assembled.batch, np.array(assembled.batch.lengths)
         sequence = np.repeat(np.arange(len(lengths)), lengths)
@@ -171,7 +186,9 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
             missing=masks.budgets(lengths) - np.bincount(sequence[masked], minlength=len(lengths)),
         )  # fmt: skip
         parts.append(rows)
-    return SimpleNamespace(**{name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0])})
+    return SimpleNamespace(
+        **{name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0])}
+    )
 
 
 def shares_of(counts: np.ndarray) -> np.ndarray:
@@ -214,12 +231,16 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
         "ngram_accepted_units_in_slice": units[is_accepted],
         "ngram_accepted_tokens": tokens[is_accepted],
         "masked_runs_tokens": run_lengths(masks.masked),
-        "masked_runs_units": run_lengths(masks.masked[unit | first]),  # [CLS], never masked, parts the sequences
+        "masked_runs_units": run_lengths(
+            masks.masked[unit | first]
+        ),  # [CLS], never masked, parts the sequences
         "unit_length_tokens": np.diff(np.flatnonzero(np.append(unit[content], True))),
     }
     for name, values in histograms.items():
         shares = shares_of(np.bincount(values, minlength=7))
-        statistics |= {f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)}
+        statistics |= {
+            f"{name} {n}": shares[n] for n in range(1, (6 if "tokens" in name else 3) + 1)
+        }
     tenth = 10 * masks.position // masks.length
     for k in range(10):
         statistics[f"masked_share tenth {k}"] = masks.masked[content & (tenth == k)].mean()
@@ -241,7 +262,10 @@ def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
         "masked_runs_tokens", "masked_runs_units", "unit_length_tokens",
     ):  # fmt: skip
         for n in range(1, (6 if "tokens" in name else 3) + 1):
-            statistics[f"{name} {n}"] = golden[name]["shares"][str(n)], golden[name]["se"][str(n)] * widening
+            statistics[f"{name} {n}"] = (
+                golden[name]["shares"][str(n)],
+                golden[name]["se"][str(n)] * widening,
+            )
     rejected = golden["ngrams_rejected"]
     total = sum(rejected.values())
 
@@ -250,9 +274,12 @@ def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
 
     for name in ("over_budget", "already_covered"):
         statistics[f"rejected {name}"] = binomial(rejected[name] / total, total)
-    statistics["ngrams_across_sep"] = binomial(golden["ngrams_across_sep"]["share"], rejected["accepted"])
+    statistics["ngrams_across_sep"] = binomial(
+        golden["ngrams_across_sep"]["share"], rejected["accepted"]
+    )
     content = golden["masked_share_of_non_special"]["denominator"]
-    # Tokens are masked in runs, not one by one: the variance is that of as many runs, E[k²]/E[k] times the binomial one.
+    # Tokens are masked in runs, not one by one: the variance is that of as many runs, E[k²]/E[k]
+    # times the binomial one.
     runs = {int(k): count for k, count in golden["masked_runs_tokens"]["counts"].items()}
     clustering = sum(c * k * k for k, c in runs.items()) / sum(c * k for k, c in runs.items())
     for k, share in enumerate(golden["masked_share_by_tenth_of_sequence"]):
@@ -270,7 +297,11 @@ def default_masks(novels):
 @pytest.mark.parametrize("run", RUNS)
 def test_masks_follow_the_original(run, novels, statistics, request):
     length, cap, epochs, _ = RUNS[run]
-    masks = request.getfixturevalue("default_masks") if length == 128 else masked_epochs(novels, length, cap, epochs)
+    masks = (
+        request.getfixturevalue("default_masks")
+        if length == 128
+        else masked_epochs(novels, length, cap, epochs)
+    )
     assert len(masks.missing) > (100_000 if length == 128 else 25_000)
     assert masks.missing.max() == 0  # every budget is used exactly, as there
     assert outside(deviations(our_masks(masks), their_masks(statistics["main"][run], epochs))) == {}
@@ -278,13 +309,27 @@ def test_masks_follow_the_original(run, novels, statistics, request):
 
 @pytest.mark.parametrize(
     "changes",
-    [dict(favor_shorter_ngram=False), dict(whole_word=False), dict(max_ngram=2), dict(masked_lm_prob=0.155)],
+    [
+        dict(favor_shorter_ngram=False),
+        dict(whole_word=False),
+        dict(max_ngram=2),
+        dict(masked_lm_prob=0.155),
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_other_masks_are_told_apart(changes, novels, statistics):
     length, cap, epochs, _ = RUNS["seq128_cap20"]
     masks = masked_epochs(novels, length, cap, epochs // 4, **changes)
-    assert len(outside(deviations(our_masks(masks), their_masks(statistics["main"]["seq128_cap20"], epochs // 4)))) > 3
+    assert (
+        len(
+            outside(
+                deviations(
+                    our_masks(masks), their_masks(statistics["main"]["seq128_cap20"], epochs // 4)
+                )
+            )
+        )
+        > 3
+    )
 
 
 @pytest.mark.parametrize(

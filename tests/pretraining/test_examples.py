@@ -66,7 +66,9 @@ settings_of = st.builds(
 def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     store = numbered(lengths, num_shards=num_shards)
     flags = data.draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths)))
-    included = np.split(np.array(flags), np.cumsum([len(o) - 1 for o in store.document_offsets])[:-1])
+    included = np.split(
+        np.array(flags), np.cumsum([len(o) - 1 for o in store.document_offsets])[:-1]
+    )
     pure = how.pair_task == "sop" and how.sop_pairs == "pure"
     usable = [len(d) > 1 or not pure for d, flag in zip(lengths, flags, strict=True) if flag]
     if not any(usable):
@@ -93,7 +95,8 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
         first, second = (b, a) if kind == SWAPPED else (a, b)
         assert first[-1] < second[0]
         assert kind == IN_ORDER or how.pair_task == "sop"
-        if len(a) + len(b) + 3 < how.max_length:  # nothing was cut: the segments touch, between two sentences
+        # Nothing was cut: the segments touch, between two sentences
+        if len(a) + len(b) + 3 < how.max_length:
             assert first[-1] + 1 == second[0]
         assert origins[first[-1]][1] < origins[second[0]][1]
 
@@ -112,7 +115,9 @@ def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
 @settings(max_examples=300)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(2, 200), st.integers(0, 1000))
 def test_truncation_ends_where_the_original_loop_ends(a_length, b_length, max_tokens, seed):
-    a_front, a_kept, b_front, b_kept = _truncate(a_length, b_length, max_tokens, make_key(seed, 1, 0), 0)
+    a_front, a_kept, b_front, b_kept = _truncate(
+        a_length, b_length, max_tokens, make_key(seed, 1, 0), 0
+    )
     a, b = a_length, b_length
     while a + b > max_tokens:  # truncate_seq_pair of create_pretraining_data.py
         if a > b:
@@ -134,23 +139,29 @@ def test_without_short_targets_every_sentence_is_used_once():
 
 def test_a_lone_last_sentence_takes_its_predecessor_again():
     store = numbered([[10, 10, 10]])
-    how = ExampleSettings(
-        max_length=18, short_seq_prob=0.0
-    )  # 15 tokens: two sentences fill a chunk, the third is alone
+    # 15 tokens: two sentences fill a chunk, the third is alone
+    how = ExampleSettings(max_length=18, short_seq_prob=0.0)
     plan = plan_epoch(store, store.all_documents(), how, 0, 0)
-    assert sorted(sorted({(t - 5) // 10 for t in a + b}) for _, a, b in spans(store, plan)) == [[0, 1], [1, 2]]
+    assert sorted(sorted({(t - 5) // 10 for t in a + b}) for _, a, b in spans(store, plan)) == [
+        [0, 1],
+        [1, 2],
+    ]
 
 
 def test_sentences_longer_than_the_limit():
     store = numbered([[100_000, 70_000, 3, 90_000]])
     for sop_pairs in ("pure", "google"):
-        plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=128, sop_pairs=sop_pairs), 0, 0)
+        plan = plan_epoch(
+            store, store.all_documents(), ExampleSettings(max_length=128, sop_pairs=sop_pairs), 0, 0
+        )
         assert set(plan.lengths()) == {128}
 
 
 def test_google_pairs_one_sentence_chunks_with_other_documents():
     store = numbered([[20], [20], [20]], num_shards=3)
-    plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=64, sop_pairs="google"), 0, 0)
+    plan = plan_epoch(
+        store, store.all_documents(), ExampleSettings(max_length=64, sop_pairs="google"), 0, 0
+    )
     origins = origin(store)
     assert {kind for kind, _, _ in spans(store, plan)} == {RANDOM}
     assert all(origins[a[0]][0] != origins[b[0]][0] for _, a, b in spans(store, plan))
@@ -158,7 +169,9 @@ def test_google_pairs_one_sentence_chunks_with_other_documents():
 
 def test_epochs_and_seeds_differ_and_repeat(novels):
     def plan(seed, epoch):
-        return plan_epoch(novels, novels.all_documents(), ExampleSettings(max_length=128), seed, epoch).examples
+        return plan_epoch(
+            novels, novels.all_documents(), ExampleSettings(max_length=128), seed, epoch
+        ).examples
 
     assert np.array_equal(plan(1, 0), plan(1, 0))
     assert not np.array_equal(plan(1, 0)[:100], plan(1, 1)[:100])
@@ -185,7 +198,8 @@ def test_an_example_takes_twenty_bytes():
 
 
 @pytest.mark.parametrize(
-    "wrong", [dict(pair_task="sopp"), dict(sop_pairs="both"), dict(max_length=4), dict(short_seq_prob=1.5)]
+    "wrong",
+    [dict(pair_task="sopp"), dict(sop_pairs="both"), dict(max_length=4), dict(short_seq_prob=1.5)],
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ConfigError) as caught:
@@ -194,7 +208,7 @@ def test_impossible_settings_are_refused(wrong):
     assert caught.value.hint
 
 
-# --- how much of a text an epoch shows --------------------------------------------------------------------------------
+# --- how much of a text an epoch shows ------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -219,17 +233,27 @@ def test_long_sentences_are_cut_elsewhere_in_every_epoch():
     store = numbered([[1000]])
     how = ExampleSettings(max_length=102, pair_task="none", short_seq_prob=0.0)
     cuts = [
-        tuple(sorted(a[0] for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, epoch))))
+        tuple(
+            sorted(
+                a[0]
+                for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, epoch))
+            )
+        )
         for epoch in range(8)
     ]
     assert len(set(cuts)) > 4
-    lengths = [len(a) for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, 0))]
-    assert sorted(lengths)[2:] == [100] * (len(lengths) - 2)  # all but the first and the last are full
+    lengths = [
+        len(a) for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, 0))
+    ]
+    # All but the first and the last are full
+    assert sorted(lengths)[2:] == [100] * (len(lengths) - 2)
 
 
 def test_the_share_of_tokens_that_an_epoch_shows_is_counted():
     store = numbered([[100, 100, 100], [3, 4], [50]], num_shards=2)
-    plan = plan_epoch(store, store.all_documents(), ExampleSettings(max_length=43, short_seq_prob=0.0), 1, 0)
+    plan = plan_epoch(
+        store, store.all_documents(), ExampleSettings(max_length=43, short_seq_prob=0.0), 1, 0
+    )
     tokens = {token for _, a, b in spans(store, plan) for token in a + b}
     total = sum(len(sentence) for document in store.documents for sentence in document)
     assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(tokens) / total)

@@ -46,7 +46,8 @@ def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tok
         batch = records.batch(np.arange(len(records)))
         features = RecordLayout(128, 20, albert_tokenizer).examples(batch)
         return [
-            {name: values.tolist() for name, values in features_of_example.items()} for features_of_example in features
+            {name: values.tolist() for name, values in features_of_example.items()}
+            for features_of_example in features
         ]
 
     assert laid_out() == expected
@@ -85,7 +86,9 @@ def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
         )
         for batch in training_examples
     )  # fmt: skip
-    for features, (ids, segments, label, (positions, labels)) in zip(records, examples, strict=True):
+    for features, (ids, segments, label, (positions, labels)) in zip(
+        records, examples, strict=True
+    ):
         tokens, masked = len(ids), len(positions)
         assert features["input_ids"].tolist() == ids.tolist() + [0] * (32 - tokens)
         assert features["input_mask"].tolist() == [1] * tokens + [0] * (32 - tokens)
@@ -127,15 +130,20 @@ def test_the_report_is_what_is_there(tmp_path, store):
     assert len(TrainingRecords(tmp_path / "out", store.tokenizer())) == report.instances
 
 
-@pytest.mark.skipif(torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads")
+@pytest.mark.skipif(
+    torch.get_num_threads() > 1, reason="OMP_NUM_THREADS is not 1: a fork has none of the threads"
+)
 def test_killed_anywhere_and_again(tmp_path, store, monkeypatch):
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
     monkeypatch.setattr("albertkit.pretraining.export._CHUNK", 16)
-    monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)  # a report holds seconds
+    # A report holds seconds
+    monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)
     ends_the_same_when_killed(tmp_path, lambda place: export_records(store, place, SMALL), 12)
 
 
-def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, store, monkeypatch, slug_of):
+def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(
+    tmp_path, store, monkeypatch, slug_of
+):
     out = tmp_path / "out"
     commit = Job.commit
     countdown = iter(range(3))
@@ -152,13 +160,21 @@ def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(tmp_path, sto
         with pytest.raises(KeyboardInterrupt):
             export_records(store, out, SMALL)
     assert contents(out) == {}
-    assert slug_of(open_pretraining_data, out, PretrainSettings(), store.folder / "tokenizer") == "unfinished"
+    assert (
+        slug_of(open_pretraining_data, out, PretrainSettings(), store.folder / "tokenizer")
+        == "unfinished"
+    )
     with pytest.raises(DataError, match=r"unfinished work .*\(differing: seed\)"):
         export_records(store, out, replace(SMALL, seed=5))
     export_records(store, out, SMALL)
     export_records(store, tmp_path / "undisturbed", SMALL)
     assert contents(out) == contents(tmp_path / "undisturbed")
-    assert {file.name for file in out.iterdir()} == {*contents(out), "tokenizer", "export.json", "SHA256SUMS"}
+    assert {file.name for file in out.iterdir()} == {
+        *contents(out),
+        "tokenizer",
+        "export.json",
+        "SHA256SUMS",
+    }
     assert not changed_files(out)
 
 
@@ -176,7 +192,14 @@ def test_nothing_is_overwritten_unless_asked(tmp_path, store, slug_of):
 
 
 @pytest.mark.parametrize(
-    "wrong", [dict(files=0), dict(dupe_factor=0), dict(pair_task="none"), dict(held_out=1.0), dict(held_out=-0.1)]
+    "wrong",
+    [
+        dict(files=0),
+        dict(dupe_factor=0),
+        dict(pair_task="none"),
+        dict(held_out=1.0),
+        dict(held_out=-0.1),
+    ],
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ConfigError) as caught:
@@ -187,7 +210,16 @@ def test_impossible_settings_are_refused(wrong):
 
 def test_the_command_prints_the_report(tmp_path, store, run_command):
     process = run_command(
-        "corpus", "export", store.folder, "--out", tmp_path / "out", "--length", 32, "--files", 3, "--json"
+        "corpus",
+        "export",
+        store.folder,
+        "--out",
+        tmp_path / "out",
+        "--length",
+        32,
+        "--files",
+        3,
+        "--json",
     )
     assert process.json["instances"] == len(TrainingRecords(tmp_path / "out", store.tokenizer()))
     assert process.json["files"] == 3
@@ -218,10 +250,17 @@ def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
     export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20))
     files = find_records(tmp_path / "out")
     process = subprocess.run(
-        [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files], capture_output=True, text=True, check=True
+        [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     read_records = [json.loads(line) for line in process.stdout.splitlines()]
-    ours = [{n: v.tolist() for n, v in read_example(r).items()} for file in files for r in RecordFile(file)]
+    ours = [
+        {n: v.tolist() for n, v in read_example(r).items()}
+        for file in files
+        for r in RecordFile(file)
+    ]
     assert read_records == ours
     assert len(read_records) > 400
     read_records[3]["masked_lm_ids"][0] += 1

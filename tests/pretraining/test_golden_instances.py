@@ -42,9 +42,13 @@ def example_of(instance, starts):
 def test_tokens_segments_labels_and_budget(instances, lines):
     store, starts = lines
     for instance in instances:
-        settings = MaskSettings(max_predictions=instance["max_predictions_per_seq"], random_specials=True)
+        settings = MaskSettings(
+            max_predictions=instance["max_predictions_per_seq"], random_specials=True
+        )
         plan = EpochPlan(example_of(instance, starts), num_specials=3, skipped_documents=0)
-        assembled = Assembler(store, settings, seed=instance["id"]).study(plan, np.arange(1), epoch=0)
+        assembled = Assembler(store, settings, seed=instance["id"]).study(
+            plan, np.arange(1), epoch=0
+        )
         tokens = [store.model.id_to_piece(int(i)) for i in assembled.original_ids]
         assert tokens == instance["tokens_before_masking"]
         assert assembled.batch.token_type_ids.tolist() == instance["segment_ids"]
@@ -55,11 +59,16 @@ def test_tokens_segments_labels_and_budget(instances, lines):
 
 def test_units_and_token_boundaries(instances, lines):
     store, starts = lines
-    words, pieces = (mask_tables(store.model, MaskSettings(whole_word=flag)) for flag in (True, False))
+    words, pieces = (
+        mask_tables(store.model, MaskSettings(whole_word=flag)) for flag in (True, False)
+    )
     across = 0
     for instance in instances:
         example = example_of(instance, starts)[0]
-        a_length, length = int(example["a_length"]), int(example["a_length"]) + int(example["b_length"])
+        a_length, length = (
+            int(example["a_length"]),
+            int(example["a_length"]) + int(example["b_length"]),
+        )
         ids = np.zeros(length + 3, np.int64)
         tokens = store.tokens[0]
         ids[1 : 1 + a_length] = tokens[example["a_start"] :][:a_length]

@@ -12,11 +12,17 @@ from albertkit.pretraining.card import measures, times_more_probable
 from albertkit.training.monitor import wilson_interval
 
 
-@given(st.integers(1, 2_000_000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))))
+@given(
+    st.integers(1, 2_000_000).flatmap(
+        lambda total: st.tuples(st.integers(0, total), st.just(total))
+    )
+)
 def test_wilson_interval_is_scipys(counts):
     correct, total = counts
     expected = binomtest(correct, total).proportion_ci(confidence_level=0.95, method="wilson")
-    assert wilson_interval(correct, total) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert wilson_interval(correct, total) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("total", [1, 7, 49, 1000, 123_457])
@@ -45,7 +51,9 @@ def test_measures_stand_beside_their_baselines():
     loss, accuracy, order_loss, order_accuracy = rows
     assert (loss.value_text, loss.baseline_text, loss.interval_text) == ("4.250", "6.500", "")
     assert (accuracy.value_text, accuracy.baseline_text) == ("31.2%", "5.0%")
-    assert accuracy.interval == pytest.approx(tuple(binomtest(500, 1600).proportion_ci(method="wilson")))
+    assert accuracy.interval == pytest.approx(
+        tuple(binomtest(500, 1600).proportion_ci(method="wilson"))
+    )
     assert (order_loss.baseline_text, order_accuracy.baseline_text) == ("0.693", "50.0%")
     assert order_accuracy.interval_text == "70.5% to 79.0%"
 
@@ -56,7 +64,9 @@ def test_given_counts_of_right_answers_are_taken_as_they_are():
 
 
 def test_what_was_not_measured_has_no_row():
-    rows = measures({"masked_lm_loss": 4.0, "sentence_order_loss": math.nan, "sentence_order_accuracy": None})
+    rows = measures(
+        {"masked_lm_loss": 4.0, "sentence_order_loss": math.nan, "sentence_order_accuracy": None}
+    )
     assert [row.key for row in rows] == ["masked_lm_loss"]
     assert rows[0].baseline_text == ""
 

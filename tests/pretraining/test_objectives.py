@@ -16,18 +16,26 @@ from albertkit.pretraining.run import doubts, evaluate
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 
-SETTINGS = replace(SETTINGS, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, eval_every=None, save_every=None)
+SETTINGS = replace(
+    SETTINGS, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, eval_every=None, save_every=None
+)
 HEADS = {"order": ("albert.pooler.", "sop_classifier."), "prediction": ("predictions.",)}
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, store) -> PretrainSettings:
-    return replace(SETTINGS, config=write_config(tmp_path_factory.mktemp("objectives"), store.vocab_size))
+    return replace(
+        SETTINGS, config=write_config(tmp_path_factory.mktemp("objectives"), store.vocab_size)
+    )
 
 
 @pytest.mark.parametrize(
     ("how", "untouched"),
-    [(dict(), ()), (dict(pair_task="none"), HEADS["order"]), (dict(masked_lm_prob=0.0), HEADS["prediction"])],
+    [
+        (dict(), ()),
+        (dict(pair_task="none"), HEADS["order"]),
+        (dict(masked_lm_prob=0.0), HEADS["prediction"]),
+    ],
 )
 def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     """Its gradients would be 0, and LAMB would take the whole learning rate off it at every update."""
@@ -49,22 +57,31 @@ def test_order_alone(tmp_path, store, settings, train):
     assert loss_names == {"sentence_order_loss"}
     assert all(math.isfinite(record["loss"]) for record in records if record["event"] == "step")
     evaluation = evaluate(result.model, store)
-    assert (evaluation.masked_lm_loss, evaluation.unigram_loss, evaluation.masked_lm_count) == (None, None, 0)
-    assert evaluation.sentence_order_accuracy == pytest.approx(result.evaluation["sentence_order_accuracy"])
+    assert (evaluation.masked_lm_loss, evaluation.unigram_loss, evaluation.masked_lm_count) == (
+        None,
+        None,
+        0,
+    )
+    assert evaluation.sentence_order_accuracy == pytest.approx(
+        result.evaluation["sentence_order_accuracy"]
+    )
     assert "sentence order" in (run / "final" / "README.md").read_text()
-    for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(ALONE):
+    for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(
+        ALONE
+    ):
         assert batch.masked_positions is None
         assert not (batch.input_ids == store.tokenizer().mask_id).any()
 
 
-# --- sentence order ---------------------------------------------------------------------------------------------------
+# --- sentence order -------------------------------------------------------------------------------
 
 
 def tale(rng: np.random.Generator) -> str:
     """A document whose sentences say where they stand: mornings before noons before evenings before nights."""
     words = "fox dog wizard potion river".split()
     return "\n".join(
-        f"{time} {rng.choice(words)} {rng.choice(words)}" for time in ("morning", "noon", "evening", "night")
+        f"{time} {rng.choice(words)} {rng.choice(words)}"
+        for time in ("morning", "noon", "evening", "night")
     )
 
 
@@ -86,7 +103,8 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
     labels = []
     order = {}
     first = {
-        tales.tokenizer().encode(word)[0]: number for number, word in enumerate("morning noon evening night".split())
+        tales.tokenizer().encode(word)[0]: number
+        for number, word in enumerate("morning noon evening night".split())
     }
     while stream.state()["epoch"] < 4:
         (batch,) = next(stream)
@@ -97,7 +115,9 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
             middle = ids.index(3) + 1
             assert types.tolist() == [0] * middle + [1] * (len(ids) - middle)
             assert len(ids) - middle > 1
-            a, b = (next(first[i] for i in part if i in first) for part in (ids[:middle], ids[middle:]))
+            a, b = (
+                next(first[i] for i in part if i in first) for part in (ids[:middle], ids[middle:])
+            )
             assert label == int(a > b)
             order.setdefault(tuple(sorted(ids)), set()).add(label)
     share = np.mean(labels)
@@ -113,16 +133,19 @@ def test_order_is_learned_on_a_toy_corpus(tmp_path, tales, train):
         steps=350, warmup_steps=30, batch_tokens=512, eval_every=0, bias_correction=True,
     )  # fmt: skip
     assert result.evaluation["sentence_order_accuracy"] > 0.95
-    # On the same tales with their sentences shuffled there is nothing to learn: the number can tell.
+    # On the same tales with their sentences shuffled there is nothing to learn: the number can
+    # tell.
     rng = np.random.default_rng(1)
     text = [tale(rng).split("\n") for _ in range(400)]
     shuffled = tmp_path / "shuffled.txt"
     shuffled.write_text("\n\n".join("\n".join(rng.permutation(lines)) for lines in text))
     build_store([shuffled], tmp_path / "store", tales.folder / "tokenizer", workers=0)
-    assert evaluate(result.model, tmp_path / "store").sentence_order_accuracy == pytest.approx(0.5, abs=0.1)
+    assert evaluate(result.model, tmp_path / "store").sentence_order_accuracy == pytest.approx(
+        0.5, abs=0.1
+    )
 
 
-# --- what is wrong with a model ---------------------------------------------------------------------------------------
+# --- what is wrong with a model -------------------------------------------------------------------
 
 
 def test_constant_outputs_are_seen(store, settings):
@@ -156,8 +179,13 @@ def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, train, caps
     train(steps=1)
     assert "unknown tokens: 0.00% of the training text" in capsys.readouterr().err
     text = tmp_path / "text.txt"
-    text.write_text("\n\n".join("the dog\n漢字 dog" for _ in range(1)) + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n")
+    text.write_text(
+        "\n\n".join("the dog\n漢字 dog" for _ in range(1))
+        + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n"
+    )
     build_store([text], tmp_path / "store", store.folder / "tokenizer", workers=0)
     train("other", data=tmp_path / "store", steps=1, held_out=0.5, seed=1)
-    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown tokens"))
+    line = next(
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown tokens")
+    )
     assert "0.00%" not in line

@@ -17,7 +17,8 @@ from albertkit.pretraining.randomness import (
 
 
 def test_draws_are_splitmix64():
-    # First outputs of Vigna's splitmix64.c for the state 1234567 (Rosetta Code, "Pseudo-random numbers/Splitmix64").
+    # First outputs of Vigna's splitmix64.c for the state 1234567 (Rosetta Code, "Pseudo-random
+    # numbers/Splitmix64").
     published = [
         6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821
     ]  # fmt: skip
@@ -35,7 +36,8 @@ def test_bounded_draws_are_uniform(bound):
 
 
 def test_bounded_draws_are_unbiased_where_a_remainder_would_show():
-    # Of 2^32 words taken modulo 3·2^30, the first third of the results would come up twice as often as the others.
+    # Of 2^32 words taken modulo 3·2^30, the first third of the results would come up twice as often
+    # as the others.
     bound = 3 << 30
     key = make_key(1, 2, 3)
     thirds = np.bincount([below(key, i, bound) // (1 << 30) for i in range(30_000)], minlength=3)
@@ -57,9 +59,9 @@ def test_heads_are_binomial(tosses):
     common = expected > 20
     rare = observed[~common].sum(), expected[~common].sum()
     if tosses > 0:
-        chi = ((observed[common] - expected[common]) ** 2 / expected[common]).sum() + (rare[0] - rare[1]) ** 2 / max(
-            rare[1], 1
-        )
+        chi = ((observed[common] - expected[common]) ** 2 / expected[common]).sum() + (
+            rare[0] - rare[1]
+        ) ** 2 / max(rare[1], 1)
         assert stats.chi2.sf(chi, common.sum()) > 1e-4
     else:
         assert observed.tolist() == [len(counts)]
@@ -67,7 +69,9 @@ def test_heads_are_binomial(tosses):
 
 def test_ones_counts_bits():
     words = [0, 1, (1 << 64) - 1, 0x8000000000000001, *(bits(np.uint64(3), i) for i in range(50))]
-    assert [count_ones(np.uint64(word)) for word in words] == [bin(word).count("1") for word in words]
+    assert [count_ones(np.uint64(word)) for word in words] == [
+        bin(word).count("1") for word in words
+    ]
 
 
 def test_keys_and_draws_of_neighbours_are_unrelated():
@@ -75,7 +79,12 @@ def test_keys_and_draws_of_neighbours_are_unrelated():
         return np.array([uniform(key, i) for i in range(4000)])
 
     base = draws(make_key(1, 1, 0))
-    for second in (make_key(2, 1, 0), make_key(1, 2, 0), make_key(1, 1, 1), np.uint64(subkey(make_key(1, 1, 0), 0))):
+    for second in (
+        make_key(2, 1, 0),
+        make_key(1, 2, 0),
+        make_key(1, 1, 1),
+        np.uint64(subkey(make_key(1, 1, 0), 0)),
+    ):
         assert abs(np.corrcoef(base, draws(second))[0, 1]) < 4 / np.sqrt(len(base))
     assert make_key(-1, 1, 0) == make_key((1 << 64) - 1, 1, 0)
 

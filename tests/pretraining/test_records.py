@@ -12,13 +12,24 @@ from small_store import SETTINGS, write_config
 from torch.nn.functional import cross_entropy
 
 from albertkit.config import AlbertConfig
-from albertkit.conversion.tensorflow.records import RecordFile, begins_with_record, example, frame, read_example
+from albertkit.conversion.tensorflow.records import (
+    RecordFile,
+    begins_with_record,
+    example,
+    frame,
+    read_example,
+)
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.pretraining.export import export_records
 from albertkit.pretraining.options import ExportSettings
 from albertkit.pretraining.pretrain_command import estimate
-from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, find_records
+from albertkit.pretraining.records import (
+    RecordEvaluation,
+    RecordStream,
+    TrainingRecords,
+    find_records,
+)
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
@@ -40,11 +51,13 @@ def records(exported, store):
 def settings(tmp_path_factory, store):
     dropout = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     folder = tmp_path_factory.mktemp("config")
-    config = write_config(folder, store.vocab_size, intermediate_size=128, max_position_embeddings=512, **dropout)
+    config = write_config(
+        folder, store.vocab_size, intermediate_size=128, max_position_embeddings=512, **dropout
+    )
     return replace(SETTINGS, config=config, length=PretrainSettings.length, batch_tokens=256)
 
 
-# --- what is read -----------------------------------------------------------------------------------------------------
+# --- what is read ---------------------------------------------------------------------------------
 
 
 def read_features(folder):
@@ -82,13 +95,24 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     """Google's features go padded through transformers' class, and its logits through the sums of run_pretraining.py."""
     transformers = pytest.importorskip("transformers")
     path = golden / "masking" / "seq128_cap20.tfrecord"
-    sizes = dict(embedding_size=16, hidden_size=32, num_attention_heads=1, num_hidden_layers=2, intermediate_size=64)
+    sizes = dict(
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=1,
+        num_hidden_layers=2,
+        intermediate_size=64,
+    )
     torch.manual_seed(0)
-    theirs = transformers.AlbertForPreTraining(transformers.AlbertConfig(vocab_size=30000, **sizes)).eval()
+    theirs = transformers.AlbertForPreTraining(
+        transformers.AlbertConfig(vocab_size=30000, **sizes)
+    ).eval()
     theirs.save_pretrained(tmp_path)
     ours = AlbertForPreTraining.from_pretrained(tmp_path)
     features = [read_example(payload) for payload in islice(RecordFile(path), 12)]
-    padded = {name: torch.from_numpy(np.stack([record[name] for record in features])) for name in features[0]}
+    padded = {
+        name: torch.from_numpy(np.stack([record[name] for record in features]))
+        for name in features[0]
+    }
     records = TrainingRecords(path, albert_tokenizer)
     with torch.inference_mode():
         logits = theirs(padded["input_ids"], padded["input_mask"], padded["segment_ids"])
@@ -109,25 +133,41 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     assert abs(float(next_losses.masked_lm_loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
 
 
-@pytest.mark.parametrize("path", ["{out}", "{out}/*.tfrecord", "{out}/records-00001-of-00003.tfrecord"])
+@pytest.mark.parametrize(
+    "path", ["{out}", "{out}/*.tfrecord", "{out}/records-00001-of-00003.tfrecord"]
+)
 def test_a_folder_a_glob_or_a_file(path, exported, records, store):
     found_records = TrainingRecords(path.format(out=exported), store.tokenizer())
-    assert len(found_records) == len(records) if "00001" not in path else len(found_records) == len(records) // 3
+    assert (
+        len(found_records) == len(records)
+        if "00001" not in path
+        else len(found_records) == len(records) // 3
+    )
     assert (found_records.fingerprint == records.fingerprint) == ("00001" not in path)
 
 
-def test_the_model_gardens_names_and_missing_boundaries_are_known(tmp_path, exported, records, store):
+def test_the_model_gardens_names_and_missing_boundaries_are_known(
+    tmp_path, exported, records, store
+):
     """Its use_v2_feature_names renames two features, and it writes no token_boundary."""
     names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
     features = read_features(exported)
-    renamed = [{names.get(n, n): v for n, v in record.items() if n != "token_boundary"} for record in features]
-    renamed_records = TrainingRecords(write_features(tmp_path / "v2.tfrecord", renamed), store.tokenizer())
+    renamed = [
+        {names.get(n, n): v for n, v in record.items() if n != "token_boundary"}
+        for record in features
+    ]
+    renamed_records = TrainingRecords(
+        write_features(tmp_path / "v2.tfrecord", renamed), store.tokenizer()
+    )
     for number in (0, 17):
         first, second = (record.batch(np.array([number])) for record in (renamed_records, records))
-        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(vars(second)[n])) for n, a in vars(first).items())
+        assert all(
+            torch.equal(torch.as_tensor(a), torch.as_tensor(vars(second)[n]))
+            for n, a in vars(first).items()
+        )
 
 
-# --- in which order ---------------------------------------------------------------------------------------------------
+# --- in which order -------------------------------------------------------------------------------
 
 
 def of_epochs(stream, number):
@@ -153,7 +193,12 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
     everything = sorted(sequences(records.batch(np.flatnonzero(included))))
     held_out = set(sequences(records.batch(np.flatnonzero(~included)))) - set(everything)
     assert held_out
-    for world_size, accumulation, batch_tokens in ((1, 1, 128), (1, 3, 96), (2, 2, 64), (3, 1, 1000)):
+    for world_size, accumulation, batch_tokens in (
+        (1, 1, 128),
+        (1, 3, 96),
+        (2, 2, 64),
+        (3, 1, 1000),
+    ):
         epochs, steps = [[], []], set()
         for rank in range(world_size):
             stream = RecordStream(
@@ -163,7 +208,12 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
             mine = of_epochs(stream, 2)
             assert [len(epoch) for epoch in mine] == [stream.batches_in_epoch(0)] * 2
             steps.add(tuple(tuple(len(batches) for batches in epoch) for epoch in mine))
-            assert all(batch.num_tokens <= batch_tokens for epoch in mine for batches in epoch for batch in batches)
+            assert all(
+                batch.num_tokens <= batch_tokens
+                for epoch in mine
+                for batches in epoch
+                for batch in batches
+            )
             for numbers, epoch in zip(epochs, mine, strict=True):
                 numbers += [s for batches in epoch for batch in batches for s in sequences(batch)]
         assert len(steps) == 1
@@ -175,7 +225,9 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
 
 def test_restoring_continues_to_the_bit(records, slug_of):
     def fresh(seed=3, share=0.2):
-        return RecordStream(records, ~records.held_out(share, 7), seed=seed, batch_tokens=256, accumulation=2)
+        return RecordStream(
+            records, ~records.held_out(share, 7), seed=seed, batch_tokens=256, accumulation=2
+        )
 
     through = fresh()
     for _ in range(9):
@@ -199,8 +251,13 @@ def test_evaluation_is_one_pass_over_what_is_held_out(records):
     alone = RecordEvaluation(records, held_out, batch_tokens=100, rank=0, world_size=1)
     for _ in range(2):
         assert [s for batch in alone for s in sequences(batch)] == expected
-    divided = [RecordEvaluation(records, held_out, batch_tokens=100, rank=rank, world_size=2) for rank in range(2)]
-    assert sorted(s for part in divided for batch in part for s in sequences(batch)) == sorted(expected)
+    divided = [
+        RecordEvaluation(records, held_out, batch_tokens=100, rank=rank, world_size=2)
+        for rank in range(2)
+    ]
+    assert sorted(s for part in divided for batch in part for s in sequences(batch)) == sorted(
+        expected
+    )
     shares = [records.held_out(share, 1).mean() for share in (0.0, 0.3, 1.0)]
     assert shares[0] == 0
     assert shares[1] == pytest.approx(0.3, abs=0.1)
@@ -221,14 +278,21 @@ def test_frequencies_are_those_of_the_text_before_masking(exported, records):
     assert 0.3 < held_out_counts.sum() / expected.sum() < 0.7
 
 
-# --- whole runs -------------------------------------------------------------------------------------------------------
+# --- whole runs -----------------------------------------------------------------------------------
 
 
 def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, train):
     result = train(data=exported)
-    for name in ("config.json", "model.safetensors", "spiece.model", "README.md", "provenance.json"):
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "spiece.model",
+        "README.md",
+        "provenance.json",
+    ):
         assert (tmp_path / "run" / "final" / name).exists(), name
-    assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32  # the records decide
+    # The records decide
+    assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32
     assert result.evaluation["masked_lm_count"] > 100
     assert result.evaluation["masked_lm_loss"] < 4.5
     assert 1 < result.evaluation["unigram_loss"] < np.log(48)
@@ -236,7 +300,9 @@ def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, train):
     assert longer.evaluation["masked_lm_loss"] < result.evaluation["masked_lm_loss"]
 
 
-def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(tmp_path, exported, slug_of, train):
+def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(
+    tmp_path, exported, slug_of, train
+):
     train(data=exported, steps=3)
     assert train(data=exported, resume=True, steps=3).steps == 3
     shutil.copytree(exported, tmp_path / "other")
@@ -265,9 +331,13 @@ def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, train):
     assert result.evaluation["sentence_order_count"] == 0
 
 
-def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_path, exported, settings, slug_of):
+def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(
+    tmp_path, exported, settings, slug_of
+):
     def slug(data, tokenizer=None, **changes):
-        raised = slug_of(pretrain, data, tmp_path / "run", replace(settings, **changes), tokenizer=tokenizer)
+        raised = slug_of(
+            pretrain, data, tmp_path / "run", replace(settings, **changes), tokenizer=tokenizer
+        )
         assert not (tmp_path / "run").exists()
         return raised
 
@@ -284,19 +354,29 @@ def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(tmp_pa
     assert slug(tmp_path / "empty.tfrecord", tokenizer) == "too-little-data"
     wide = read_features(file)[:20]
     for record in wide:
-        record |= {name: np.pad(values, (0, 600 - 32)) for name, values in record.items() if len(values) == 32}
+        record |= {
+            name: np.pad(values, (0, 600 - 32))
+            for name, values in record.items()
+            if len(values) == 32
+        }
     assert slug(write_features(tmp_path / "wide.tfrecord", wide), tokenizer) == "bad-value"
 
 
 def test_a_store_refuses_another_tokenizer(tmp_path, store, golden, data, settings, slug_of):
-    assert slug_of(pretrain, store, tmp_path / "run", settings, tokenizer=data / "albert") == "wrong-tokenizer"
+    assert (
+        slug_of(pretrain, store, tmp_path / "run", settings, tokenizer=data / "albert")
+        == "wrong-tokenizer"
+    )
 
 
-# --- faults -----------------------------------------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 def changed(**values):
-    return lambda features: {**features, **{name: change(features[name].copy()) for name, change in values.items()}}
+    return lambda features: {
+        **features,
+        **{name: change(features[name].copy()) for name, change in values.items()},
+    }
 
 
 def set_value(index, value):
@@ -308,7 +388,10 @@ def set_value(index, value):
 
 
 FAULTS = {
-    "wrong-tokenizer": [changed(input_ids=set_value(3, 48)), changed(masked_lm_ids=set_value(0, -1))],
+    "wrong-tokenizer": [
+        changed(input_ids=set_value(3, 48)),
+        changed(masked_lm_ids=set_value(0, -1)),
+    ],
     "bad-row": [
         lambda features: {n: v for n, v in features.items() if n != "masked_lm_ids"},
         lambda features: {n: v[:-1] if len(v) == 32 else v for n, v in features.items()},
@@ -326,7 +409,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several])
+@pytest.mark.parametrize(
+    ("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several]
+)
 def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
     features = read_features(find_records(exported)[0])
     number = 101  # the first hundred are looked at when records are opened
@@ -372,17 +457,24 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
     """The loss is that of the original's own numbers: torch's cross-entropy of the logits at the masked places."""
     tokenizer = store.tokenizer()
     torch.manual_seed(1)
-    model = AlbertForPreTraining(AlbertConfig.from_dict(json.loads(settings.config.read_text()))).eval()
+    model = AlbertForPreTraining(
+        AlbertConfig.from_dict(json.loads(settings.config.read_text()))
+    ).eval()
     model.save_pretrained(tmp_path / "model", tokenizer)
     evaluation = evaluate(tmp_path / "model", exported)
     batch = records.batch(np.arange(len(records)))
     with torch.no_grad():
         logits, order = model.packed_logits(batch)
-    assert evaluation.masked_lm_loss == pytest.approx(float(cross_entropy(logits, batch.masked_labels)), rel=1e-5)
+    assert evaluation.masked_lm_loss == pytest.approx(
+        float(cross_entropy(logits, batch.masked_labels)), rel=1e-5
+    )
     assert evaluation.sentence_order_loss == pytest.approx(
         float(cross_entropy(order, batch.sentence_order_labels)), rel=1e-5
     )
-    assert (evaluation.masked_lm_count, evaluation.sentence_order_count) == (len(batch.masked_labels), len(records))
+    assert (evaluation.masked_lm_count, evaluation.sentence_order_count) == (
+        len(batch.masked_labels),
+        len(records),
+    )
 
     masked_lm = AlbertForMaskedLM.from_pretrained(tmp_path / "model", strict=False)
     masked_lm.save_pretrained(tmp_path / "masked_lm", tokenizer)
@@ -395,7 +487,10 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
             assert alone["masked_lm_loss"] == pytest.approx(evaluation.masked_lm_loss, rel=1e-5)
         assert "evaluating: " not in process.err
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
-    for data, end in ((exported, f"{len(records):,} of {len(records):,} records"), (store.folder, "sequences")):
+    for data, end in (
+        (exported, f"{len(records):,} of {len(records):,} records"),
+        (store.folder, "sequences"),
+    ):
         lines = run_command("evaluate", tmp_path / "model", data).err.splitlines()
         progress_lines = [line for line in lines if line.startswith("evaluating: ")]
         assert end in progress_lines[-1]

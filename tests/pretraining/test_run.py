@@ -41,7 +41,14 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, train):
     result = train()
     run = tmp_path / "run"
     assert result.model == run / "final"
-    for name in ("config.json", "model.safetensors", "spiece.model", "tokenizer.json", "README.md", "provenance.json"):
+    for name in (
+        "config.json",
+        "model.safetensors",
+        "spiece.model",
+        "tokenizer.json",
+        "README.md",
+        "provenance.json",
+    ):
         assert (run / "final" / name).exists(), name
     assert (run / "best" / "model.safetensors").exists()
     assert 'from_pretrained("run/final")' in (run / "final" / "README.md").read_text()
@@ -57,26 +64,35 @@ def test_a_run_leaves_what_it_promises(tmp_path, store, train):
         assert evaluation[name] == pytest.approx(record[name], abs=1e-5), name
 
 
-def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(tmp_path, store, train, slug_of):
+def test_what_cannot_be_evaluated_is_reported_before_anything_is_written(
+    tmp_path, store, train, slug_of
+):
     with pytest.raises(DataError, match=f"none of the {store.num_documents:,} documents") as caught:
         train(held_out=0.0)
     assert caught.value.slug == "too-little-data"
     assert "--held-out 0.1" in caught.value.hint
     assert not (tmp_path / "run").exists()
     (tmp_path / "one.txt").write_text("the quick brown fox jumps.\nover a lazy dog it does.\n" * 20)
-    build_store([tmp_path / "one.txt"], tmp_path / "one", store.folder.parent / "tokenizer", workers=0)
-    with pytest.raises(DataError, match="none of the 1 documents") as caught:  # no share of one is held out
+    build_store(
+        [tmp_path / "one.txt"], tmp_path / "one", store.folder.parent / "tokenizer", workers=0
+    )
+    # No share of one is held out
+    with pytest.raises(DataError, match="none of the 1 documents") as caught:
         train(data=tmp_path / "one", held_out=0.3)
     assert "an empty line ends a document" in caught.value.hint
     model = train(steps=1).model
     for wrong in (dict(held_out=1.5), dict(length=65), dict(device="cuda:99"), dict(device="gpu")):
-        assert slug_of(evaluate, model, store, **wrong) == ("no-device" if "device" in wrong else "bad-value")
+        assert slug_of(evaluate, model, store, **wrong) == (
+            "no-device" if "device" in wrong else "bad-value"
+        )
 
 
 def test_where_held_out_documents_are_too_short_a_larger_share_is_suggested(tmp_path, store):
     short = "".join(f"the quick brown fox jumps {number} times.\n\n" for number in range(20))
     (tmp_path / "short.txt").write_text(short)
-    build_store([tmp_path / "short.txt"], tmp_path / "short", store.folder.parent / "tokenizer", workers=0)
+    build_store(
+        [tmp_path / "short.txt"], tmp_path / "short", store.folder.parent / "tokenizer", workers=0
+    )
     documents = np.arange(20)
     for held_out, hint in (
         (documents < 2, "more than 2 of 20 documents"),
@@ -96,7 +112,9 @@ def test_another_seed_never_evaluates_on_documents_of_the_training(train, store,
             requests.append((share, seed))
             return super().held_out(share, seed)
 
-    first, second = (evaluate(model, Recording.open(store.folder), seed=seed) for seed in (settings.seed, 9))
+    first, second = (
+        evaluate(model, Recording.open(store.folder), seed=seed) for seed in (settings.seed, 9)
+    )
     assert requests == [(settings.held_out, settings.seed)] * 2
     assert first.masked_lm_loss != second.masked_lm_loss
 
@@ -115,22 +133,35 @@ def test_the_pair_head_has_a_rate_of_its_own(train):
     assert len(pair_head) == 4
     for factor, expected in ((1e-7, pair_head), (1.0, set())):
         ended = weights(train(str(factor), steps=2, pair_lr_factor=factor).model)
-        assert {name for name in pair_head if torch.allclose(begun[name], ended[name], atol=1e-7, rtol=0)} == expected
-        assert not torch.allclose(begun["predictions.bias"], ended["predictions.bias"], atol=1e-7, rtol=0)
+        assert {
+            name
+            for name in pair_head
+            if torch.allclose(begun[name], ended[name], atol=1e-7, rtol=0)
+        } == expected
+        assert not torch.allclose(
+            begun["predictions.bias"], ended["predictions.bias"], atol=1e-7, rtol=0
+        )
 
 
 def test_the_best_model_is_the_one_with_the_least_held_out_loss(tmp_path, store, train):
     train(eval_every=1, steps=8, lr=0.05, warmup_steps=0)
     records = read_records(tmp_path / "run" / "metrics.jsonl")
     losses = [record["masked_lm_loss"] for record in records if record["event"] == "eval"]
-    assert losses.index(min(losses)) != len(losses) - 1, "the last model is the best: the test says nothing"
-    assert evaluate(tmp_path / "run" / "best", store).masked_lm_loss == pytest.approx(min(losses), abs=1e-5)
+    assert losses.index(min(losses)) != len(losses) - 1, (
+        "the last model is the best: the test says nothing"
+    )
+    assert evaluate(tmp_path / "run" / "best", store).masked_lm_loss == pytest.approx(
+        min(losses), abs=1e-5
+    )
 
 
 def test_a_run_by_the_clock_has_the_bits_of_its_plans(tmp_path, train, monkeypatch):
-    seconds = iter(itertools.count(0.0, 0.05))  # each look at the clock is 0.05 s later than the one before
+    # Each look at the clock is 0.05 s later than the one before
+    seconds = iter(itertools.count(0.0, 0.05))
     monkeypatch.setattr("albertkit.training.pace.now", lambda: next(seconds))
-    by_the_clock = dict(minutes=0.1, steps=None, warmup_steps=None, eval_every=None, save_every=None)
+    by_the_clock = dict(
+        minutes=0.1, steps=None, warmup_steps=None, eval_every=None, save_every=None
+    )
     timed = train("timed", **by_the_clock)
     assert timed.minutes_used == pytest.approx(0.1, rel=0.1)
     assert timed.planned is not None
@@ -148,7 +179,9 @@ def test_impossible_times_and_powers_are_refused(settings, slug_of):
 def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, slug_of, train):
     train(steps=3)
     shutil.copy(store.folder.parent / "corpus.txt", tmp_path / "other.txt")
-    build_store([tmp_path / "other.txt"], tmp_path / "other", store.folder.parent / "tokenizer", workers=0)
+    build_store(
+        [tmp_path / "other.txt"], tmp_path / "other", store.folder.parent / "tokenizer", workers=0
+    )
     assert slug_of(train, data=tmp_path / "other", resume=True, steps=3) == "changed"
     assert train(resume=True, steps=3).steps == 3
 
@@ -174,7 +207,12 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
     model = prepare_model(initialise(settings, store.vocab_size).model, settings, ALONE)
     world = OneOfMany(1, 2, torch.device("cpu"))
     evaluate_batches(model, [], Unigram(store), world)
-    evaluate_batches(model, held_out_stream(store, settings, store.held_out(0.2, 0), world), Unigram(store), world)
+    evaluate_batches(
+        model,
+        held_out_stream(store, settings, store.held_out(0.2, 0), world),
+        Unigram(store),
+        world,
+    )
     assert len(reductions) == 2
     assert reductions[0] == reductions[1]
 
@@ -192,13 +230,17 @@ def test_transformers_loads_the_folder_and_computes_the_same(train):
     assert encoded["token_type_ids"].sum() > 0
     with torch.inference_mode():
         expected, computed = theirs(**encoded), ours(**encoded)
-    torch.testing.assert_close(computed.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        computed.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5
+    )
     torch.testing.assert_close(computed.sop_logits, expected.sop_logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow  # the same loop is killed by default in tests/embeddings/test_train.py
 @pytest.mark.parametrize("kind", ["store", "records"])
-def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, store, settings, kind):
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(
+    tmp_path, store, settings, kind
+):
     """SIGKILL a real process a few times, resume until it finishes, compare with a run that nothing disturbed."""
     script = (
         "import sys, json; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
@@ -219,7 +261,9 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
 
     def start(name):
         command = [sys.executable, "-c", script, data, tmp_path / name, tmp_path / "settings.toml"]
-        return subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return subprocess.Popen(
+            command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
 
     straight = start("straight")
     assert straight.wait(600) == 0
@@ -229,7 +273,9 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_bits(tmp_path, s
         deadline = time.monotonic() + 600  # of a process that starts beside twenty others
         expected_names = [f"step-{n:06d}" for n in range(steps_wanted, 150)]
         while time.monotonic() < deadline and process.poll() is None:
-            if any((tmp_path / "killed" / "checkpoints" / name).exists() for name in expected_names):
+            if any(
+                (tmp_path / "killed" / "checkpoints" / name).exists() for name in expected_names
+            ):
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.002)
@@ -261,7 +307,9 @@ def test_pieces_are_masked_one_by_one(store, settings):
     starts = store.tokenizer().word_starts()
 
     def torn(units):
-        source = open_pretraining_data(store, replace(settings, mask_units=units, max_ngram=1, pair_task="none"))
+        source = open_pretraining_data(
+            store, replace(settings, mask_units=units, max_ngram=1, pair_task="none")
+        )
         batch = next(source.training(ALONE))[0]
         original = batch.input_ids.clone()
         original[batch.masked_positions] = batch.masked_labels
@@ -284,7 +332,9 @@ def test_settings_files_name_the_nearest_key(tmp_path):
 
 
 def test_derived_settings_follow_the_paper():
-    resolved, reasons = PretrainSettings(batch_tokens=512 * 64, accumulation=64, steps=125_000).resolve()
+    resolved, reasons = PretrainSettings(
+        batch_tokens=512 * 64, accumulation=64, steps=125_000
+    ).resolve()
     assert resolved.lr == 0.00176
     assert resolved.warmup_steps == 3125
     assert any("0.00176" in line for line in reasons)
@@ -313,30 +363,44 @@ def test_the_estimate_counts_what_is_there(store, settings):
     assert measured.parameters == expected
     assert measured.training_state_mb == pytest.approx(16 * expected / 1e6)
     assert 0 < measured.tokens_per_step <= settings.batch_tokens
-    # 2 layers keep at least input, QKV, context and the feed-forward's two widths of every token, in fp32.
-    assert measured.activations_mb * 1e6 > measured.tokens_per_step * 2 * 4 * (64 + 3 * 64 + 64 + 2 * 128)
+    # 2 layers keep at least input, QKV, context and the feed-forward's two widths of every token,
+    # in fp32.
+    assert measured.activations_mb * 1e6 > measured.tokens_per_step * 2 * 4 * (
+        64 + 3 * 64 + 64 + 2 * 128
+    )
 
 
 def test_everything_impossible_is_listed_at_once(settings):
     wrong = dict(
-        schedule="cosin", optimizer="sgd", warmup_steps=-1, eval_every=-5, lr=-1.0, held_out=2.0, batch_tokens=8
+        schedule="cosin",
+        optimizer="sgd",
+        warmup_steps=-1,
+        eval_every=-5,
+        lr=-1.0,
+        held_out=2.0,
+        batch_tokens=8,
     )
     with pytest.raises(ConfigError) as caught:
         replace(settings, **wrong).check()
     assert all(name in caught.value.message for name in wrong)
 
 
-# --- what is said before anything is spent ----------------------------------------------------------------------------
+# --- what is said before anything is spent --------------------------------------------------------
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, store, settings, monkeypatch, slug_of, train):
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    tmp_path, store, settings, monkeypatch, slug_of, train
+):
     train("there", steps=1)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.csv").write_text("mine")
 
     def slugs(out, changes, **options):
         changed = replace(settings, **changes)
-        return [slug_of(attempt, store, tmp_path / out, changed, **options) for attempt in (pretrain, estimate)]
+        return [
+            slug_of(attempt, store, tmp_path / out, changed, **options)
+            for attempt in (pretrain, estimate)
+        ]
 
     assert slugs("new", dict(held_out=0.0)) == ["too-little-data"] * 2
     assert slugs("there", {}) == ["exists"] * 2
@@ -358,7 +422,10 @@ def test_a_dry_run_says_what_it_knows_before_it_times_anything(store, settings, 
 
     monkeypatch.setattr("albertkit.pretraining.pretrain_command._timed_step", timing)
     measured = estimate(store, settings=settings, note=lines.append)
-    assert any("held out: " in line and "few, their mean loss is uncertain by about" in line for line in lines)
+    assert any(
+        "held out: " in line and "few, their mean loss is uncertain by about" in line
+        for line in lines
+    )
     assert 0.3 < measured.tokens_used < 0.75
     assert any("tokens used an epoch: " in line and "--pair-task none" in line for line in lines)
     assert measured.held_out_predictions < 1000
@@ -379,23 +446,31 @@ def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
     assert measured.tokens_per_second == pytest.approx(10)
 
 
-def test_a_configuration_may_leave_out_what_the_tokenizer_decides(tmp_path, store, settings, slug_of):
+def test_a_configuration_may_leave_out_what_the_tokenizer_decides(
+    tmp_path, store, settings, slug_of
+):
     stated = json.loads(settings.config.read_text())
-    (tmp_path / "short.json").write_text(json.dumps({k: v for k, v in stated.items() if k != "vocab_size"}))
+    (tmp_path / "short.json").write_text(
+        json.dumps({k: v for k, v in stated.items() if k != "vocab_size"})
+    )
     (tmp_path / "wrong.json").write_text(json.dumps(stated | {"vocab_size": 30_000}))
     (tmp_path / "ids.json").write_text(json.dumps(stated | {"eos_token_id": 7}))
     first = initialise(settings, stated["vocab_size"]).model
-    second = initialise(replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]).model
+    second = initialise(
+        replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]
+    ).model
     assert first.config == second.config
     for name in ("wrong", "ids"):
         wrong = replace(settings, config=tmp_path / f"{name}.json")
         assert slug_of(estimate, store, settings=wrong) == "wrong-tokenizer"
 
 
-# --- more updates -----------------------------------------------------------------------------------------------------
+# --- more updates ---------------------------------------------------------------------------------
 
 
-def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(tmp_path, store, train):
+def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_one(
+    tmp_path, store, train
+):
     constant = dict(schedule="constant", eval_every=None, save_every=None)
     train("short", steps=8, warmup_steps=1, **constant)
     train("short", resume=True, steps=12, warmup_steps=None, **constant)
@@ -404,7 +479,9 @@ def test_a_run_whose_rate_does_not_decay_is_lengthened_to_the_bits_of_a_longer_o
     assert PretrainSettings.read(tmp_path / "short" / "run.toml")["steps"] == 12
 
 
-def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(tmp_path, store, train):
+def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_done(
+    tmp_path, store, train
+):
     train(steps=2)
     with pytest.raises(CheckpointError) as caught:
         train(resume=True, steps=5)

@@ -19,7 +19,10 @@ from albertkit.pretraining.masking import MaskSettings
 def random_store(num_documents=60, seed=0, vocab_size=100, **how):
     draw = np.random.default_rng(seed)
     documents = [
-        [draw.integers(5, vocab_size, draw.integers(1, 20)).tolist() for _ in range(draw.integers(1, 12))]
+        [
+            draw.integers(5, vocab_size, draw.integers(1, 20)).tolist()
+            for _ in range(draw.integers(1, 12))
+        ]
         for _ in range(num_documents)
     ]
     return MemoryStore(documents, model=toy_tokenizer(vocab_size), **how)
@@ -33,9 +36,15 @@ def stream_of(store, **how):
 def sequences(batch):
     """Each sequence of a packed batch with its targets, as plain numbers."""
     masked = dict(zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True))
-    for n, (first, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
+    for n, (first, end) in enumerate(
+        zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)
+    ):
         targets = tuple((p - first, masked[p]) for p in range(first, end) if p in masked)
-        yield tuple(batch.input_ids[first:end].tolist()), targets, int(batch.sentence_order_labels[n])
+        yield (
+            tuple(batch.input_ids[first:end].tolist()),
+            targets,
+            int(batch.sentence_order_labels[n]),
+        )
 
 
 def first_epoch(stream):
@@ -65,14 +74,19 @@ def is_same(left, right):
 @pytest.mark.parametrize("pair_task", ["sop", "nsp", "none"])
 def test_batches_are_well_formed(dtype, pair_task):
     store = random_store(num_shards=3, dtype=dtype)
-    how = dict(examples=ExampleSettings(max_length=32, pair_task=pair_task), masks=MaskSettings(whole_word=False))
+    how = dict(
+        examples=ExampleSettings(max_length=32, pair_task=pair_task),
+        masks=MaskSettings(whole_word=False),
+    )
     for batches in first_epoch(stream_of(store, accumulation=3, **how)):
         assert 1 <= len(batches) <= 3
         for batch in batches:
             assert batch.num_tokens <= 128
             assert batch.offsets.diff().tolist() == list(batch.lengths)
             assert max(batch.lengths) <= 32
-            assert batch.position_ids.tolist() == [i for length in batch.lengths for i in range(length)]
+            assert batch.position_ids.tolist() == [
+                i for length in batch.lengths for i in range(length)
+            ]
             original = batch.input_ids.clone()
             original[batch.masked_positions] = batch.masked_labels
             special = torch.isin(original, torch.tensor([2, 3]))
@@ -83,7 +97,9 @@ def test_batches_are_well_formed(dtype, pair_task):
             assert special.sum() == (segments + 1) * batch.num_sequences
             for first, end in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
                 until = int((original[first:end] == 3).nonzero()[0]) + 1
-                assert batch.token_type_ids[first:end].tolist() == [0] * until + [1] * (int(end - first) - until)
+                assert batch.token_type_ids[first:end].tolist() == [0] * until + [1] * (
+                    int(end - first) - until
+                )
             assert (batch.masked_positions.diff() > 0).all()
             expected_counts = [max(1, round(0.15 * length)) for length in batch.lengths]
             assert batch.masked_positions.numel() == sum(expected_counts)
@@ -99,11 +115,20 @@ def test_a_pass_covers_every_example_once_however_it_is_divided():
     store = random_store(num_documents=80)
     alone = all_sequences(first_epoch(stream_of(store)))
     assert len(alone) > 100
-    for world_size, accumulation, batch_tokens in ((2, 1, 128), (3, 2, 64), (1, 4, 32), (5, 1, 500)):
+    for world_size, accumulation, batch_tokens in (
+        (2, 1, 128),
+        (3, 2, 64),
+        (1, 4, 32),
+        (5, 1, 500),
+    ):
         divided, steps = [], set()
         for rank in range(world_size):
             stream = stream_of(
-                store, rank=rank, world_size=world_size, accumulation=accumulation, batch_tokens=batch_tokens
+                store,
+                rank=rank,
+                world_size=world_size,
+                accumulation=accumulation,
+                batch_tokens=batch_tokens,
             )
             batches = first_epoch(stream)
             steps.add(tuple(len(batch) for batch in batches))
@@ -118,7 +143,13 @@ def test_another_number_of_processes_computes_the_same_micro_batches(processes, 
     store = random_store(num_documents=40)
 
     def epoch(rank, world_size):
-        how = dict(rank=rank, world_size=world_size, processes=processes, accumulation=accumulation, batch_tokens=64)
+        how = dict(
+            rank=rank,
+            world_size=world_size,
+            processes=processes,
+            accumulation=accumulation,
+            batch_tokens=64,
+        )
         return first_epoch(stream_of(store, **how))
 
     expected = [epoch(rank, processes) for rank in range(processes)]
@@ -127,7 +158,9 @@ def test_another_number_of_processes_computes_the_same_micro_batches(processes, 
         assert len({len(batches) for batches in dealt}) == 1
         for update in range(len(dealt[0])):
             num_batches = sum(len(batches[update]) for batches in expected)
-            expected_batches = [expected[n % processes][update][n // processes] for n in range(num_batches)]
+            expected_batches = [
+                expected[n % processes][update][n // processes] for n in range(num_batches)
+            ]
             for number, batch in enumerate(expected_batches):
                 assert equal(batch, dealt[number % world_size][update][number // world_size])
             idle = [dealt[rank][update] for rank in range(len(expected_batches), world_size)]
@@ -154,7 +187,8 @@ def test_blocks_of_an_epoch_hold_every_example_once(in_blocks, monkeypatch):
     at_once = all_sequences(first_epoch(stream_of(in_blocks)))
     plain = [[i for i in unmasked(s) if i >= 5] for s in divided]
     assert sorted(plain) == sorted([i for i in unmasked(s) if i >= 5] for s in at_once)
-    assert len({labels for _, labels, _ in divided}) > 0.9 * len(divided)  # no two blocks draw the same masks
+    # No two blocks draw the same masks
+    assert len({labels for _, labels, _ in divided}) > 0.9 * len(divided)
 
 
 def unmasked(sequence):
@@ -229,10 +263,17 @@ def test_what_is_not_included_never_appears():
     held_out, masks = [np.arange(40) % 4 == 0], MaskSettings(whole_word=False)
     how = ExampleSettings(max_length=16, sop_pairs="google")
     train = BatchStream(store, [~held_out[0]], how, masks, batch_tokens=64)
-    labels = {label for batches in islice(train, 60) for batch in batches for label in batch.masked_labels.tolist()}
+    labels = {
+        label
+        for batches in islice(train, 60)
+        for batch in batches
+        for label in batch.masked_labels.tolist()
+    }
     assert labels == {10 + d for d in range(40) if d % 4}
     evaluation = EvaluationStream(store, held_out, how, masks, batch_tokens=64)
-    assert {i for b in evaluation for i in b.masked_labels.tolist()} == {10 + d for d in range(0, 40, 4)}
+    assert {i for b in evaluation for i in b.masked_labels.tolist()} == {
+        10 + d for d in range(0, 40, 4)
+    }
 
 
 def test_evaluation_repeats_itself_and_loses_nothing():
@@ -244,7 +285,10 @@ def test_evaluation_repeats_itself_and_loses_nothing():
     assert all(batch.num_tokens <= 128 for batch in batches)
     alone = all_sequences([batches])
     assert len(alone) == len(evaluation.plan.examples)
-    ranks = [EvaluationStream(store, store.all_documents(), rank=rank, world_size=3, **how) for rank in range(3)]
+    ranks = [
+        EvaluationStream(store, store.all_documents(), rank=rank, world_size=3, **how)
+        for rank in range(3)
+    ]
     divided = all_sequences(ranks)
     assert sorted(divided) == sorted(alone)
 
@@ -264,8 +308,12 @@ def test_masks_keep_to_the_budget(max_length, cap, max_ngram, shorter, whole_wor
         whole_word=whole_word,
     )
     how = ExampleSettings(max_length=max_length)
-    for batch in EvaluationStream(store, store.all_documents(), how, masks, seed=seed, batch_tokens=400):
-        sequence = torch.repeat_interleave(torch.arange(batch.num_sequences), torch.tensor(batch.lengths))
+    for batch in EvaluationStream(
+        store, store.all_documents(), how, masks, seed=seed, batch_tokens=400
+    ):
+        sequence = torch.repeat_interleave(
+            torch.arange(batch.num_sequences), torch.tensor(batch.lengths)
+        )
         counts = torch.bincount(sequence[batch.masked_positions], minlength=batch.num_sequences)
         budgets = [min(cap or 10**9, max(1, round(length * share))) for length in batch.lengths]
         assert (counts <= torch.tensor(budgets)).all()
@@ -289,6 +337,11 @@ def test_impossible_streams_are_refused(slug_of):
         next(stream_of(lonely))
     with pytest.raises(DataError, match="processes"):
         next(stream_of(MemoryStore([[[7, 8], [9]]]), world_size=4))
-    for wrong in (dict(masked_lm_prob=-0.1), dict(masked_lm_prob=1), dict(max_ngram=0), dict(max_predictions=0)):
+    for wrong in (
+        dict(masked_lm_prob=-0.1),
+        dict(masked_lm_prob=1),
+        dict(max_ngram=0),
+        dict(max_predictions=0),
+    ):
         with pytest.raises(ConfigError):
             MaskSettings(**wrong)

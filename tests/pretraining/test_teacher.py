@@ -45,14 +45,24 @@ def bert(tmp_path_factory, store):
 
 @pytest.fixture(scope="module")
 def teacher(bert, store):
-    teacher = open_teacher_encoder(bert, store.tokenizer(), PretrainSettings(length=64, precision="fp32"), CPU)
+    teacher = open_teacher_encoder(
+        bert, store.tokenizer(), PretrainSettings(length=64, precision="fp32"), CPU
+    )
     return teacher
 
 
 @pytest.fixture(scope="module")
 def taught(settings):
     """Six updates that learn the teacher's states alone."""
-    return replace(settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=6, warmup_steps=0, log_every=1)
+    return replace(
+        settings,
+        config=None,
+        masked_lm_prob=0.0,
+        pair_task="none",
+        steps=6,
+        warmup_steps=0,
+        log_every=1,
+    )
 
 
 def draw_batch(vocab_size: int, seed: int = 0) -> PackedBatch:
@@ -67,14 +77,17 @@ def transformers_states(folder, batch: PackedBatch) -> list[torch.Tensor]:
     model = transformers.BertModel.from_pretrained(folder).eval()
     with torch.no_grad():
         outputs = [
-            model(ids[None], output_hidden_states=True).hidden_states for ids in batch.input_ids.split(batch.lengths)
+            model(ids[None], output_hidden_states=True).hidden_states
+            for ids in batch.input_ids.split(batch.lengths)
         ]
     return [torch.cat([states[0] for states in layer]) for layer in zip(*outputs, strict=True)]
 
 
 def test_states_are_those_of_transformers(bert, teacher, store):
     batch = draw_batch(store.vocab_size)
-    for states, expected in zip(teacher.states(batch), transformers_states(bert, batch), strict=True):
+    for states, expected in zip(
+        teacher.states(batch), transformers_states(bert, batch), strict=True
+    ):
         torch.testing.assert_close(states, expected, atol=2e-5, rtol=0)
 
 
@@ -86,12 +99,19 @@ def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, se
     module = TaughtStudent(student, teacher, [sample])
     loss = TeacherObjective(module).losses(batch)["teacher_states"]
     expected_states, known = (transformers_states(bert, one) for one in (batch, sample))
-    outputs = [student.albert(ids[None], output_hidden_states=True) for ids in batch.input_ids.split(batch.lengths)]
+    outputs = [
+        student.albert(ids[None], output_hidden_states=True)
+        for ids in batch.input_ids.split(batch.lengths)
+    ]
     assert len(expected_states) == 5
     expected = 0.0
     for layer in range(5):
-        target = (expected_states[layer] - known[layer].mean(0)) / known[layer].std(0, unbiased=False)
-        mapped = module.maps[layer](torch.cat([output.hidden_states[layer][0] for output in outputs]))
+        target = (expected_states[layer] - known[layer].mean(0)) / known[layer].std(
+            0, unbiased=False
+        )
+        mapped = module.maps[layer](
+            torch.cat([output.hidden_states[layer][0] for output in outputs])
+        )
         expected += (1 if layer == 4 else 0.2) * ((mapped - target) ** 2).mean(1).sum().item()
     assert float(loss.total) == pytest.approx(expected, rel=1e-4)
     assert loss.count == sum(LENGTHS)
@@ -119,25 +139,38 @@ def test_the_start_is_the_best_compression(bert, teacher, store):
         embedded = student.albert.embeddings(batch).numpy()
     expected = transformers_states(bert, batch)[0].numpy()
     regressors = np.concatenate([embedded, np.ones((len(embedded), 1))], 1)
-    solution = np.linalg.lstsq(regressors, expected, rcond=1e-5)[0]  # normalised rows sum to 0 but for rounding
-    left = ((regressors @ solution - expected) ** 2).sum() / ((expected - expected.mean(0)) ** 2).sum()
+    # Normalised rows sum to 0 but for rounding
+    solution = np.linalg.lstsq(regressors, expected, rcond=1e-5)[0]
+    left = ((regressors @ solution - expected) ** 2).sum() / (
+        (expected - expected.mean(0)) ** 2
+    ).sum()
     explained = float(notes[1].split("explain ")[1].split("%")[0]) / 100
     assert explained == pytest.approx(1 - left, abs=0.0006)
     layers = original.encoder.layer
     mean = torch.stack([layer.intermediate.dense.weight for layer in layers]).mean(0)
-    torch.testing.assert_close(student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean)
+    torch.testing.assert_close(
+        student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean
+    )
 
 
 def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     settings = replace(taught, teacher=bert, eval_every=2, save_every=2)
     result = pretrain(store, tmp_path / "run", settings)
     records = read_records(tmp_path / "run" / "metrics.jsonl")
-    unexplained = [record["teacher_states_loss"] for record in records if record["event"] == "evaluation"]
+    unexplained = [
+        record["teacher_states_loss"] for record in records if record["event"] == "evaluation"
+    ]
     assert unexplained == sorted(unexplained, reverse=True)
     model = AlbertForPreTraining.from_pretrained(result.model, strict=True)
-    assert (model.config.hidden_size, model.config.num_hidden_groups, model.config.num_hidden_layers) == (64, 1, 4)
+    assert (
+        model.config.hidden_size,
+        model.config.num_hidden_groups,
+        model.config.num_hidden_layers,
+    ) == (64, 1, 4)
     assert not [name for name in weights(result.model) if "maps" in name]
-    assert not [command for command, _ in result.next if "evaluate" in command or "fill-mask" in command]
+    assert not [
+        command for command, _ in result.next if "evaluate" in command or "fill-mask" in command
+    ]
     assert slug_of(evaluate, result.model, store) == "wrong-model"
 
     pretrain(store, tmp_path / "resumed", settings)
@@ -150,7 +183,8 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
 def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):
     """Four bytes a weight of the teacher, sixteen of the student and of five maps: gradients and two moments, too."""
     measured = estimate(store, settings=replace(taught, teacher=bert))
-    original = transformers.BertModel.from_pretrained(bert).num_parameters() + 64 * 64 + 64  # an ALBERT's projection
+    # An ALBERT's projection
+    original = transformers.BertModel.from_pretrained(bert).num_parameters() + 64 * 64 + 64
     student = transformers.AlbertConfig(
         vocab_size=store.vocab_size, embedding_size=64, hidden_size=64, num_attention_heads=2, intermediate_size=128,
         max_position_embeddings=64,
@@ -159,12 +193,18 @@ def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):
     assert measured.training_state_mb == pytest.approx((16 * trained + 4 * original) / 1e6)
 
 
-@pytest.mark.parametrize("shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)])
+@pytest.mark.parametrize(
+    "shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)]
+)
 def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape):
     student = AlbertForPreTraining(student_config(teacher.config, 64).replace(**shape)).eval()
-    notes = start_from_teacher(student, teacher, torch.ones(store.vocab_size), draw_batch(store.vocab_size))
+    notes = start_from_teacher(
+        student, teacher, torch.ones(store.vocab_size), draw_batch(store.vocab_size)
+    )
     assert "keep 100.0%" in notes[0]
-    assert TaughtStudent(student, teacher, [draw_batch(store.vocab_size)]).maps[0].out_features == 64
+    assert (
+        TaughtStudent(student, teacher, [draw_batch(store.vocab_size)]).maps[0].out_features == 64
+    )
 
 
 def test_a_teacher_in_shards_with_spare_rows_and_one_segment(tmp_path, store, taught, slug_of):
@@ -176,7 +216,10 @@ def test_a_teacher_in_shards_with_spare_rows_and_one_segment(tmp_path, store, ta
     shutil.copytree(store.folder / "tokenizer", tmp_path / "teacher")
     model.save_pretrained(tmp_path / "teacher", max_shard_size="100KB")
     settings = replace(taught, teacher=tmp_path / "teacher", steps=1)
-    assert slug_of(pretrain, store, tmp_path / "run", replace(settings, pair_task="sop")) == "bad-value"
+    assert (
+        slug_of(pretrain, store, tmp_path / "run", replace(settings, pair_task="sop"))
+        == "bad-value"
+    )
     result = pretrain(store, tmp_path / "run", settings)
     card = " ".join((result.model / "README.md").read_text().split())
     assert "to have the states of teacher." in card
@@ -190,13 +233,22 @@ def test_masked_tokens_are_learned_beside_a_teacher(tmp_path, bert, store, setti
     alone = replace(settings, config=None, steps=1, warmup_steps=0, log_every=1)
     pretrain(store, tmp_path / "run", replace(alone, teacher=bert))
     record = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    assert {"teacher_states_loss", "masked_lm_loss", "sentence_order_loss", "unexplained"} <= record.keys()
+    assert {
+        "teacher_states_loss",
+        "masked_lm_loss",
+        "sentence_order_loss",
+        "unexplained",
+    } <= record.keys()
 
 
 def test_what_cannot_teach_is_refused(tmp_path, bert, store, taught, slug_of):
     settings = replace(taught, teacher=bert)
     assert slug_of(pretrain, store, tmp_path / "run", replace(settings, length=65)) == "bad-value"
-    for wrong in (dict(start_layers=2), dict(teacher=None), dict(teacher=None, initial_weights="teacher")):
+    for wrong in (
+        dict(start_layers=2),
+        dict(teacher=None),
+        dict(teacher=None, initial_weights="teacher"),
+    ):
         assert slug_of(pretrain, store, tmp_path / "run", replace(settings, **wrong)) == "bad-value"
     assert not (tmp_path / "run").exists()
 
@@ -210,4 +262,7 @@ def test_what_cannot_teach_is_refused(tmp_path, bert, store, taught, slug_of):
     assert slug_of(pretrain, store, tmp_path / "run", one_step, resume=True) == "changed"
     train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path / "tokenizer", vocab_size=46)
     shutil.copytree(tmp_path / "tokenizer", copy, dirs_exist_ok=True)
-    assert slug_of(pretrain, store, tmp_path / "new", replace(one_step, masked_lm_prob=0.15)) == "wrong-tokenizer"
+    assert (
+        slug_of(pretrain, store, tmp_path / "new", replace(one_step, masked_lm_prob=0.15))
+        == "wrong-tokenizer"
+    )

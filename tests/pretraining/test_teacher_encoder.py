@@ -19,7 +19,11 @@ from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import start_from_teacher, student_config
-from albertkit.pretraining.teacher_encoder import AlbertTeacher, TransformersTeacher, open_teacher_encoder
+from albertkit.pretraining.teacher_encoder import (
+    AlbertTeacher,
+    TransformersTeacher,
+    open_teacher_encoder,
+)
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.vocabulary import trim_vocabulary
 
@@ -27,7 +31,13 @@ SETTINGS = PretrainSettings(length=32, precision="fp32", pair_task="none")
 CPU = torch.device("cpu")
 SIZE = 100
 LENGTHS = (5, 17, 1, 30)
-SHAPE = dict(hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=128, initializer_range=0.2)
+SHAPE = dict(
+    hidden_size=64,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=128,
+    initializer_range=0.2,
+)
 POSITIONS = dict(max_position_embeddings=64)
 
 
@@ -36,21 +46,37 @@ def make_config(kind, vocab_size):
     values = dict(vocab_size=vocab_size, pad_token_id=0, **SHAPE, **POSITIONS)
     match kind:
         case "DistilBert":
-            values = dict(vocab_size=vocab_size, dim=64, n_layers=4, n_heads=2, hidden_dim=128, **POSITIONS)
+            values = dict(
+                vocab_size=vocab_size, dim=64, n_layers=4, n_heads=2, hidden_dim=128, **POSITIONS
+            )
         case "Electra":
             values["embedding_size"] = 32
         case "Roberta" | "XLMRoberta":
             values |= dict(max_position_embeddings=65, type_vocab_size=1)
         case "DebertaV2":
             values |= dict(
-                relative_attention=True, pos_att_type=["p2c", "c2p"], position_biased_input=False, type_vocab_size=0
+                relative_attention=True,
+                pos_att_type=["p2c", "c2p"],
+                position_biased_input=False,
+                type_vocab_size=0,
             )
         case "ModernBert":
-            values |= dict(local_attention=8, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3)
+            values |= dict(
+                local_attention=8, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3
+            )
     return config_class(**values)
 
 
-KINDS = ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra", "DebertaV2", "ModernBert", "MPNet")
+KINDS = (
+    "Bert",
+    "Roberta",
+    "XLMRoberta",
+    "DistilBert",
+    "Electra",
+    "DebertaV2",
+    "ModernBert",
+    "MPNet",
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +114,29 @@ def teacher_folder(trimmed):
 
 def draw_batch(tokenizer):
     generator = torch.Generator().manual_seed(0)
-    sequences = [torch.randint(5, tokenizer.vocab_size, (length,), generator=generator).tolist() for length in LENGTHS]
-    return PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in sequences])
+    sequences = [
+        torch.randint(5, tokenizer.vocab_size, (length,), generator=generator).tolist()
+        for length in LENGTHS
+    ]
+    return PackedBatch.from_sequences(
+        [[tokenizer.cls_id, *ids, tokenizer.sep_id] for ids in sequences]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
     folder = teacher_folder(kind)
-    tokenizer, teacher_tokenizer = (AlbertTokenizer.from_pretrained(trimmed / name) for name in ("tokenizer", "whole"))
+    tokenizer, teacher_tokenizer = (
+        AlbertTokenizer.from_pretrained(trimmed / name) for name in ("tokenizer", "whole")
+    )
     teacher = open_teacher_encoder(folder, tokenizer, SETTINGS, CPU)
     batch = draw_batch(tokenizer)
-    order = torch.tensor([teacher_tokenizer.get_vocab()[tokenizer.id_to_piece(n)] for n in range(tokenizer.vocab_size)])
+    order = torch.tensor(
+        [
+            teacher_tokenizer.get_vocab()[tokenizer.id_to_piece(n)]
+            for n in range(tokenizer.vocab_size)
+        ]
+    )
     model = transformers.AutoModel.from_pretrained(folder).eval()
     with torch.no_grad():
         outputs = [
@@ -110,11 +148,15 @@ def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
         torch.testing.assert_close(states, expected_states, atol=3e-5, rtol=1e-5)
 
 
-def test_a_store_in_a_part_of_the_teachers_tokens(tmp_path, teacher_folder, trimmed, store, settings):
+def test_a_store_in_a_part_of_the_teachers_tokens(
+    tmp_path, teacher_folder, trimmed, store, settings
+):
     """The teacher and its trimmed copy, whose tokenizer is that of the store, teach the same to the last bit."""
     bert = teacher_folder("Bert")
     trim_vocabulary(bert, [store.folder.parent / "corpus.txt"], tmp_path / "smaller")
-    alone = replace(settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=3, warmup_steps=0)
+    alone = replace(
+        settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=3, warmup_steps=0
+    )
     results = [
         pretrain(trimmed / "store", tmp_path / name, replace(alone, teacher=folder))
         for name, folder in (("whole", bert), ("part", tmp_path / "smaller"))
@@ -128,7 +170,9 @@ def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
     tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
     teacher = open_teacher_encoder(teacher_folder(kind), tokenizer, SETTINGS, CPU)
     student = AlbertForPreTraining(student_config(teacher.config, 32)).eval()
-    notes = start_from_teacher(student, teacher, torch.ones(tokenizer.vocab_size), draw_batch(tokenizer))
+    notes = start_from_teacher(
+        student, teacher, torch.ones(tokenizer.vocab_size), draw_batch(tokenizer)
+    )
     assert "keep 100.0%" in notes[0]
     assert "explain" in notes[1]
     has_mean = kind in ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra")
@@ -141,10 +185,14 @@ def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
         )
         stored = weights(teacher_folder(kind))
         mean = torch.stack([stored[name.format(layer)] for layer in range(4)]).mean(0)
-        torch.testing.assert_close(student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean)
+        torch.testing.assert_close(
+            student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean
+        )
 
 
-def test_a_roberta_teaches_and_a_run_with_it_is_resumed(tmp_path, teacher_folder, trimmed, settings, slug_of):
+def test_a_roberta_teaches_and_a_run_with_it_is_resumed(
+    tmp_path, teacher_folder, trimmed, settings, slug_of
+):
     """Its checkpoint has no pooler, which transformers then draws: it is no part of what a resumed run compares."""
     folder = tmp_path / "roberta"
     shutil.copytree(teacher_folder("Roberta"), folder)
@@ -167,8 +215,14 @@ def test_a_roberta_teaches_and_a_run_with_it_is_resumed(tmp_path, teacher_folder
     resumed = pretrain(trimmed / "store", tmp_path / "run", alone, resume=True)
     assert not differing(weights(resumed.model), before)
     assert resumed.scores["unexplained"] > 0
-    assert slug_of(pretrain, trimmed / "store", tmp_path / "pairs", replace(alone, pair_task="sop")) == "bad-value"
-    assert slug_of(pretrain, trimmed / "store", tmp_path / "long", replace(alone, length=65)) == "bad-value"
+    assert (
+        slug_of(pretrain, trimmed / "store", tmp_path / "pairs", replace(alone, pair_task="sop"))
+        == "bad-value"
+    )
+    assert (
+        slug_of(pretrain, trimmed / "store", tmp_path / "long", replace(alone, length=65))
+        == "bad-value"
+    )
 
 
 def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
@@ -187,7 +241,8 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     assert slug() == "wrong-kind"
     stored = load_file(folder / "kept")
     save_file(
-        {name: tensor for name, tensor in stored.items() if "layer.1.output" not in name}, folder / "model.safetensors"
+        {name: tensor for name, tensor in stored.items() if "layer.1.output" not in name},
+        folder / "model.safetensors",
     )
     assert slug() == "weights-mismatch"
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
@@ -197,7 +252,9 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
 
 
 def test_a_teacher_smaller_than_its_student(tmp_path, teacher_folder, trimmed, settings, error_of):
-    larger = replace(settings, size="tiny", config=None, pair_task="none", teacher=teacher_folder("Roberta"))
+    larger = replace(
+        settings, size="tiny", config=None, pair_task="none", teacher=teacher_folder("Roberta")
+    )
     error = error_of(pretrain, trimmed / "store", tmp_path / "run", larger)
     assert error.slug == "bad-value"
     assert "smaller" in error.message
@@ -214,12 +271,19 @@ def byte_level(tmp_path_factory, store):
     trainer.train(text, vocab_size=300, min_frequency=1, special_tokens=names, show_progress=False)
     vocabulary = trainer.get_vocab()
     roles = dict(
-        cls_token="<s>", bos_token="<s>", sep_token="</s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+        cls_token="<s>",
+        bos_token="<s>",
+        sep_token="</s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
     )
     backend = trainer._tokenizer
     ends = [("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"])]
     backend.post_processor = RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=True)
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="<mask>", **roles)
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, mask_token="<mask>", **roles
+    )
     wrapped.save_pretrained(folder)
     torch.manual_seed(0)
     config = transformers.RobertaConfig(
@@ -236,7 +300,9 @@ def byte_level(tmp_path_factory, store):
 def test_states_are_aligned_by_characters(byte_level, store):
     """Every token of a sentence has the mean of transformers' states of the tokens whose characters it shares."""
     tokenizer = store.tokenizer()
-    teacher = open_teacher_encoder(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    teacher = open_teacher_encoder(
+        byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU
+    )
     texts = ["the quick brown fox.", "seven wizards", "a lazy dog jumps over."]
     batch = PackedBatch.from_sequences(
         [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
@@ -253,21 +319,37 @@ def test_states_are_aligned_by_characters(byte_level, store):
         _, spans = tokenizer.encode_with_offsets(text)
         for (start, end), state in zip(spans, text_states[1:-1], strict=True):
             letters = {position for position in range(start, end) if text[position] != " "}
-            shared = [number + 1 for number, characters in enumerate(offsets) if characters & letters]
+            shared = [
+                number + 1 for number, characters in enumerate(offsets) if characters & letters
+            ]
             if shared:
                 torch.testing.assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
 
 
 def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
     """A character that the data's tokenizer writes as three bytes has one state, that of the teacher's tokens of it."""
-    train_tokenizer([store.folder.parent / "corpus.txt"], tmp_path, vocab_size=300, byte_fallback=True)
+    train_tokenizer(
+        [store.folder.parent / "corpus.txt"], tmp_path, vocab_size=300, byte_fallback=True
+    )
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
-    teacher = open_teacher_encoder(byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU)
+    teacher = open_teacher_encoder(
+        byte_level, tokenizer, replace(SETTINGS, masked_lm_prob=0.0), CPU
+    )
     ids = tokenizer.encode("fox 뷁 fox")
-    position = next(number for number, token_id in enumerate(ids) if tokenizer.id_to_piece(token_id).startswith("<0x"))
-    states = teacher.states(PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id]]))[-1]
-    encoded = transformers.AutoTokenizer.from_pretrained(byte_level)(" fox 뷁 fox", return_offsets_mapping=True)
-    shared = [number for number, (start, end) in enumerate(encoded.offset_mapping) if start <= 5 < end]
+    position = next(
+        number
+        for number, token_id in enumerate(ids)
+        if tokenizer.id_to_piece(token_id).startswith("<0x")
+    )
+    states = teacher.states(
+        PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    )[-1]
+    encoded = transformers.AutoTokenizer.from_pretrained(byte_level)(
+        " fox 뷁 fox", return_offsets_mapping=True
+    )
+    shared = [
+        number for number, (start, end) in enumerate(encoded.offset_mapping) if start <= 5 < end
+    ]
     with torch.no_grad():
         model = transformers.RobertaModel.from_pretrained(byte_level).eval()
         expected = model(torch.tensor([encoded.input_ids])).last_hidden_state[0, shared].mean(0)
@@ -278,7 +360,13 @@ def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
 
 def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, error_of):
     alone = replace(
-        settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=2, warmup_steps=0, teacher=byte_level
+        settings,
+        config=None,
+        masked_lm_prob=0.0,
+        pair_task="none",
+        steps=2,
+        warmup_steps=0,
+        teacher=byte_level,
     )
     result = pretrain(store, tmp_path / "run", alone)
     assert result.scores["unexplained"] > 0
@@ -301,7 +389,8 @@ def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimm
     file.write_text(json.dumps(content))
     batch = draw_batch(tokenizer)
     ours, theirs = (
-        open_teacher_encoder(folder, tokenizer, SETTINGS, CPU) for folder in (teacher_folder("Bert"), tmp_path / "bert")
+        open_teacher_encoder(folder, tokenizer, SETTINGS, CPU)
+        for folder in (teacher_folder("Bert"), tmp_path / "bert")
     )
     assert type(ours) is AlbertTeacher
     assert type(theirs) is TransformersTeacher

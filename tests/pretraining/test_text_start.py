@@ -11,7 +11,13 @@ import torch
 from small_store import SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, cooccurrence
-from albertkit.corpus.cooccurrence import WINDOW, Documents, cooccurrence_vectors, count_pairs, select_documents
+from albertkit.corpus.cooccurrence import (
+    WINDOW,
+    Documents,
+    cooccurrence_vectors,
+    count_pairs,
+    select_documents,
+)
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
 from albertkit.pretraining.objective import Unigram
@@ -23,7 +29,10 @@ FROM_TEXT = replace(SETTINGS, initial_weights="text", optimizer="adamw", held_ou
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory, store):
     shape = dict(embedding_size=32, hidden_size=64, num_attention_heads=2, intermediate_size=64)
-    return replace(FROM_TEXT, config=write_config(tmp_path_factory.mktemp("text-start"), store.vocab_size, **shape))
+    return replace(
+        FROM_TEXT,
+        config=write_config(tmp_path_factory.mktemp("text-start"), store.vocab_size, **shape),
+    )
 
 
 def expected_pairs(store: TokenStore, left_out: list[np.ndarray], every: int = 1) -> Counter:
@@ -67,13 +76,18 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
         pairs[pair] = count
     share = pairs.sum(0) ** 0.75 / (pairs.sum(0) ** 0.75).sum()
     with np.errstate(divide="ignore", invalid="ignore"):
-        information = np.nan_to_num(np.maximum(0, np.log(pairs / pairs.sum(1, keepdims=True) / share)), nan=0, neginf=0)
+        information = np.nan_to_num(
+            np.maximum(0, np.log(pairs / pairs.sum(1, keepdims=True) / share)), nan=0, neginf=0
+        )
     left_vectors, values, _ = np.linalg.svd(information)
-    expected = left_vectors[:, :40] * values[:40] ** 0.5  # with so many nothing of the projection is random
+    # With so many nothing of the projection is random
+    expected = left_vectors[:, :40] * values[:40] ** 0.5
     has_pairs = information.any(1)
     expected *= 0.1 / expected[has_pairs].std(ddof=1)
     vectors = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
-    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=2e-3 * (expected @ expected.T).max())
+    np.testing.assert_allclose(
+        vectors @ vectors.T, expected @ expected.T, atol=2e-3 * (expected @ expected.T).max()
+    )
     assert (vectors[~has_pairs] == 0).all()
     repeated = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
     assert repeated.tobytes() == vectors.tobytes()
@@ -84,7 +98,9 @@ def test_heads_look_at_their_neighbours(store, settings):
     model = AlbertForPreTraining(config).eval()
     vectors = torch.zeros(store.vocab_size, token_dimensions(config))
     start_from_text(model, vectors, torch.zeros(store.vocab_size), first_id=2)
-    batch = replace(PackedBatch.from_sequences([[2] + [4] * 11]), token_type_ids=(torch.arange(12) > 6).long())
+    batch = replace(
+        PackedBatch.from_sequences([[2] + [4] * 11]), token_type_ids=(torch.arange(12) > 6).long()
+    )
     layer, prepared = model.albert.encoder.layers(torch.float32)[0]
     with torch.no_grad():
         hidden = model.albert.encoder.embedding_hidden_mapping_in(model.albert.embeddings(batch))
@@ -94,7 +110,8 @@ def test_heads_look_at_their_neighbours(store, settings):
         assert (shares[head].argmax(1)[inner] == inner + offset).all()
     first = (of_head[0, 1:7].sum() for of_head in shares)
     second = (of_head[0, 7:].sum() for of_head in shares)
-    assert [a > 5 * b for a, b in zip(first, second, strict=True)] == [True, False]  # of [CLS]: a head a segment
+    # Of [CLS]: a head a segment
+    assert [a > 5 * b for a, b in zip(first, second, strict=True)] == [True, False]
     assert shares[1, 0, 7:].sum() > 5 * shares[1, 0, 1:7].sum()
 
 
@@ -120,7 +137,10 @@ def test_it_is_part_of_a_run(monkeypatch, train):
 def test_what_cannot_start_from_text_is_refused(store, tmp_path, slug_of, train):
     wide = dict(embedding_size=64, hidden_size=32, num_attention_heads=1)
     for values in (wide, {"embedding_size": 2}, {"type_vocab_size": 1}):
-        assert slug_of(train, config=write_config(tmp_path, store.vocab_size, **values), steps=1) == "bad-value"
+        assert (
+            slug_of(train, config=write_config(tmp_path, store.vocab_size, **values), steps=1)
+            == "bad-value"
+        )
     model = train("trained", initial_weights="random", steps=1).model
     assert slug_of(train, start=model, config=None, steps=1) == "bad-value"
 

@@ -95,6 +95,11 @@ def records():
         )  # fmt: skip
         if index % 30 == 0:
             lines.append(
-                {"event": "eval", "step": step, "masked_lm_loss": loss, "sentence_order_accuracy": 0.5 + 0.2 * share}
+                {
+                    "event": "eval",
+                    "step": step,
+                    "masked_lm_loss": loss,
+                    "sentence_order_accuracy": 0.5 + 0.2 * share,
+                }
             )
     return lines

@@ -10,7 +10,15 @@ import pytest
 
 from albertkit.errors import MissingExtraError
 from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
-from albertkit.training.monitor import RunMetrics, _loss_limits, _picture, _smooth, _thin, plot_run, run_svgs
+from albertkit.training.monitor import (
+    RunMetrics,
+    _loss_limits,
+    _picture,
+    _smooth,
+    _thin,
+    plot_run,
+    run_svgs,
+)
 
 image = pytest.importorskip("matplotlib.image")
 
@@ -29,7 +37,10 @@ def pixels_of(path, colour):
 
 def test_png_has_its_size_and_shows_training_evaluation_and_baseline(tmp_path, records):
     path = plot_run(
-        RunMetrics.from_records(records), tmp_path / "curve.png", baseline={"unigram_loss": 6.7}, title="a $run_name"
+        RunMetrics.from_records(records),
+        tmp_path / "curve.png",
+        baseline={"unigram_loss": 6.7},
+        title="a $run_name",
     )
     for colour in (TRAIN, EVALUATION, BASELINE):
         count, shape = pixels_of(path, colour)
@@ -45,7 +56,10 @@ def test_png_without_evaluations_has_no_evaluation_colour(tmp_path, records):
 
 
 def test_panels_without_a_single_number_are_left_out():
-    steps = [{"event": "step", "step": n, "masked_lm_loss": 5.0, "sentence_order_accuracy": None} for n in (1, 2)]
+    steps = [
+        {"event": "step", "step": n, "masked_lm_loss": 5.0, "sentence_order_accuracy": None}
+        for n in (1, 2)
+    ]
     svg, _ = run_svgs(RunMetrics.from_records(steps))
     assert "masked-LM loss" in svg
     assert "sentence order" not in svg
@@ -54,7 +68,8 @@ def test_panels_without_a_single_number_are_left_out():
 
 def test_the_same_run_gives_the_same_bytes(tmp_path, records):
     first, second = (
-        plot_run(RunMetrics.from_records(records), tmp_path / name).read_bytes() for name in ("a.png", "b.png")
+        plot_run(RunMetrics.from_records(records), tmp_path / name).read_bytes()
+        for name in ("a.png", "b.png")
     )
     assert first == second
     metrics = RunMetrics.from_records(records)
@@ -65,7 +80,10 @@ def test_the_same_run_gives_the_same_bytes(tmp_path, records):
     "tricky",
     [
         [{"event": "step", "step": 1, "masked_lm_loss": 9.0, "learning_rate": 0.0}],
-        [{"event": "eval", "step": 5, "masked_lm_loss": 6.0}, {"event": "eval", "step": 10, "masked_lm_loss": 5.0}],
+        [
+            {"event": "eval", "step": 5, "masked_lm_loss": 6.0},
+            {"event": "eval", "step": 10, "masked_lm_loss": 5.0},
+        ],
         [{"event": "step", "step": n, "masked_lm_loss": math.nan} for n in range(1, 60)],
         [{"event": "step", "step": n, "loss": 2.0} for n in range(1, 60)],
         [{"event": "step", "step": 0, "sentence_order_accuracy": 1.0}],
@@ -83,7 +101,9 @@ def test_svg_is_sound_xml_with_text_and_page_colours(records):
     svg, _ = run_svgs(RunMetrics.from_records(records), baseline={"unigram_loss": 6.7})
     root = ET.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    texts = {"".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")}
+    texts = {
+        "".join(node.itertext()).strip() for node in root.iter("{http://www.w3.org/2000/svg}text")
+    }
     assert {"masked-LM loss (nats)", "unigram baseline", "held-out text", "training step"} <= texts
     assert "var(--train, #0072b2)" in svg
     assert "var(--evaluation, #d55e00)" in svg
@@ -94,9 +114,9 @@ def test_wide_and_narrow_share_no_identifier_and_resolve_their_own(records):
     all_identifiers = []
     for svg in run_svgs(RunMetrics.from_records(records)):
         identifiers = set(re.findall(r'\bid="([^"]+)"', svg))
-        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {(i, "") for i in identifiers} | {
-            ("", i) for i in identifiers
-        }
+        assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg)) <= {
+            (i, "") for i in identifiers
+        } | {("", i) for i in identifiers}
         assert "<style" not in svg
         all_identifiers.append(identifiers)
     assert not all_identifiers[0] & all_identifiers[1]

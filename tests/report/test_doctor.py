@@ -58,7 +58,11 @@ def test_extras_name_what_is_missing_and_the_install_line(installed):
         ]
     )  # fmt: skip
     assert [(row["name"], row["status"]) for row in core] == [("torch", "missing")]
-    assert extras["parquet"] == {"complete": True, "packages": extras["parquet"]["packages"], "install": None}
+    assert extras["parquet"] == {
+        "complete": True,
+        "packages": extras["parquet"]["packages"],
+        "install": None,
+    }
     assert extras["report"]["complete"] is False
     assert [row["status"] for row in extras["report"]["packages"]] == ["too old", "missing"]
     assert extras["report"]["install"] == "pip install -c constraints.txt 'albertkit[report]'"
@@ -72,13 +76,16 @@ def test_this_machine_is_described_truly():
         assert 1 <= facts["machine"]["usable_cores"] <= len(os.sched_getaffinity(0))
     torch = pytest.importorskip("torch")
     installed = {row["name"]: row["installed"] for row in facts["packages"]}
-    assert installed["torch"].split("+")[0] == torch.__version__.split("+")[0]  # wheels may leave the build out
+    # Wheels may leave the build out
+    assert installed["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert facts["torch"]["threads"] == torch.get_num_threads()
     assert {"report", "parquet", "dev"} <= set(facts["extras"])
 
 
 def test_the_instructions_are_those_of_the_system():
-    flags = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+    flags = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")
+    ]
     if not flags:
         pytest.skip("the system does not tell its flags")
     torch_facts = doctor.torch_details()
@@ -98,8 +105,12 @@ def test_the_instructions_are_those_of_the_system():
          "torch's products: packed weights need AVX-512"),
     ],
 )  # fmt: skip
-def test_what_the_engines_make_of_a_processor_is_said(monkeypatch, instructions, vendor, words, engines):
-    monkeypatch.setattr(engine, "has", lambda *names: any(name in instructions.split() for name in names))
+def test_what_the_engines_make_of_a_processor_is_said(
+    monkeypatch, instructions, vendor, words, engines
+):
+    monkeypatch.setattr(
+        engine, "has", lambda *names: any(name in instructions.split() for name in names)
+    )
     monkeypatch.setattr(engine, "_intel", lambda: vendor == "GenuineIntel")
     facts = machine_facts()
     assert (facts["bf16 on the CPU"], facts["engines"]) == (words, engines)
@@ -124,7 +135,9 @@ def test_a_cuda_device_is_described(monkeypatch):
     assert "bf16 (data sheet: 989 TFLOP/s)" in facts["CUDA device"]
 
 
-def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(monkeypatch, tmp_path):
+def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("CXX", "no-such-compiler --flag")
 
     def refuse(**_kwargs):
@@ -160,18 +173,25 @@ def test_an_old_or_missing_core_package_is_fatal_and_exits_1(monkeypatch, run_co
         ran = run_command("doctor", *options)
         output = ran.out
         assert ran.status == 1
-        assert ("sentencepiece is missing" if have is None else "sentencepiece is too old: 0.0.1") in output
+        assert (
+            "sentencepiece is missing" if have is None else "sentencepiece is too old: 0.0.1"
+        ) in output
         assert "pip install -c constraints.txt albertkit" in output
 
 
 def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text('raise OSError("libtorch.so: cannot open shared object file")')
+    (tmp_path / "torch" / "__init__.py").write_text(
+        'raise OSError("libtorch.so: cannot open shared object file")'
+    )
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "albertkit", "doctor"]
     for option in ("--json", "--markdown"):
         process = subprocess.run(
-            [*command, option], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+            [*command, option],
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
         )
         assert (process.returncode, process.stderr) == (1, "")
         assert "torch cannot be imported: OSError: libtorch.so" in process.stdout
@@ -194,7 +214,12 @@ def test_a_copy_that_is_not_installed_is_refused(installed, slug_of):
 def test_the_command_prints_one_object_or_plain_tables(run_command):
     result = run_command("doctor", "--json")
     assert result.json["albertkit"] == albertkit.__version__
-    assert {row["name"] for row in result.json["packages"]} >= {"torch", "numpy", "sentencepiece", "jinja2"}
+    assert {row["name"] for row in result.json["packages"]} >= {
+        "torch",
+        "numpy",
+        "sentencepiece",
+        "jinja2",
+    }
     assert result.status == any(problem["fatal"] for problem in result.json["problems"])
     assert result.err == ""
     assert "sentencepiece" in run_command("doctor").out
@@ -206,6 +231,11 @@ def test_the_command_prints_one_object_or_plain_tables(run_command):
 def test_everything_is_compiled_beforehand(run_command, tmp_path):
     result = run_command("doctor", "--warm", "--json")
     assert result.status == 0, result.err
-    assert {"tokenizers and stores", "pretraining", "engine in fp32", "engine in int8"} <= result.json["seconds"].keys()
+    assert {
+        "tokenizers and stores",
+        "pretraining",
+        "engine in fp32",
+        "engine in int8",
+    } <= result.json["seconds"].keys()
     assert all(seconds >= 0 for seconds in result.json["seconds"].values())
     assert "conflicting-options" in run_command("doctor", tmp_path, "--warm").err

@@ -17,7 +17,15 @@ from albertkit.errors import AlbertKitError
 from albertkit.model import PackedBatch
 from albertkit.model_paths import local_folder
 from albertkit.output.render import to_terminal
-from albertkit.report.inspect import PAPER, SHARINGS, Sizes, compared_sizes, inspect_folder, memory, sizes
+from albertkit.report.inspect import (
+    PAPER,
+    SHARINGS,
+    Sizes,
+    compared_sizes,
+    inspect_folder,
+    memory,
+    sizes,
+)
 
 TINY = tiny_config(max_position_embeddings=40)
 # Encoder and pooler, and with both heads: variables of the released checkpoints.
@@ -38,13 +46,17 @@ def printed(result, width=None):
 
 def test_the_published_sizes_to_the_last_parameter():
     rows = {row["name"]: row for row in sizes()}
-    assert {name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED_COUNTS} == PUBLISHED_COUNTS
+    assert {
+        name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED_COUNTS
+    } == PUBLISHED_COUNTS
 
 
 def test_berts_are_counted_as_transformers_counts_them():
     transformers = pytest.importorskip("transformers")
     rows = {row["name"]: row for row in sizes()}
-    large = dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    large = dict(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
+    )
     for name, changes in (("BERT-base", {}), ("BERT-large", large)):
         with torch.device("meta"):
             model = transformers.BertModel(transformers.BertConfig(**changes))
@@ -69,22 +81,29 @@ def test_sharing_costs_what_the_papers_fourth_table_says():
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
 @pytest.mark.parametrize(
-    "name", ["AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM", "AlbertForSequenceClassification"]
+    "name",
+    ["AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM", "AlbertForSequenceClassification"],
 )
 def test_parts_of_a_folder_add_up_to_the_model(tmp_path, name, sharing):
     groups = 1 if sharing == "all" else 3
-    model = getattr(classes, name)(TINY.replace(parameter_sharing=sharing, num_hidden_groups=groups))
+    model = getattr(classes, name)(
+        TINY.replace(parameter_sharing=sharing, num_hidden_groups=groups)
+    )
     model.save_pretrained(tmp_path)
     facts = inspect_folder(tmp_path)
     assert facts.model_class == name
     assert facts.problems == []
     parameters = facts.parameters
     assert parameters["total"] == sum(parameters["parts"].values()) == model.num_parameters()
-    assert parameters["stored"] == sum(tensor.numel() for tensor in load_file(tmp_path / "model.safetensors").values())
+    assert parameters["stored"] == sum(
+        tensor.numel() for tensor in load_file(tmp_path / "model.safetensors").values()
+    )
     assert (parameters["stored"] > parameters["total"]) == (sharing in ("attention", "ffn"))
     assert facts.memory["train_fp32"] == 16 * model.num_parameters()
     encoder = model.encoder_model
-    assert parameters["parts"]["embeddings"] == sum(p.numel() for p in encoder.embeddings.parameters())
+    assert parameters["parts"]["embeddings"] == sum(
+        p.numel() for p in encoder.embeddings.parameters()
+    )
     assert ("pooler" in parameters["parts"]) == (encoder.pooler is not None)
 
 
@@ -92,10 +111,17 @@ def allocated(model: torch.nn.Module, length: int) -> int:
     """The most bytes that torch holds at once while a sequence is read, by its own profiler."""
     batch = PackedBatch.from_sequences([[5] * length])
     cpu = [torch.profiler.ProfilerActivity.CPU]
-    with torch.inference_mode(), torch.profiler.profile(activities=cpu, profile_memory=True) as profiled:
+    with (
+        torch.inference_mode(),
+        torch.profiler.profile(activities=cpu, profile_memory=True) as profiled,
+    ):
         model.encode(batch)
     events = profiled.profiler.kineto_results.events()
-    changes = [event.nbytes() for event in sorted(events, key=lambda e: e.start_ns()) if event.name() == "[memory]"]
+    changes = [
+        event.nbytes()
+        for event in sorted(events, key=lambda e: e.start_ns())
+        if event.name() == "[memory]"
+    ]
     return max(accumulate(changes))
 
 
@@ -110,7 +136,9 @@ def allocated(model: torch.nn.Module, length: int) -> int:
     ],
 )
 def test_memory_to_read_is_what_torch_allocates(changes, length):
-    config = TINY.replace(**{"hidden_size": 64, "intermediate_size": 256, "max_position_embeddings": 256, **changes})
+    config = TINY.replace(
+        **{"hidden_size": 64, "intermediate_size": 256, "max_position_embeddings": 256, **changes}
+    )
     model = classes.AlbertModel(config).eval()
     counted = memory(config, model.num_parameters(), length)
     measured = counted["load_fp32"] + allocated(model, length)
@@ -126,7 +154,9 @@ def test_int8_holds_the_matrices_in_a_byte_a_number():
         {"num_hidden_groups": 3, "parameter_sharing": "ffn"},
     ):
         model = classes.AlbertForMaskedLM(TINY.replace(**changes))
-        layers = [p for name, p in model.named_parameters() if ".albert_layers." in name and p.dim() == 2]
+        layers = [
+            p for name, p in model.named_parameters() if ".albert_layers." in name and p.dim() == 2
+        ]
         saved = sum(3 * p.numel() - 4 * len(p) for p in layers)
         counted = memory(model.config, model.num_parameters(), 40)
         assert counted["load_int8"] == counted["load_fp32"] - saved
@@ -138,15 +168,24 @@ def test_a_model_stands_beside_the_published_ones():
     with torch.device("meta"):
         alone = classes.AlbertModel(config.replace(parameter_sharing="none")).num_parameters()
         assert this_model["parameters"] == classes.AlbertModel(config).num_parameters()
-    assert (this_model["unshared"], this_model["saved"]) == (alone, 1 - this_model["parameters"] / alone)
+    assert (this_model["unshared"], this_model["saved"]) == (
+        alone,
+        1 - this_model["parameters"] / alone,
+    )
     assert [row["name"] for row in published] == list(PAPER)
     rows = {row["name"]: row for row in published}
     assert rows["BERT-base"]["saved"] == 0
     base = AlbertConfig.from_size("base")
     assert rows["base"]["parameters"] == base.num_parameters() == PUBLISHED_COUNTS["base"][0]
     # BERT and ALBERT of one width compute the same, but for ALBERT's projection of the embedding.
-    assert rows["base"]["forward_flops_per_token"] - rows["BERT-base"]["forward_flops_per_token"] == 2 * 128 * 768
-    assert compared_sizes(config, 20)[1]["forward_flops_per_token"] < rows["BERT-base"]["forward_flops_per_token"]
+    assert (
+        rows["base"]["forward_flops_per_token"] - rows["BERT-base"]["forward_flops_per_token"]
+        == 2 * 128 * 768
+    )
+    assert (
+        compared_sizes(config, 20)[1]["forward_flops_per_token"]
+        < rows["BERT-base"]["forward_flops_per_token"]
+    )
 
 
 def test_a_run_is_inspected_by_its_best_model(tmp_path):
@@ -159,7 +198,9 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path):
         inspect_folder(tmp_path)
     assert str(tmp_path / "checkpoints" / "step-000002") in caught.value.hint
     for name in ("final", "best"):
-        classes.AlbertModel(TINY.replace(num_hidden_layers=2 if name == "best" else 3)).save_pretrained(tmp_path / name)
+        classes.AlbertModel(
+            TINY.replace(num_hidden_layers=2 if name == "best" else 3)
+        ).save_pretrained(tmp_path / name)
         facts = inspect_folder(tmp_path)
         assert Path(facts.model) == tmp_path / name == local_folder(tmp_path)
         assert facts.run == str(tmp_path)
@@ -186,7 +227,13 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     (tmp_path / "spiece.model").write_bytes(b"broken")
     output = printed(inspect_folder(tmp_path), width=80)
     assert max(map(len, output.splitlines())) <= 80
-    for part in ("in a sequence of 24", "once for each of", "0f0f", "123456", "✗ the tokenizer cannot be read"):
+    for part in (
+        "in a sequence of 24",
+        "once for each of",
+        "0f0f",
+        "123456",
+        "✗ the tokenizer cannot be read",
+    ):
         assert part in " ".join(output.split()), part
     facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
@@ -228,7 +275,9 @@ def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
         ("{}", "15 % of the tokens predicted, as is usual", 0.15),
     ],
 )
-def test_a_pretraining_step_predicts_the_share_that_the_model_was_trained_with(tmp_path, provenance, words, share):
+def test_a_pretraining_step_predicts_the_share_that_the_model_was_trained_with(
+    tmp_path, provenance, words, share
+):
     classes.AlbertForPreTraining(TINY).save_pretrained(tmp_path)
     (tmp_path / "provenance.json").write_text(provenance)
     facts = inspect_folder(tmp_path)

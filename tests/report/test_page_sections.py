@@ -60,7 +60,9 @@ def test_there_is_nothing_without_numbers():
 
 def test_incomplete_lines_are_reported(records):
     metrics = RunMetrics.from_records([*records, {"no": "event"}])
-    assert "1 line of the metrics was left incomplete" in to_page("run", curve_sections(metrics, {}))
+    assert "1 line of the metrics was left incomplete" in to_page(
+        "run", curve_sections(metrics, {})
+    )
 
 
 def test_without_matplotlib_the_page_says_how_to_get_the_curve(records, monkeypatch):

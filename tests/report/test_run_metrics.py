@@ -18,13 +18,16 @@ def evaluation(number, loss=5.0):
 
 
 def write(path, records, tail=""):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records) + tail, encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in records) + tail, encoding="utf-8"
+    )
     return path
 
 
 def test_records_are_read_from_a_run_folder(tmp_path):
     write(
-        tmp_path / "metrics.jsonl", [step(10, 6.5), step(20, 6.0), evaluation(20, 6.1), {"event": "resume", "step": 20}]
+        tmp_path / "metrics.jsonl",
+        [step(10, 6.5), step(20, 6.0), evaluation(20, 6.1), {"event": "resume", "step": 20}],
     )
     metrics = read_metrics(tmp_path)
     assert metrics.series("step", "masked_lm_loss") == ([10, 20], [6.5, 6.0])
@@ -42,7 +45,10 @@ def test_a_torn_last_line_is_counted_and_skipped(tmp_path):
 def test_a_torn_line_in_the_middle_costs_only_itself(tmp_path):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(
-        json.dumps(step(1)).encode() + b'\n{"event": "st\xff\n\n[1, 2]\n' + json.dumps(step(2)).encode() + b"\n"
+        json.dumps(step(1)).encode()
+        + b'\n{"event": "st\xff\n\n[1, 2]\n'
+        + json.dumps(step(2)).encode()
+        + b"\n"
     )
     metrics = read_metrics(file)
     assert [record["step"] for record in metrics.steps] == [1, 2]
@@ -78,7 +84,9 @@ def test_an_evaluation_of_the_best_checkpoint_at_the_end_takes_nothing_away():
 
 
 def test_what_is_no_number_is_nan_and_what_is_absent_is_left_out():
-    metrics = RunMetrics.from_records([step(1, None), step(2, math.inf), {"event": "step", "step": 3, "loss": 7.0}])
+    metrics = RunMetrics.from_records(
+        [step(1, None), step(2, math.inf), {"event": "step", "step": 3, "loss": 7.0}]
+    )
     steps, values = metrics.series("step", "masked_lm_loss", "loss")
     assert steps == [1, 2, 3]
     assert math.isnan(values[0])

@@ -36,7 +36,10 @@ def save_model(folder, name="AlbertForMaskedLM", **files):
 
 
 def checkpoint(run, step, **state):
-    write(run / f"checkpoints/step-{step:06d}/training_state.json", {"step": step, "threads": 2, "skipped": 0, **state})
+    write(
+        run / f"checkpoints/step-{step:06d}/training_state.json",
+        {"step": step, "threads": 2, "skipped": 0, **state},
+    )
 
 
 @pytest.fixture
@@ -81,7 +84,10 @@ def pretraining(tmp_path, records):
         "masked_lm_count": 1000.0,
         "masked_lm_accuracy": 0.3,
     }
-    write(run / "metrics.jsonl", [record | (measured if record["event"] == "eval" else {}) for record in records])
+    write(
+        run / "metrics.jsonl",
+        [record | (measured if record["event"] == "eval" else {}) for record in records],
+    )
     write(run / "run.toml", 'pair_task = "sop"\nsteps = 5000\nlr = 0.001\nmasked_lm_prob = 0.15\n')
     checkpoint(run, 900, skipped=3)
     save_model(run / "best", provenance__json={"store": "0f0f", "length": 24})
@@ -93,10 +99,18 @@ def finetuning(tmp_path):
     """A finished fine-tuning with everything a task can leave."""
     run = tmp_path / "fine"
     steps = [
-        {"event": "step", "step": n, "classification_loss": 1 / n, "learning_rate": 1e-5, "tokens": 9 * n}
+        {
+            "event": "step",
+            "step": n,
+            "classification_loss": 1 / n,
+            "learning_rate": 1e-5,
+            "tokens": 9 * n,
+        }
         for n in range(1, 61)
     ]
-    scores = [{"event": "eval", "step": n, "accuracy": 0.5 + n / 200, "f1": 0.4} for n in (20, 40, 60)]
+    scores = [
+        {"event": "eval", "step": n, "accuracy": 0.5 + n / 200, "f1": 0.4} for n in (20, 40, 60)
+    ]
     write(run / "metrics.jsonl", [*steps, *scores])
     write(run / "run.toml", 'threshold_from = "train"\nsteps = 60\nseed = 20261122\n')
     write(run / "results.json", {
@@ -119,7 +133,12 @@ def finetuning(tmp_path):
 
 def test_an_unfinished_pretraining_reports_what_there_is(pretraining, read_report):
     report, words = read_report(pretraining)
-    assert (report.kind, report.finished, report.step, report.notes) == ("pretraining", False, 1200, ())
+    assert (report.kind, report.finished, report.step, report.notes) == (
+        "pretraining",
+        False,
+        1200,
+        (),
+    )
     check_all([
         "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
         "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
@@ -181,20 +200,24 @@ def test_predictions_are_shown_whatever_their_texts_hold(character, finetuning, 
         "predicted": "b",
         "probabilities": {"a": 0.1, "b": 0.9},
     }
-    (finetuning / "dev/predictions.jsonl").write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    (finetuning / "dev/predictions.jsonl").write_text(
+        json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     (finetuning / "dev/examples.jsonl").unlink(missing_ok=True)
     assert "hello" in words_of(finetuning)
 
 
 def test_wrong_predictions_stand_before_examples_that_were_not_chosen(finetuning, words_of):
     right, wrong = (
-        {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g} for n, g in ("1u", "2d")
+        {"id": n, "label": "up", "probabilities": {"up": 0.9}, "texts": [n], "gold": g}
+        for n, g in ("1u", "2d")
     )
     write(finetuning / "dev/examples.jsonl", [right])
     write(finetuning / "dev/errors.jsonl", [wrong])
     words = words_of(finetuning)
     positions = [
-        words.index(text) for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")
+        words.index(text)
+        for text in ("the most confident mistakes first", "Label: d", "not chosen", "Label: u")
     ]
     assert positions == sorted(positions)
 
@@ -204,17 +227,31 @@ def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path
     run = tmp_path / "seeds"
     for seed, value in (("seed-2", 0.6), ("seed-10", 0.9)):
         shutil.copytree(finetuning, run / seed)
-        write(run / seed / "results.json", {"metric": "accuracy", "value": value, "accuracy": value})
+        write(
+            run / seed / "results.json", {"metric": "accuracy", "value": value, "accuracy": value}
+        )
     shutil.copytree(run / "seed-10", run / "seed-10" / "retry-1")
     write(run / "seed-10" / "retry-1" / "run.toml", "steps = 60\nlr = 6.67e-06\n")
     (run / "seed-11").mkdir()
     assert not read_run(run).finished
-    write(run / "results.json", {"metric": "accuracy", "value": 0.75, "accuracy": 0.9, "seeds": {"2": 0.6, "10": 0.9}})
+    write(
+        run / "results.json",
+        {"metric": "accuracy", "value": 0.75, "accuracy": 0.9, "seeds": {"2": 0.6, "10": 0.9}},
+    )
     run_folder = read_run(run)
     assert list(run_folder.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
     assert run_folder.attempt == run / "seed-10" / "retry-1"
     words = words_of(run)
-    check_all(("seed-2 0.6000", "seed-10 0.9000", "seed-11 unfinished", "of the best seed", "lr 6.67e-06"), words)
+    check_all(
+        (
+            "seed-2 0.6000",
+            "seed-10 0.9000",
+            "seed-11 unfinished",
+            "of the best seed",
+            "lr 6.67e-06",
+        ),
+        words,
+    )
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -226,7 +263,9 @@ def test_answers_and_captions_are_shown_where_they_are(finetuning, words_of):
     words = words_of(finetuning)
     assert "q1 (no answer) 60.0% no 10.0%" in words
     shutil.rmtree(finetuning / "dev")
-    captions = [{"key": "clip 1", "caption": "a red | ring <b>", "references": ["a *blue* ring", "another"]}]
+    captions = [
+        {"key": "clip 1", "caption": "a red | ring <b>", "references": ["a *blue* ring", "another"]}
+    ]
     write(finetuning / "results.json", {"metric": "cider", "cider": 1.5, "examples": captions})
     words = words_of(finetuning)
     assert "clip 1 a red | ring <b> Label: a *blue* ring" in words
@@ -238,7 +277,11 @@ def test_many_classes_show_their_most_frequent_mistakes(finetuning, words_of):
     counts[3][4], counts[5][5] = 17, 99
     write(
         finetuning / "results.json",
-        {"metric": "f1", "f1": 0.1, "confusion": {"names": [f"c{n}" for n in range(20)], "counts": counts}},
+        {
+            "metric": "f1",
+            "f1": 0.1,
+            "confusion": {"names": [f"c{n}" for n in range(20)], "counts": counts},
+        },
     )
     words = words_of(finetuning)
     assert "Most frequent mistakes label predicted as times c3 c4 17 " in words
@@ -290,7 +333,9 @@ def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
         {"id": EVIL, "words": [EVIL, "b"], "entities": [{"type": EVIL, "start": 0, "end": 4}]},
         {"id": "x", "probabilities": {EVIL: 0.5}},
     ])  # fmt: skip
-    records = [{"event": "step", "step": n, f"{EVIL}_loss": 1.0, "$\\frac{": 2.0} for n in range(1, 5)]
+    records = [
+        {"event": "step", "step": n, f"{EVIL}_loss": 1.0, "$\\frac{": 2.0} for n in range(1, 5)
+    ]
     write(run / "metrics.jsonl", [*records, {"event": "eval", "step": 4, EVIL: 0.5}])
     write(run / f"{EVIL.replace('/', '_')}", "x")
     html = write_run_report(run, tmp_path / "page.html").report.read_text(encoding="utf-8")
@@ -304,7 +349,9 @@ def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
 
 @pytest.mark.usefixtures("without_pictures")
 def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, harmless):
-    write(tmp_path / "secret" / "predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}])
+    write(
+        tmp_path / "secret" / "predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}]
+    )
     write(tmp_path / "secret.json", {"metric": "SECRET", "SECRET": 0.5})
     shutil.rmtree(finetuning / "dev")
     (finetuning / "dev").symlink_to(tmp_path / "secret")
@@ -319,8 +366,15 @@ def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, har
 
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just(10**400),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just(10**400),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 KEYS = st.sampled_from(
@@ -340,7 +394,9 @@ TABLES = st.dictionaries(KEYS, ANYTHING | st.dictionaries(KEYS, ANYTHING, max_si
     records=st.lists(TABLES, max_size=2),
     kind=st.sampled_from(["pair_task", "threshold_from", "x"]),
 )
-def test_whatever_files_hold_there_is_a_page(tmp_path, words_of, results, lines, state, records, kind):
+def test_whatever_files_hold_there_is_a_page(
+    tmp_path, words_of, results, lines, state, records, kind
+):
     run = tmp_path / "any"
     shutil.rmtree(run, ignore_errors=True)
     write(run / "results.json", results)
@@ -354,25 +410,34 @@ def test_whatever_files_hold_there_is_a_page(tmp_path, words_of, results, lines,
     words_of(run)
 
 
-@pytest.mark.parametrize("values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]])
+@pytest.mark.parametrize(
+    "values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]]
+)
 def test_curves_of_strange_numbers(finetuning, words_of, values):
     records = [{"event": event, "step": 10**n, "a_loss": v, "b": v, "learning_rate": v, "tokens": v}
                for n, v in enumerate(values) for event in ("step", "eval")]  # fmt: skip
     write(finetuning / "metrics.jsonl", records)
-    write(finetuning / "results.json", {"metric": "b", "pairs": [[value, value] for value in values]})
+    write(
+        finetuning / "results.json", {"metric": "b", "pairs": [[value, value] for value in values]}
+    )
     words_of(finetuning)
 
 
 @pytest.mark.usefixtures("without_pictures")
 def test_deep_files_are_reported_as_unreadable(finetuning, read_report):
     write(finetuning / "results.json", '{"a":' * 100_000)
-    write(finetuning / "best/provenance.json", {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}})
+    write(
+        finetuning / "best/provenance.json",
+        {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}},
+    )
     report, _ = read_report(finetuning)
     assert any(note.startswith("results.json cannot be read") for note in report.notes)
 
 
 @pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize("broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}'])
+@pytest.mark.parametrize(
+    "broken", ['{"a":' * 100_000, "[1]", '{"length": ' + "9" * 5000 + "}", '{"length": "long"}']
+)
 def test_a_model_with_broken_provenance_does_not_stop_the_page(finetuning, broken, read_report):
     write(finetuning / "best/provenance.json", broken)
     report, _ = read_report(finetuning)
@@ -396,4 +461,8 @@ def test_what_is_no_run_is_refused(tmp_path, pretraining):
 def test_the_command_names_the_page(pretraining, run_command):
     assert f"report    {pretraining / 'report.html'}" in run_command("report", pretraining).out
     printed = run_command("report", pretraining, "--out", pretraining / "other.html", "--json").json
-    assert (printed["report"], printed["finished"], printed["step"]) == (str(pretraining / "other.html"), False, 1200)
+    assert (printed["report"], printed["finished"], printed["step"]) == (
+        str(pretraining / "other.html"),
+        False,
+        1200,
+    )

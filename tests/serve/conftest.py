@@ -35,7 +35,9 @@ SMALL: dict[str, Any] = {
     **{"embedding_size": 16, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2},
     **{"intermediate_size": 128, "max_position_embeddings": 64, "initializer_range": 0.2},
 }
-MODELS: dict[str, tuple[type, dict[str, int]]] = {  # class and changes of SMALL; the name says what the model does
+MODELS: dict[
+    str, tuple[type, dict[str, int]]
+] = {  # class and changes of SMALL; the name says what the model does
     "pretrained": (public.AlbertForPreTraining, {}),
     "classify": (public.AlbertForSequenceClassification, {"num_labels": 3}),
     "score": (public.AlbertForSequenceClassification, {"num_labels": 1}),
@@ -69,7 +71,9 @@ def _captioner(config: AlbertConfig, tokenizer: AlbertTokenizer) -> VideoCaption
     sampling = FrameSampling(num_frames=4, size=32)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(sampling.num_frames, sampling.size)
-    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=64, grid=grid).put_into(config)).eval()
+    model = AlbertForImageCaptioning(
+        CaptionConfig(img_feature_dim=64, grid=grid).put_into(config)
+    ).eval()
     return VideoCaptioner(model, tokenizer, backbone, sampling, grid)
 
 
@@ -91,7 +95,9 @@ class Running:
 
     def client(self, **options: Any) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, headers=headers, **options)
+        return httpx.Client(
+            base_url=self.url, timeout=PATIENCE, trust_env=False, headers=headers, **options
+        )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -105,7 +111,11 @@ class Running:
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
         with self.client() as client:
-            return client.post(path, **({"content": body} if isinstance(body, bytes) else {"json": body}), **options)
+            return client.post(
+                path,
+                **({"content": body} if isinstance(body, bytes) else {"json": body}),
+                **options,
+            )
 
     def upload(self, content: Any, name: str = "a.mp4", **options: Any) -> httpx.Response:
         with self.client() as client:
@@ -118,7 +128,11 @@ class Running:
 
     def metric(self, name: str) -> float:
         """The sum of a metric over its labels."""
-        rows = [row for row in self.get("/metrics").text.splitlines() if row.split("{")[0].split(" ")[0] == name]
+        rows = [
+            row
+            for row in self.get("/metrics").text.splitlines()
+            if row.split("{")[0].split(" ")[0] == name
+        ]
         return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
 
     @property
@@ -151,7 +165,9 @@ class Running:
 def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running]:
     """`albertkit serve` with these arguments, ready."""
     environment = {name: value for name, value in os.environ.items() if name != "ALBERTKIT_API_KEY"}
-    environment |= {"PYTHONWARNINGS": "ignore"} | ({} if key is None else {"ALBERTKIT_API_KEY": key})
+    environment |= {"PYTHONWARNINGS": "ignore"} | (
+        {} if key is None else {"ALBERTKIT_API_KEY": key}
+    )
     options = "-W ignore -m albertkit serve --port 0 --precision fp32".split()
     command = [sys.executable, *options, *map(str, arguments)]
     streams = dict(stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -188,7 +204,9 @@ def services():
         def find(*arguments: str | Path, key: str | None = None) -> Running:
             service = started.get((arguments, key))
             if service is None or service.process.poll() is not None:
-                service = started[arguments, key] = stack.enter_context(_running(*arguments, key=key))
+                service = started[arguments, key] = stack.enter_context(
+                    _running(*arguments, key=key)
+                )
             return service
 
         yield find

@@ -1,6 +1,7 @@
 """Who is accepted and when a refused request may come again, compared with hand-made numbers and with a simulated service.
 
-The simulation has a clock of its own, and serves by turns: a slice of a client's request, then of the next client's.
+The simulation has a clock of its own, and serves by turns: a slice of a client's request, then of
+the next client's.
 """
 
 import heapq
@@ -47,14 +48,16 @@ def test_a_small_request_waits_for_no_more_of_others_than_it_has_itself():
 
 def test_a_client_that_asks_much_takes_no_other_clients_room():
     waiting = [("a", 12.5)] * 3
-    assert ask(Admission(), "x", 6.0, waiting) == 2  # done after 18 + 6, for which 54 - 18 x 24 / 36 = 42 is the level
+    # Done after 18 + 6, for which 54 - 18 x 24 / 36 = 42 is the level
+    assert ask(Admission(), "x", 6.0, waiting) == 2
     assert ask(Admission(), "x", 6.0, waiting, client="b") is None  # after 6 + 6: 48
 
 
 def test_who_is_refused_is_told_a_time_after_those_who_were_told_before():
     admission = Admission()
     assert [ask(admission, name, 10.0, FOUR) for name in "xyz"] == [14, 24, 34]
-    assert ask(admission, "y", 10.0, [("a", 9.0)] * 4, now=4.0) == 20  # it did not wait: the same time
+    # It did not wait: the same time
+    assert ask(admission, "y", 10.0, [("a", 9.0)] * 4, now=4.0) == 20
     half = [("a", 6.5)] * 4
     assert ask(admission, "new", 10.0, half, now=14.0) == 30  # the room is x's; 26 + 30 + 10 - 36
     assert ask(admission, "x", 10.0, half, now=14.0) is None
@@ -73,9 +76,11 @@ def test_every_promise_counts_however_many_there_are():
 def test_the_room_of_who_does_not_come_is_for_others():
     admission = Admission()
     assert ask(admission, "x", 10.0, FOUR) == 14
-    assert ask(admission, "new", 10.0, [("a", 5.0)] * 4, now=14.125) == 4  # x may still come: 20 + 10 + 10 - 36
+    # X may still come: 20 + 10 + 10 - 36
+    assert ask(admission, "new", 10.0, [("a", 5.0)] * 4, now=14.125) == 4
     assert ask(admission, "other", 10.0, [("a", 5.0)] * 3, now=15.0) is None
-    assert ask(admission, "x", 15.0, [("a", 10.0)] * 4, now=20.0) is None  # it comes late, and what is left is for such
+    # It comes late, and what is left is for such
+    assert ask(admission, "x", 15.0, [("a", 10.0)] * 4, now=20.0) is None
 
 
 def test_equal_requests_are_told_apart_by_their_connections():
@@ -98,7 +103,7 @@ def test_a_little_work_passes_promises_of_much_more():
     assert ask(admission, "small", 0.1, [("a", 9.9)] * 4, now=0.1) is None
 
 
-# --- a simulated service ------------------------------------------------------------------------------------------------
+# --- a simulated service --------------------------------------------------------------------------
 
 SLICE = 0.1  # seconds of a turn
 
@@ -110,7 +115,8 @@ class Service:
     Attributes:
         jobs: Seconds that are left of each request, by client.
         served: Seconds from a request's acceptance to its end.
-        tries: How many requests were accepted (True) or refused (False) at their first, second … try.
+        tries: How many requests were accepted (True) or refused (False) at their first, second …
+            try.
     """
 
     admission: object
@@ -130,7 +136,9 @@ class Service:
         while now < end and (events or self.jobs):
             while events and events[0][0] <= now:
                 _, number, client, seconds, attempt = heapq.heappop(events)
-                waiting = as_seen_by(client, [(name, job[1]) for name, jobs in self.jobs.items() for job in jobs])
+                waiting = as_seen_by(
+                    client, [(name, job[1]) for name, jobs in self.jobs.items() for job in jobs]
+                )
                 sender = Sender(client, number, number)
                 wait = self.admission.decide(sender, seconds, waiting, 0.0, room, now)
                 self.tries[attempt, wait is None] += 1

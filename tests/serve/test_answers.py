@@ -22,9 +22,21 @@ CHOICES = [
     {"context": "", "question": "the fox", "choices": ["jumps", "lazy"]},
 ]
 CASES = {
-    "fill-mask": ({"texts": ["the [MASK] fox", "a [MASK] [MASK] dog over"], "top": 3}, "pretrained", {"top": 3}),
-    "sentence-order": ({"pairs": [["the fox", "jumps"], ["calm", "rivers near"]]}, "pretrained", {}),
-    "classify": ({"texts": ["the fox", ["old wizards", "a dog"], "over " * 200], "truncate": True}, "classify", {}),
+    "fill-mask": (
+        {"texts": ["the [MASK] fox", "a [MASK] [MASK] dog over"], "top": 3},
+        "pretrained",
+        {"top": 3},
+    ),
+    "sentence-order": (
+        {"pairs": [["the fox", "jumps"], ["calm", "rivers near"]]},
+        "pretrained",
+        {},
+    ),
+    "classify": (
+        {"texts": ["the fox", ["old wizards", "a dog"], "over " * 200], "truncate": True},
+        "classify",
+        {},
+    ),
     "score": ({"texts": ["the fox", ["old wizards", "a dog"]]}, "score", {}),
     "tag": ({"texts": ["the quick, brown fox!", ["seven", "old", "wizards"]]}, "tag", {}),
     "answer": ({"questions": QUESTIONS, "top": 2}, "answer", {"top": 2}),
@@ -53,7 +65,9 @@ def test_as_in_this_process(service, pipeline_of, kind):
     body, name, options = CASES[kind]
     values = next(value for field, value in body.items() if field != "top")
     pipeline = pipeline_of(name, kind)
-    expected = pipeline([tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options)
+    expected = pipeline(
+        [tuple(v) if isinstance(v, list) and kind != "tag" else v for v in values], **options
+    )
     answer = service.post(f"/{kind}", body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["model"] == name
@@ -75,7 +89,9 @@ TOO_LONG = {
     "/classify": {"texts": ["the fox", LONG]},
     "/score": {"texts": ["the fox", LONG]},
     "/sentence-order": {"pairs": [["the fox", "jumps"], ["the fox", LONG]]},
-    "/choose": {"questions": [CHOICES[0], {"context": LONG, "question": "brew", "choices": ["dog", "fox"]}]},
+    "/choose": {
+        "questions": [CHOICES[0], {"context": LONG, "question": "brew", "choices": ["dog", "fox"]}]
+    },
     "/answer": {"questions": [QUESTIONS[0], {"question": LONG, "context": "seven old wizards"}]},
 }
 
@@ -105,20 +121,32 @@ def test_token_ids_beyond_the_models_length_are_refused_or_cut(service):
 
 def test_vectors_have_the_digits_of_fp32(service):
     body = {"input": "the quick fox", "model": "pretrained"}
-    numbers = service.post("/v1/embeddings", body).text.split('"embedding":[')[1].split("]")[0].split(",")
-    exact = service.post("/v1/embeddings", {**body, "encoding_format": "base64"}).json()["data"][0]["embedding"]
-    np.testing.assert_array_equal(np.array(numbers, np.float32), np.frombuffer(base64.b64decode(exact), "<f4"))
+    numbers = (
+        service.post("/v1/embeddings", body).text.split('"embedding":[')[1].split("]")[0].split(",")
+    )
+    exact = service.post("/v1/embeddings", {**body, "encoding_format": "base64"}).json()["data"][0][
+        "embedding"
+    ]
+    np.testing.assert_array_equal(
+        np.array(numbers, np.float32), np.frombuffer(base64.b64decode(exact), "<f4")
+    )
     assert max(len(number.lstrip("-0.").replace(".", "")) for number in numbers) <= 9
 
 
 def test_one_text_without_a_list(service):
-    alone, listed = (service.post("/fill-mask", {"texts": t}).json() for t in ("the [MASK] fox", ["the [MASK] fox"]))
+    alone, listed = (
+        service.post("/fill-mask", {"texts": t}).json()
+        for t in ("the [MASK] fox", ["the [MASK] fox"])
+    )
     assert alone == listed
 
 
 def test_a_model_by_its_name(service):
     body = {"texts": ["the fox"]}
-    assert service.post("/classify", {**body, "model": "classify"}).json() == service.post("/classify", body).json()
+    assert (
+        service.post("/classify", {**body, "model": "classify"}).json()
+        == service.post("/classify", body).json()
+    )
     wrong = {**body, "model": "score"}
     assert service.refusal("/classify", wrong) == (404, "unknown-name")
     assert "classify" in service.post("/classify", wrong).json()["error"]["hint"]
@@ -128,7 +156,9 @@ def test_similarity(service, pipeline_of, texts):
     pipeline = pipeline_of("pretrained", "embed")
     for options in ({"others": texts[5:8]}, {}):
         cosines = service.post("/similarity", {"texts": texts[:5], **options}).json()["results"]
-        np.testing.assert_allclose(cosines, pipeline.similarity(texts[:5], *options.values()), atol=1e-5)
+        np.testing.assert_allclose(
+            cosines, pipeline.similarity(texts[:5], *options.values()), atol=1e-5
+        )
     np.testing.assert_allclose(np.diag(cosines), 1, atol=1e-5)
 
 
@@ -137,9 +167,13 @@ def test_a_look_inside(service, pipeline_of):
     expected = trace_layers(pipeline.model, pipeline.tokenizer, "the [MASK] fox")
     trace = service.post("/passes", {"text": "the [MASK] fox"}).json()
     assert trace.pop("model") == "pretrained"
-    np.testing.assert_allclose(np.abs(trace.pop("states_2d")), np.abs(expected.pop("states_2d")), atol=1e-3)
+    np.testing.assert_allclose(
+        np.abs(trace.pop("states_2d")), np.abs(expected.pop("states_2d")), atol=1e-3
+    )
     assert_same(trace, expected)
-    assert service.post("/passes", {"text": "the fox", "model": "tag"}).json()["predictions"] is None
+    assert (
+        service.post("/passes", {"text": "the fox", "model": "tag"}).json()["predictions"] is None
+    )
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +185,9 @@ def clip(tmp_path_factory):
         stream = container.add_stream("mpeg4", rate=8)
         stream.width = stream.height = 64
         for _ in range(16):
-            for packet in stream.encode(av.VideoFrame.from_ndarray(rng.integers(0, 255, (64, 64, 3), np.uint8))):
+            for packet in stream.encode(
+                av.VideoFrame.from_ndarray(rng.integers(0, 255, (64, 64, 3), np.uint8))
+            ):
                 container.mux(packet)
         for packet in stream.encode():
             container.mux(packet)
@@ -190,7 +226,10 @@ def test_an_upload_that_is_no_video_is_named_as_the_client_named_it(service, tmp
 
 def test_64_clients_at_once_get_their_own_answers_from_shared_batches(service, pipeline_of, texts):
     expected = np.stack([row["embedding"] for row in pipeline_of("pretrained", "embed")(texts)])
-    before = {name: service.metric(f"albertkit_{name}") for name in ("batch_requests_sum", "batch_requests_count")}
+    before = {
+        name: service.metric(f"albertkit_{name}")
+        for name in ("batch_requests_sum", "batch_requests_count")
+    }
 
     def ask(client, number):  # one text, or several, in an order of their own
         numbers = [number] if number % 3 else [number, (number * 7) % 200, (number + 1) % 200]
@@ -226,15 +265,22 @@ def test_texts_are_ranked_by_the_score_of_their_pair_with_the_query(service, pip
     raw_scores = np.array([row["score"] for row in ranks])
     np.testing.assert_allclose(1 / (1 + np.exp(-raw_scores)), np.sort(scores)[::-1], atol=1e-4)
     assert [row["text"] for row in ranks] == [texts[row["index"]] for row in ranks]
-    assert service.post("/rerank", {"query": "a", "texts": ["b", LONG]}).json()["error"]["slug"] == "too-large"
+    assert (
+        service.post("/rerank", {"query": "a", "texts": ["b", LONG]}).json()["error"]["slug"]
+        == "too-large"
+    )
 
 
 def test_tokens_with_their_places(service, pipeline_of):
     tokenizer = pipeline_of("classify").tokenizer
     text = "Calm  rivers, the quick fox"
-    plain = service.post("/tokenize", {"inputs": text, "model": "classify", "add_special_tokens": False}).json()[0]
+    plain = service.post(
+        "/tokenize", {"inputs": text, "model": "classify", "add_special_tokens": False}
+    ).json()[0]
     assert [row["id"] for row in plain] == tokenizer.encode(text)
-    assert [(row["start"], row["stop"]) for row in plain] == [tuple(p) for p in tokenizer.encode_with_offsets(text)[1]]
+    assert [(row["start"], row["stop"]) for row in plain] == [
+        tuple(p) for p in tokenizer.encode_with_offsets(text)[1]
+    ]
     with_special = service.post("/tokenize", {"inputs": [text, ""], "model": "classify"}).json()
     assert with_special[0][1:-1] == plain
     assert [(row["id"], row["special"]) for row in with_special[1]] == [
@@ -257,7 +303,9 @@ def test_what_is_served(service, folders):
     assert {model["precision"] for model in models.values()} == {"fp32"}
     for kind in ("classify", "tag", "score", "answer", "choose"):
         field = "questions" if kind in ("answer", "choose") else "texts"
-        assert service.post(f"/{kind}", {field: [models[kind]["examples"][kind]]}).status_code == 200
+        assert (
+            service.post(f"/{kind}", {field: [models[kind]["examples"][kind]]}).status_code == 200
+        )
 
 
 def test_the_page(service):
@@ -271,16 +319,28 @@ def test_the_page(service):
 
 def test_requests_are_logged_and_numbered(service):
     def number(request_id):
-        answer = service.post("/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": request_id})
+        answer = service.post(
+            "/classify", {"texts": ["the fox"]}, headers={"X-Request-Id": request_id}
+        )
         return answer.headers["X-Request-Id"]
 
     assert number("mine-7") == "mine-7"
     odd = number("a b;c")
     assert len(odd) == 32
-    service.wait_until(lambda: {"mine-7", odd} <= {line.get("request_id") for line in service.lines})
+    service.wait_until(
+        lambda: {"mine-7", odd} <= {line.get("request_id") for line in service.lines}
+    )
     line = next(line for line in service.lines if line.get("request_id") == "mine-7")
-    expected = {"method": "POST", "path": "/classify", "status": 200, "tokens": 4, "model": "classify"}
+    expected = {
+        "method": "POST",
+        "path": "/classify",
+        "status": 200,
+        "tokens": 4,
+        "model": "classify",
+    }
     assert {**expected, "client": "127.0.0.1"}.items() <= line.items()
     assert line["ms"] > 0
     assert [line for line in service.lines if "not JSON" in line] == []
-    assert not [line for line in service.lines if line.get("path") in ("/health", "/ready", "/metrics")]
+    assert not [
+        line for line in service.lines if line.get("path") in ("/health", "/ready", "/metrics")
+    ]

@@ -18,7 +18,9 @@ def job(lengths, key=KEY, first=0, client=""):
     """Sequence n of length `lengths[n]` is made of the id first + n."""
     rows = [(np.full(length, first + number), length) for number, length in enumerate(lengths)]
     future = asyncio.new_event_loop().create_future()
-    return RequestJob(key, Features.from_sequences(rows, range(len(rows))), future, sender=Sender(client))
+    return RequestJob(
+        key, Features.from_sequences(rows, range(len(rows))), future, sender=Sender(client)
+    )
 
 
 def computed(batch):
@@ -43,7 +45,10 @@ def drain(queue):
 def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pipelines):
     queue = Queue(batch_tokens)
     keys = [("model", str(number % pipelines)) for number in range(len(requests))]
-    jobs = [job(lengths, key, 1000 * number) for number, (lengths, key) in enumerate(zip(requests, keys, strict=True))]
+    jobs = [
+        job(lengths, key, 1000 * number)
+        for number, (lengths, key) in enumerate(zip(requests, keys, strict=True))
+    ]
     for request in jobs:
         queue.add(request)
     assert queue.tokens == sum(map(sum, requests))
@@ -55,7 +60,13 @@ def test_every_request_gets_its_own_outputs_in_order(requests, batch_tokens, pip
         assert request.future.result() == [1000 * number + index for index in range(len(lengths))]
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(1, 40), min_size=1)), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.integers(1, 40), min_size=1)),
+        min_size=1,
+        max_size=8,
+    )
+)
 def test_tokens_that_wait_are_known_of_each_client(requests):
     queue = Queue(100)
     jobs = [job(lengths, client=str(client)) for client, lengths in requests]
@@ -74,7 +85,8 @@ def test_tokens_that_wait_are_known_of_each_client(requests):
             )
         assert row.tokens == expected
         assert {client: list(row.of_client(client)) for client in expected} == {
-            client: [request for request in queue if request.sender.client == client] for client in expected
+            client: [request for request in queue if request.sender.client == client]
+            for client in expected
         }
         queue.next_batch()
     assert queue.tokens == 0
@@ -110,7 +122,11 @@ def test_pipelines_take_turns():
 def test_calls_are_alone():
     queue = Queue(4096)
     for number in range(2):
-        queue.add(RequestJob(("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()))
+        queue.add(
+            RequestJob(
+                ("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()
+            )
+        )
     first, second = queue.next_batch(), queue.next_batch()
     assert (first.content(), second.content()) == ({"text": "0"}, {"text": "1"})
     assert queue.next_batch() is None
@@ -131,7 +147,11 @@ def test_what_a_dead_worker_had_comes_first_again(answered):
         queue.put_back(batch)
     assert queue.tokens == before + sum(batch.tokens for batch in lost if batch)
     drain(queue)
-    assert [request.future.result() for request in jobs] == [[10, 11, 12, 13, 14], [20, 21, 22], [30]]
+    assert [request.future.result() for request in jobs] == [
+        [10, 11, 12, 13, 14],
+        [20, 21, 22],
+        [30],
+    ]
 
 
 def test_what_nobody_waits_for_is_not_computed():

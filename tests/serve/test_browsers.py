@@ -16,21 +16,40 @@ def refused(options=None, method="POST", path="/classify", **headers):
     """The slug of the refusal, or None."""
     visitors = Visitors(options or ServeOptions(()))
     refusal = visitors.refuse(
-        method, path, {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+        method,
+        path,
+        {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()},
     )
     assert refusal is None or refusal.status == 403
     return refusal and refusal.slug
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1:8000", "localhost", "LOCALHOST:1", "[::1]:8000", "a.localhost", "localhost.", "127.9.9.9"]
+    "host",
+    [
+        "127.0.0.1:8000",
+        "localhost",
+        "LOCALHOST:1",
+        "[::1]:8000",
+        "a.localhost",
+        "localhost.",
+        "127.9.9.9",
+    ],
 )
 def test_a_local_service_answers_to_local_names(host):
     assert refused(host=host) is None
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "", "10.0.0.1"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "",
+        "10.0.0.1",
+    ],
 )
 def test_a_local_service_answers_to_no_other_name(host):
     """A page of evil.example lets that name point to 127.0.0.1, and asks."""
@@ -66,12 +85,16 @@ def test_with_a_key_or_behind_something_else_any_name_will_do(monkeypatch):
         ({"origin": "http://evil.example", "sec_fetch_site": "cross-site"}, "not-allowed"),
         ({"sec_fetch_site": "same-site"}, "not-allowed"),
         ({"sec_fetch_site": "none"}, None),
-        ({"origin": "https://proxy.example", "sec_fetch_site": "same-origin"}, None),  # a proxy may change the host
+        (
+            {"origin": "https://proxy.example", "sec_fetch_site": "same-origin"},
+            None,
+        ),  # a proxy may change the host
     ],
 )
 def test_pages_of_other_sites_may_not_send(headers, slug):
     assert refused(host="127.0.0.1:8000", **headers) == slug
-    assert refused(host="127.0.0.1:8000", method="GET", **headers) is None  # it cannot read the answer
+    # It cannot read the answer
+    assert refused(host="127.0.0.1:8000", method="GET", **headers) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +124,15 @@ def test_redirects_do_not_repeat_the_name_of_the_service():
     options = ServeOptions((), allow_host=("*",))
     with TestClient(make_app(Service(Models({}), options, []))) as client:
         client.follow_redirects = False
-        for path in ("/", "/page", "/models/", "/v1/models/", "//evil.example", "/page/tabs", "/page/..%2f"):
+        for path in (
+            "/",
+            "/page",
+            "/models/",
+            "/v1/models/",
+            "//evil.example",
+            "/page/tabs",
+            "/page/..%2f",
+        ):
             answer = client.get(path, headers={"Host": "evil.example"})
             assert answer.status_code in (307, 404), path
             assert "evil" not in answer.headers.get("Location", "")

@@ -1,7 +1,8 @@
 """Clients of text-embeddings-inference, unchanged, against the service: huggingface_hub's, llama-index's, langchain's.
 
-Run with `-m peer` where llama-index-embeddings-text-embeddings-inference, llama-index-postprocessor-tei-rerank
-and langchain-openai are installed; huggingface_hub's client is tested by default.
+Run with `-m peer` where llama-index-embeddings-text-embeddings-inference,
+llama-index-postprocessor-tei-rerank and langchain-openai are installed; huggingface_hub's client is
+tested by default.
 """
 
 import numpy as np
@@ -24,7 +25,9 @@ def unit_vectors(vectors):
 def test_huggingface_hub_makes_vectors(service, vectors, unit_vectors):
     client = InferenceClient(model=service.url, provider="hf-inference")
     np.testing.assert_allclose(client.feature_extraction(TEXTS), unit_vectors, atol=1e-5)
-    np.testing.assert_allclose(client.feature_extraction(TEXTS[0], normalize=False), vectors[:1], atol=1e-5)
+    np.testing.assert_allclose(
+        client.feature_extraction(TEXTS[0], normalize=False), vectors[:1], atol=1e-5
+    )
     cosines = client.sentence_similarity(TEXTS[0], TEXTS)
     np.testing.assert_allclose(cosines, unit_vectors @ unit_vectors[0], atol=1e-5)
     assert client.get_endpoint_info()["model_id"] == "pretrained"
@@ -54,14 +57,21 @@ def test_llama_index_ranks(service, pipeline_of):
     texts = [*TEXTS, "seven old wizards"]
     values = [row["value"] for row in pipeline_of("score")([("calm", t) for t in texts])]
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in texts]
-    ranked = reranker.TextEmbeddingInference(base_url=service.url, top_n=3).postprocess_nodes(nodes, query_str="calm")
-    assert [node.text for node in ranked] == [texts[index] for index in np.argsort(-np.array(values))]
+    ranked = reranker.TextEmbeddingInference(base_url=service.url, top_n=3).postprocess_nodes(
+        nodes, query_str="calm"
+    )
+    assert [node.text for node in ranked] == [
+        texts[index] for index in np.argsort(-np.array(values))
+    ]
 
 
 @pytest.mark.peer
 def test_langchain_through_openai(service, vectors):
     openai = pytest.importorskip("langchain_openai")
     client = openai.OpenAIEmbeddings(
-        base_url=f"{service.url}/v1", api_key="none", model="pretrained", check_embedding_ctx_length=False
+        base_url=f"{service.url}/v1",
+        api_key="none",
+        model="pretrained",
+        check_embedding_ctx_length=False,
     )
     np.testing.assert_allclose(client.embed_documents(TEXTS), vectors, atol=1e-5)

@@ -31,14 +31,18 @@ def talk(client, connection_class=Connection):
     """Run a client against this application; it gets host, port, and the connections of the server."""
 
     async def play():
-        config = uvicorn.Config(app, http=connection_class, lifespan="off", log_config=None, access_log=False)
+        config = uvicorn.Config(
+            app, http=connection_class, lifespan="off", log_config=None, access_log=False
+        )
         server = Server(config, 0.0)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             config.load()
             server.lifespan = config.lifespan_class(config)
             await server.startup(sockets=[listener])
             try:
-                return await asyncio.wait_for(client(*listener.getsockname(), server.server_state.connections), 60)
+                return await asyncio.wait_for(
+                    client(*listener.getsockname(), server.server_state.connections), 60
+                )
             finally:
                 for listening in server.servers:
                     listening.close()
@@ -48,7 +52,10 @@ def talk(client, connection_class=Connection):
 
 def test_an_answer_is_one_write_of_what_h11_would_send():
     writes = []
-    for parser in (h11.Connection(h11.SERVER), module._BoundedHeads(h11.SERVER, module.HEADER_BYTES)):
+    for parser in (
+        h11.Connection(h11.SERVER),
+        module._BoundedHeads(h11.SERVER, module.HEADER_BYTES),
+    ):
         parser.receive_data(REQUEST)
         parser.next_event()
         events = (
@@ -73,7 +80,9 @@ def test_answers_leave_at_once():
         while not connections:
             await asyncio.sleep(0.01)
         (connection,) = connections
-        option = connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        option = connection.transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY
+        )
         writer.close()
         return option
 
@@ -81,7 +90,9 @@ def test_answers_leave_at_once():
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"GET / HTTP/1.1\r\nX-A: ", REQUEST + b"GET /"], ids=["nothing", "half", "a second"]
+    "content",
+    [b"", b"GET / HTTP/1.1\r\nX-A: ", REQUEST + b"GET /"],
+    ids=["nothing", "half", "a second"],
 )
 def test_who_does_not_finish_a_request_is_let_go(content, monkeypatch):
     monkeypatch.setattr(module, "HEADER_SECONDS", 0.2)
@@ -125,7 +136,15 @@ def test_who_finishes_requests_is_kept(monkeypatch):
         b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: a\r\n" * 2800,
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 16_500,
     ],
-    ids=["TLS", "words", "many headers", "a long address", "a long header", "a burst of headers", "a burst of one"],
+    ids=[
+        "TLS",
+        "words",
+        "many headers",
+        "a long address",
+        "a long header",
+        "a burst of headers",
+        "a burst of one",
+    ],
 )
 def test_what_is_no_http_is_refused_in_json(content):
     async def client(host, port, connections):
@@ -171,11 +190,15 @@ def test_no_request_hides_in_the_body_of_an_upgrade():
 
 
 def test_headers_just_below_the_limit_are_read():
-    assert exchanged(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 16_000 + b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+    assert exchanged(b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 16_000 + b"\r\n\r\n").startswith(
+        b"HTTP/1.1 200"
+    )
 
 
 def test_trailers_are_bounded():
-    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+    head = (
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
+    )
     for count in (2800, 20_000):
         assert b"HTTP/1.1 400" in exchanged(head + b"a: b\r\n" * count + b"\r\n")
 
@@ -198,7 +221,13 @@ def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch):
     monkeypatch.setattr(module, "READ_SECONDS", 0.2)
 
     async def large(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"50000000")]})
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"50000000")],
+            }
+        )
         await send({"type": "http.response.body", "body": bytes(50_000_000)})
 
     monkeypatch.setattr(sys.modules[__name__], "app", large)
@@ -229,7 +258,9 @@ def test_a_server_that_is_told_to_end_goes_on_for_a_while(sent, wait):
     assert asyncio.run(server.on_tick(1))
 
 
-@pytest.mark.parametrize(("before", "drains"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)], ids=["", "nohup"])
+@pytest.mark.parametrize(
+    ("before", "drains"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)], ids=["", "nohup"]
+)
 def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
     """The kernel and the shell send a SIGHUP each; `nohup` has both ignored."""
     server = Server(uvicorn.Config(app, log_config=None), 1000.0)
@@ -249,5 +280,7 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
 def test_as_many_connections_may_wait_as_the_kernel_allows():
     """Behind a full queue it resets them."""
     with _listening("127.0.0.1", 0) as listener:
-        (backlog,) = struct.unpack_from("I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28)
+        (backlog,) = struct.unpack_from(
+            "I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28
+        )
     assert backlog == min(65_535, int(Path("/proc/sys/net/core/somaxconn").read_text()))

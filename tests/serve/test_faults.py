@@ -36,7 +36,9 @@ def sturdy(served_folder, services):
 
     A request may wait for a worker that a busy machine takes minutes to start.
     """
-    return services(served_folder, *"--batch-tokens 128 --drain-seconds 3 --timeout 600".split(), key="secret")
+    return services(
+        served_folder, *"--batch-tokens 128 --drain-seconds 3 --timeout 600".split(), key="secret"
+    )
 
 
 def load(service, texts, clients, until):
@@ -99,7 +101,9 @@ def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(stu
     original, size = weights.read_bytes(), weights.stat().st_size
     ask = lambda: sturdy.post("/fill-mask", {"texts": ["the quick [MASK]"]})  # noqa: E731
     before = ask().json()
-    save_file({name: -value for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+    save_file(
+        {name: -value for name, value in load_file(weights).items()}, weights, {"format": "pt"}
+    )
     os.utime(weights, (1, 1))
     assert weights.stat().st_size == size
     sturdy.worker.kill()
@@ -117,7 +121,9 @@ def test_a_worker_that_dies_while_no_descriptor_is_free_is_replaced_once_there_i
     lowest = 3
     limit(psutil.RLIMIT_NOFILE, (lowest, before[1]))
     first.kill()
-    sturdy.wait_until(lambda: any(line.get("message") == "no worker can be started" for line in sturdy.lines))
+    sturdy.wait_until(
+        lambda: any(line.get("message") == "no worker can be started" for line in sturdy.lines)
+    )
     limit(psutil.RLIMIT_NOFILE, before)
     sturdy.wait_until_ready()
     assert sturdy.worker.pid != first.pid
@@ -128,7 +134,14 @@ def test_a_key(sturdy):
         client = openai.OpenAI(base_url=f"{sturdy.url}/v1", api_key=key, max_retries=0)
         with nullcontext() if works else pytest.raises(openai.AuthenticationError):
             assert client.embeddings.create(input="the fox", model="pretrained").data
-    open_paths = {"/health": 200, "/ready": 200, "/": 307, "/models": 401, "/metrics": 401, "/v1/models": 401}
+    open_paths = {
+        "/health": 200,
+        "/ready": 200,
+        "/": 307,
+        "/models": 401,
+        "/metrics": 401,
+        "/v1/models": 401,
+    }
     with httpx.Client(base_url=sturdy.url, timeout=PATIENCE, trust_env=False) as client:
         assert {path: client.get(path).status_code for path in open_paths} == open_paths
         for path, body in (("/fill-mask", {"texts": "[MASK]"}), ("/", {"inputs": "the fox"})):
@@ -147,9 +160,12 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
 
     def end(counts):
         sturdy.wait_until(lambda: counts[200] > 50)
-        for worker in workers:  # however slow this machine is, the request then waits when the end comes
+        # However slow this machine is, the request then waits when the end comes
+        for worker in workers:
             worker.suspend()
-        long_request = pool.submit(sturdy.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10})
+        long_request = pool.submit(
+            sturdy.post, "/fill-mask", {"texts": [f"{text} [MASK]" for text in texts] * 10}
+        )
         sturdy.wait_until(lambda: sturdy.metric("albertkit_queue_tokens") > 1000)
         for process in (*workers, sturdy.process):
             process.send_signal(signal.SIGTERM)
@@ -165,8 +181,15 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
 
     with ThreadPoolExecutor(1) as pool:
         counts = load(sturdy, texts, 8, end)
-    # A connection that is kept open for a next request may be closed just as one is sent: it was not accepted.
-    assert counts.keys() <= {200, "not accepted", "RemoteProtocolError", "ReadError", "WriteError"}, counts
+    # A connection that is kept open for a next request may be closed just as one is sent: it was
+    # not accepted.
+    assert counts.keys() <= {
+        200,
+        "not accepted",
+        "RemoteProtocolError",
+        "ReadError",
+        "WriteError",
+    }, counts
     assert psutil.wait_procs(workers, timeout=PATIENCE)[1] == []
     assert str(sturdy.lines).count("died") == died
 
@@ -180,7 +203,9 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
         ("tag", {"host": "192.0.2.1", "no_key": True}, "bad-value"),  # an address of nobody
     ],
 )
-def test_what_cannot_be_served_is_said_before_anything_listens(model, options, slug, folders, tmp_path):
+def test_what_cannot_be_served_is_said_before_anything_listens(
+    model, options, slug, folders, tmp_path
+):
     (tmp_path / "empty").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1] if options.get("port") else 0

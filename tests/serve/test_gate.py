@@ -43,9 +43,24 @@ REFUSED = {
     "no model": ("/classify", b'{"texts": ["a"], "model": "nobody"}', 404, "unknown-name"),
     "another kind": ("/classify", b'{"texts": ["a"], "model": "tag"}', 404, "unknown-name"),
     "a pair of three": ("/sentence-order", b'{"pairs": [["a", "b", "c"]]}', 422, "bad-input"),
-    "one choice": ("/choose", b'{"questions": [{"question": "a", "choices": ["b"]}]}', 422, "bad-input"),
-    "nothing to choose for": ("/choose", b'{"questions": [{"choices": ["b", "c"]}]}', 422, "bad-input"),
-    "too many cosines": ("/similarity", json.dumps({"texts": ["a"] * 1001}).encode(), 422, "too-large"),
+    "one choice": (
+        "/choose",
+        b'{"questions": [{"question": "a", "choices": ["b"]}]}',
+        422,
+        "bad-input",
+    ),
+    "nothing to choose for": (
+        "/choose",
+        b'{"questions": [{"choices": ["b", "c"]}]}',
+        422,
+        "bad-input",
+    ),
+    "too many cosines": (
+        "/similarity",
+        json.dumps({"texts": ["a"] * 1001}).encode(),
+        422,
+        "too-large",
+    ),
     "nothing to look at": ("/passes", b'{"text": " "}', 422, "bad-input"),
 }
 
@@ -53,7 +68,9 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_wrong_is_reported(service, case):
     path, body, *expected = REFUSED[case]
-    answer, openai_answer = (service.post(to, body, headers=JSON) for to in (path, "/v1/embeddings"))
+    answer, openai_answer = (
+        service.post(to, body, headers=JSON) for to in (path, "/v1/embeddings")
+    )
     assert [answer.status_code, answer.json()["error"]["slug"]] == expected
     assert answer.json()["error"].keys() == {"slug", "message", "hint"}
     assert len(answer.content) < 2000  # the input is not sent back
@@ -67,17 +84,35 @@ IDS = {"model": "pretrained"}
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/v1/embeddings", {"input": [True, False], **IDS}, "body.input.0: Input should be a valid integer"),
-        ("/v1/embeddings", {"input": ["a"] * 5000, **IDS}, "body.input: List should have at most 2048 items"),
+        (
+            "/v1/embeddings",
+            {"input": [True, False], **IDS},
+            "body.input.0: Input should be a valid integer",
+        ),
+        (
+            "/v1/embeddings",
+            {"input": ["a"] * 5000, **IDS},
+            "body.input: List should have at most 2048 items",
+        ),
         ("/v1/embeddings", {"input": 1, **IDS}, "body.input: Input should be a valid string"),
-        ("/classify", {"texts": ["fine", ["a", 3]]}, "body.texts.1.1: Input should be a valid string"),
-        ("/classify", {"texts": [["a", "b", "c"]]}, "body.texts.0: List should have at most 2 items"),
+        (
+            "/classify",
+            {"texts": ["fine", ["a", 3]]},
+            "body.texts.1.1: Input should be a valid string",
+        ),
+        (
+            "/classify",
+            {"texts": [["a", "b", "c"]]},
+            "body.texts.0: List should have at most 2 items",
+        ),
         ("/tag", {"texts": [[]]}, "body.texts.0: List should have at least 1 item"),
         ("/decode", {"ids": []}, "body.ids: List should have at least 1 item"),
         ("/decode", {"ids": "a"}, "body.ids: Input should be a valid list"),
     ],
 )
-def test_an_error_names_the_place_in_the_form_that_was_meant_and_no_types(service, path, body, message):
+def test_an_error_names_the_place_in_the_form_that_was_meant_and_no_types(
+    service, path, body, message
+):
     error = service.post(path, body).json()["error"]
     assert error["message"].startswith(message)
     assert "; body" not in error["message"]
@@ -108,7 +143,8 @@ def test_paths_and_methods(service):
     assert service.get("/openapi.json").json()["info"]["title"] == "albertkit"
     plain = service.post("/classify", b'{"texts": ["a"]}', headers={"Content-Type": "text/plain"})
     assert plain.status_code == 400  # what a form on a stranger's page can send is not read
-    assert "Content-Type: application/json" in plain.json()["error"]["hint"]  # which curl -d does not send by itself
+    # Which curl -d does not send by itself
+    assert "Content-Type: application/json" in plain.json()["error"]["hint"]
 
 
 SPACES = {"question": "who?", "context": "fox" + " " * 60_000}
@@ -123,7 +159,9 @@ SPACES = {"question": "who?", "context": "fox" + " " * 60_000}
         ("/tag", {"texts": ["a " * 49_000] * 10}, 413, ""),
     ],
 )
-def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed(service, path, body, status, message):
+def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed(
+    service, path, body, status, message
+):
     before = service.metric("albertkit_tokens_total")
     answer = service.post(path, body)
     assert (answer.status_code, answer.json()["error"]["slug"]) == (status, "too-large")
@@ -131,7 +169,7 @@ def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed
     assert service.metric("albertkit_tokens_total") == before
 
 
-# --- bodies, in this process ------------------------------------------------------------------------------------------
+# --- bodies, in this process ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,7 +189,9 @@ def test_json_of_a_shape_that_no_request_has_is_refused_unread(body, message):
         check_shape(body)
 
 
-@pytest.mark.parametrize("text", ["[{," * 30_000, '"[{' * 30_000, "\\" * 30_000, '\\"[' * 20_000, 'a\\\\"{' * 10_000])
+@pytest.mark.parametrize(
+    "text", ["[{," * 30_000, '"[{' * 30_000, "\\" * 30_000, '\\"[' * 20_000, 'a\\\\"{' * 10_000]
+)
 def test_signs_within_texts_do_not_count(text):
     body = json.dumps({"texts": [text]}).encode()
     check_shape(body)
@@ -163,7 +203,10 @@ def test_signs_within_texts_do_not_count(text):
     [
         (b'{"texts": ["a"], "model": "m", "texts": ["b"]}', "texts"),
         (b'{"texts": ["a: b"], "model": "m", "m\\u006fdel": "n"}', "model"),
-        (b'{"questions": [{"question": "Who: he?", "question": "Who?", "context": "He."}]}', "question"),
+        (
+            b'{"questions": [{"question": "Who: he?", "question": "Who?", "context": "He."}]}',
+            "question",
+        ),
         (b'{"texts": [%s], "texts": ["b"]}' % b",".join([b'"a: b"'] * 2000), "texts"),
     ],
 )
@@ -175,7 +218,10 @@ def test_a_key_twice_in_an_object_is_refused_by_its_name(body, key):
 
 def test_colons_within_texts_are_no_keys():
     texts = ["a: b", '"texts": 1, "texts": 2', "9" * 5000]
-    assert read_body(json.dumps({"texts": texts, "model": "m:n"}).encode(), ClassifyRequest).texts == texts
+    assert (
+        read_body(json.dumps({"texts": texts, "model": "m:n"}).encode(), ClassifyRequest).texts
+        == texts
+    )
 
 
 def test_the_largest_requests_that_are_allowed_are_read():
@@ -189,13 +235,19 @@ def test_the_largest_requests_that_are_allowed_are_read():
         bounds.check_numbers(bounds.MAX_NUMBERS + 1)
 
 
-# --- options, models, logs --------------------------------------------------------------------------------------------
+# --- options, models, logs ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("port", -1), ("port", 70000), ("timeout", 0), ("timeout", float("inf")), ("timeout", float("nan"))),
+        *(
+            ("port", -1),
+            ("port", 70000),
+            ("timeout", 0),
+            ("timeout", float("inf")),
+            ("timeout", float("nan")),
+        ),
         ("batch_tokens", -5),
     ],
 )
@@ -212,7 +264,11 @@ def test_keys(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=r"\[bad-value\]"):
             ServeOptions((), api_key_file=key)
     key.write_text("secret\n")
-    assert ServeOptions((), api_key_file=key).api_key == ServeOptions((), api_key_file=str(key)).api_key == "secret"
+    assert (
+        ServeOptions((), api_key_file=key).api_key
+        == ServeOptions((), api_key_file=str(key)).api_key
+        == "secret"
+    )
     with pytest.raises(ConfigError, match="port is '8000', it must be a whole number"):
         ServeOptions((), port="8000")
     assert "secret" not in repr(ServeOptions((), api_key_file=key))
@@ -231,7 +287,11 @@ def test_keys(tmp_path, monkeypatch):
 def test_names_of_models(tmp_path):
     (tmp_path / "a=b").mkdir()
     folders = parse_folders([f"mine={tmp_path}", str(tmp_path / "a=b"), "runs/sst2/best"])
-    assert folders == {"mine": str(tmp_path), "a=b": str(tmp_path / "a=b"), "best": "runs/sst2/best"}
+    assert folders == {
+        "mine": str(tmp_path),
+        "a=b": str(tmp_path / "a=b"),
+        "best": "runs/sst2/best",
+    }
     for wrong in ([], ["=x"], ["x="], ["m/x", "n/x"]):
         with pytest.raises(ConfigError, match=r"\[bad-value\]"):
             parse_folders(wrong)
@@ -247,15 +307,33 @@ def test_early_exit_of_models_without_exits_is_refused(folders, tmp_path):
     assert exit_notes(without, None) == exit_notes(tmp_path, "patience:1") == []
 
 
-REQUEST = {"client": "1.2.3.4", "method": "POST", "path": "/x", "status": 200, "ms": 3.5, "model": "a", "tokens": 7}
+REQUEST = {
+    "client": "1.2.3.4",
+    "method": "POST",
+    "path": "/x",
+    "status": 200,
+    "ms": 3.5,
+    "model": "a",
+    "tokens": 7,
+}
 LISTENING = {"url": "http://127.0.0.1:8000", "models": ["a", "b"]}
 
 
 @pytest.mark.parametrize(
     ("message", "level", "extra", "line"),
     [
-        ("listening", logging.INFO, LISTENING, "serving a, b; open http://127.0.0.1:8000 as soon as it is ready"),
-        ("request", logging.INFO, {**REQUEST, "request_id": "i"}, "1.2.3.4 POST /x 200 3.5 ms a 7 tokens"),
+        (
+            "listening",
+            logging.INFO,
+            LISTENING,
+            "serving a, b; open http://127.0.0.1:8000 as soon as it is ready",
+        ),
+        (
+            "request",
+            logging.INFO,
+            {**REQUEST, "request_id": "i"},
+            "1.2.3.4 POST /x 200 3.5 ms a 7 tokens",
+        ),
         ("it died", logging.ERROR, {"status": -9}, "error: it died status=-9"),
     ],
 )
@@ -276,14 +354,19 @@ def test_words_of_a_client_neither_forge_a_line_nor_reach_the_terminal(formatter
         raise ValueError(FORGED)
     except ValueError:
         caught = sys.exc_info()
-    logged = [logging.LogRecord("x", logging.WARNING, "", 1, text, None, None) for text in (message, FORGED, message)]
+    logged = [
+        logging.LogRecord("x", logging.WARNING, "", 1, text, None, None)
+        for text in (message, FORGED, message)
+    ]
     vars(logged[0]).update({**REQUEST, "path": FORGED, "client": FORGED})
     logged[1].exc_info = caught
     vars(logged[2]).update({**REQUEST, "trace": FORGED})
     for record in logged:
         first, *lines = formatter.format(record).split("\n")
         assert all(line.startswith("    ") for line in lines)
-        assert all(unicodedata.category(sign)[0] != "C" for line in (first, *lines) for sign in line)
+        assert all(
+            unicodedata.category(sign)[0] != "C" for line in (first, *lines) for sign in line
+        )
         assert not {"\u2028", "\u2029"} & set("".join(lines) + first)
 
 
@@ -320,12 +403,19 @@ def test_compiling_is_logged_as_json(capsys):
     assert json.loads(line)["message"] == "compiling loops"
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_help_names_every_option(run_command):
     help_text = run_command("serve", "--help").out
-    for flag in ("--host", "--port", "--api-key-file", "--batch-tokens", "--timeout", "--max-upload-megabytes"):
+    for flag in (
+        "--host",
+        "--port",
+        "--api-key-file",
+        "--batch-tokens",
+        "--timeout",
+        "--max-upload-megabytes",
+    ):
         assert flag in help_text
 
 

@@ -12,7 +12,12 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 TYPES = [
-    *("application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
+    *(
+        "application/json",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ),
     *("", "é".encode()),
 ]
 PATHS = [
@@ -21,8 +26,12 @@ PATHS = [
     "/page/%2e%2e/app.py",
 ]  # fmt: skip
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
-SETTINGS = hypothesis.settings(derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck))
-NAMES = "texts pairs questions top model text input others question context choices dimensions".split()
+SETTINGS = hypothesis.settings(
+    derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+NAMES = (
+    "texts pairs questions top model text input others question context choices dimensions".split()
+)
 TEXTS = [
     "", " ", "\x00", "[MASK]", "[CLS][SEP]", "the [MASK] fox " * 40, "\u202e", "é\u0301" * 50, "\U0001f600" * 300, "﷽" * 100,
     "a" * 5000, "\ufffe\uffff", "{{7*7}}", "<script>", "\r\n\r\n", "ﬁ①Ⅳ", "서울에서 온", "\u200b", "-1", "nan",
@@ -38,7 +47,9 @@ def value(rng, depth=0):
         return {rng.choice(NAMES): value(rng, depth + 1) for _ in range(rng.randint(0, 3))}
     if kind < 0.85:
         return rng.choice(TEXTS)
-    return rng.choice([0, 1, -1, 2**31, 2**63, 10**40, 1.5, 1e308, True, None, float("nan"), float("inf")])
+    return rng.choice(
+        [0, 1, -1, 2**31, 2**63, 10**40, 1.5, 1e308, True, None, float("nan"), float("inf")]
+    )
 
 
 def likely(rng, path):
@@ -61,7 +72,9 @@ def body(rng, path):
     if kind < 0.4:
         return json.dumps(likely(rng, path)).encode()
     if kind < 0.7:
-        fields = {rng.choice(NAMES): value(rng) for _ in range(rng.randint(1, 3))} | {rng.choice(NAMES[:7]): value(rng)}
+        fields = {rng.choice(NAMES): value(rng) for _ in range(rng.randint(1, 3))} | {
+            rng.choice(NAMES[:7]): value(rng)
+        }
         return json.dumps(fields, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
     if kind < 0.9:
         text = json.dumps({"texts": value(rng)}).encode()
@@ -78,8 +91,14 @@ def attack(service, count, seed):
         for number in range(count):
             headers = {"Content-Type": rng.choice(TYPES) if rng.random() < 0.2 else TYPES[0]}
             if rng.random() < 0.05:
-                headers["X-Request-Id"] = "".join(rng.choices(string.printable.strip(), k=rng.choice([1, 200, 3000])))
-            method = "POST" if rng.random() < 0.95 else rng.choice(["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+                headers["X-Request-Id"] = "".join(
+                    rng.choices(string.printable.strip(), k=rng.choice([1, 200, 3000]))
+                )
+            method = (
+                "POST"
+                if rng.random() < 0.95
+                else rng.choice(["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+            )
             path = rng.choice(PATHS)
             content = body(rng, path)
             answer = client.request(method, path, content=content, headers=headers)
@@ -105,7 +124,9 @@ def test_ten_thousand_hostile_requests_leave_no_trace(service):
     before = [process.memory_info().rss for process in processes]
     restarts = service.metric("albertkit_worker_restarts_total")
     attack(service, 9000, 2)
-    grown = [process.memory_info().rss - old for process, old in zip(processes, before, strict=True)]
+    grown = [
+        process.memory_info().rss - old for process, old in zip(processes, before, strict=True)
+    ]
     assert max(grown) < 60e6, grown
     assert service.worker.pid == processes[1].pid
     assert service.metric("albertkit_worker_restarts_total") == restarts
@@ -116,7 +137,11 @@ def test_the_description_says_what_texts_must_hold(service):
     schemas = service.get("/openapi.json").json()["components"]["schemas"]
     listed = schemas["FillMaskRequest"]["properties"]["texts"]["oneOf"]
     assert [form.get("items", form)["pattern"] for form in listed] == [r"\[MASK\]"] * 2
-    for request, field in (("Question", "context"), ("Choices", "choices"), ("SentenceOrderRequest", "pairs")):
+    for request, field in (
+        ("Question", "context"),
+        ("Choices", "choices"),
+        ("SentenceOrderRequest", "pairs"),
+    ):
         assert r'"pattern": "\\S"' in json.dumps(schemas[request]["properties"][field])
 
 

@@ -1,6 +1,7 @@
 """Bodies that cost a service much more than who sends them: its memory, and how long everybody else waits.
 
-`pytest -m slow -s tests/serve/test_hostile_bodies.py` sends all of them and prints the front's peak and the longest `/health`.
+`pytest -m slow -s tests/serve/test_hostile_bodies.py` sends all of them and prints the front's peak
+and the longest `/health`.
 """
 
 import gzip
@@ -83,7 +84,13 @@ BODIES = {
     "20 MB that are no video": ("/caption", lambda: b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
         + bytes(20_000_000) + b"\r\n--b--\r\n"),
 }  # fmt: skip
-FEW = ["200,000 keys", "1.3 million lists", "590,000 ids", "2,000 texts of masks", "contexts of blanks"]
+FEW = [
+    "200,000 keys",
+    "1.3 million lists",
+    "590,000 ids",
+    "2,000 texts of masks",
+    "contexts of blanks",
+]
 FEW += ["two million words to tag"]
 
 
@@ -105,10 +112,19 @@ class Watched:
 def watched(service):
     """Ask `/health` on and on; the front's memory above what it had at the beginning."""
     front, over = Watched(), threading.Event()
-    status, clear = (Path(f"/proc/{service.process.pid}/{name}") for name in ("status", "clear_refs"))
+    status, clear = (
+        Path(f"/proc/{service.process.pid}/{name}") for name in ("status", "clear_refs")
+    )
 
     def bytes_of(name):
-        return int(next(line for line in status.read_text().splitlines() if line.startswith(name)).split()[1]) * 1024
+        return (
+            int(
+                next(
+                    line for line in status.read_text().splitlines() if line.startswith(name)
+                ).split()[1]
+            )
+            * 1024
+        )
 
     def ask():
         with service.client() as client:
@@ -132,7 +148,11 @@ def watched(service):
 
 def send(service, name):
     path, make = BODIES[name]
-    headers = {"Content-Type": "multipart/form-data; boundary=b" if path == "/caption" else "application/json"}
+    headers = {
+        "Content-Type": "multipart/form-data; boundary=b"
+        if path == "/caption"
+        else "application/json"
+    }
     return service.post(path, make(), headers=headers)
 
 
@@ -170,7 +190,9 @@ def test_hostile_bodies_at_once(service):
             connection.sendall(head + b'{"texts":["' + b"a" * 50_000)
 
         def ask(_):
-            return service.post("/classify", body, headers={"Content-Type": "application/json"}).status_code
+            return service.post(
+                "/classify", body, headers={"Content-Type": "application/json"}
+            ).status_code
 
         statuses = set(pool.map(ask, range(64)))
         for connection in slow:

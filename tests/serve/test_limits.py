@@ -32,7 +32,10 @@ def chunk(content):
 def send(service, parts):
     """Bytes in, bytes out, over a connection of its own; the service may end it early."""
     answer = b""
-    with create_connection(service.address, timeout=60) as connection, suppress(ConnectionResetError):
+    with (
+        create_connection(service.address, timeout=60) as connection,
+        suppress(ConnectionResetError),
+    ):
         with suppress(BrokenPipeError, ConnectionResetError):
             for part in parts:
                 connection.sendall(part)
@@ -52,7 +55,14 @@ def suspended(worker):
 
 
 def test_head_is_answered_as_get_without_the_body(limited):
-    statuses = {"/health": 200, "/ready": 200, "/": 307, "/models": 200, "/fill-mask": 405, "/x": 404}
+    statuses = {
+        "/health": 200,
+        "/ready": 200,
+        "/": 307,
+        "/models": 200,
+        "/fill-mask": 405,
+        "/x": 404,
+    }
     with limited.client() as client:
         answers = {path: client.head(path) for path in statuses}
     assert {path: answer.status_code for path, answer in answers.items()} == statuses
@@ -83,8 +93,14 @@ def test_a_broken_body_is_the_clients_fault(limited):
 
 
 def test_characters_that_stand_for_many_are_counted_as_many(limited):
-    assert limited.post("/tokenize", {"inputs": "\ufdfa" * 16_000, "model": "pretrained"}).status_code == 200
-    assert limited.post("/tokenize", {"inputs": "\ufdfa" * 17_000, "model": "pretrained"}).status_code == 413
+    assert (
+        limited.post("/tokenize", {"inputs": "\ufdfa" * 16_000, "model": "pretrained"}).status_code
+        == 200
+    )
+    assert (
+        limited.post("/tokenize", {"inputs": "\ufdfa" * 17_000, "model": "pretrained"}).status_code
+        == 413
+    )
 
 
 def test_a_long_number_is_not_repeated(limited):
@@ -105,9 +121,12 @@ def test_bodies_that_are_too_large(limited):
         for content in (large, iter([large])):  # with a length, and without
             answer = client.post("/fill-mask", content=content, headers=JSON)
             assert (answer.status_code, answer.json()["error"]["slug"]) == (413, "too-large")
-    for size, status in ((1_500_000, 422), (2_500_000, 413)):  # the first may be that large; it is no video
+    # The first may be that large; it is no video
+    for size, status in ((1_500_000, 422), (2_500_000, 413)):
         assert limited.upload(bytes(size)).status_code == status
-    error = limited.post("/v1/embeddings", {"input": ["a" * 90_000] * 10, "model": "x"}).json()["error"]
+    error = limited.post("/v1/embeddings", {"input": ["a" * 90_000] * 10, "model": "x"}).json()[
+        "error"
+    ]
     assert error["code"] == "too_large"
 
 

@@ -43,8 +43,16 @@ def slug_of(answer):
         (TEXTS, {"Content-Type": "text/json"}, (404, "unknown-name")),
         (TEXTS, {"Content-Type": "Text/JSON; charset=utf-8"}, (404, "unknown-name")),
         (TEXTS, {"Content-Type": "application/vnd.api+json"}, (404, "unknown-name")),
-        (TEXTS, {"Content-Type": "application/json", "Content-Encoding": "identity"}, (404, "unknown-name")),
-        (TEXTS, {"Content-Type": "application/json", "Content-Encoding": "gzip"}, (415, "unsupported")),
+        (
+            TEXTS,
+            {"Content-Type": "application/json", "Content-Encoding": "identity"},
+            (404, "unknown-name"),
+        ),
+        (
+            TEXTS,
+            {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+            (415, "unsupported"),
+        ),
         (TEXTS, {"Content-Type": "text/plain"}, (400, "bad-input")),
         (TEXTS, {}, (400, "bad-input")),
     ],
@@ -53,14 +61,22 @@ def test_a_body_is_read_or_the_cause_is_named(body, headers, refusal):
     with make_client() as client:
         answer = client.post("/classify", content=body, headers=headers)
     assert slug_of(answer) == refusal
-    cause = headers.get("Content-Encoding") if refusal[0] == 415 else headers.get("Content-Type", "nothing")
+    cause = (
+        headers.get("Content-Encoding")
+        if refusal[0] == 415
+        else headers.get("Content-Type", "nothing")
+    )
     assert refusal[0] == 404 or cause in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("value", ["bytes=9-1", "bytes=a", "lines=1-2", "bytes=999999999-", "bytes=0-1"])
+@pytest.mark.parametrize(
+    "value", ["bytes=9-1", "bytes=a", "lines=1-2", "bytes=999999999-", "bytes=0-1"]
+)
 def test_a_range_is_not_looked_at(value):
     with make_client() as client:
-        answers = [client.get("/page/main.js", headers=headers) for headers in ({}, {"Range": value})]
+        answers = [
+            client.get("/page/main.js", headers=headers) for headers in ({}, {"Range": value})
+        ]
     assert answers[0].status_code == answers[1].status_code == 200
     assert answers[0].content == answers[1].content
 
@@ -71,7 +87,9 @@ def test_a_panic_is_an_answer():
         assert client.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("target", [(formparsers, "SpooledTemporaryFile"), (routes, "NamedTemporaryFile")])
+@pytest.mark.parametrize(
+    "target", [(formparsers, "SpooledTemporaryFile"), (routes, "NamedTemporaryFile")]
+)
 def test_a_full_disk_of_uploads_is_named(target, monkeypatch):
     monkeypatch.setattr(*target, lambda *_, **__: open("/dev/full", "wb", buffering=0))  # noqa: SIM115 (its user closes it)
     with make_client() as client:
@@ -98,7 +116,10 @@ def test_the_sum_of_uploads_is_bounded(monkeypatch):
         answer = client.post("/caption", files=VIDEO)
         assert slug_of(answer) == (429, "busy")
         assert answer.headers["Retry-After"]
-        assert slug_of(client.post("/caption", files={"file": ("a.mp4", b"small")})) == (404, "unknown-name")
+        assert slug_of(client.post("/caption", files={"file": ("a.mp4", b"small")})) == (
+            404,
+            "unknown-name",
+        )
 
 
 @pytest.mark.parametrize("charset", ["undefined", "idna", "base64", "rot13", "none-such", "utf-16"])

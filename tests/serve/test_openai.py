@@ -9,7 +9,9 @@ import pytest
 
 @pytest.fixture(scope="module")
 def client(service):
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120) as openai_client:
+    with openai.OpenAI(
+        base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120
+    ) as openai_client:
         yield openai_client
 
 
@@ -30,12 +32,20 @@ def test_vectors(client, pipeline, texts, encoding):
             vector = np.frombuffer(base64.b64decode(vector), "<f4")
         np.testing.assert_allclose(vector, record["embedding"], atol=1e-5)
     assert response.model == "pretrained"
-    assert response.usage.prompt_tokens == response.usage.total_tokens == sum(record["tokens"] for record in expected)
+    assert (
+        response.usage.prompt_tokens
+        == response.usage.total_tokens
+        == sum(record["tokens"] for record in expected)
+    )
 
 
 def test_one_text_and_dimensions(client, pipeline):
-    response = client.embeddings.create(input="the quick fox", model="pretrained", dimensions=10, user="somebody")
-    np.testing.assert_allclose(response.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5)
+    response = client.embeddings.create(
+        input="the quick fox", model="pretrained", dimensions=10, user="somebody"
+    )
+    np.testing.assert_allclose(
+        response.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5
+    )
     with pytest.raises(openai.BadRequestError, match="64"):
         client.embeddings.create(input="the quick fox", model="pretrained", dimensions=65)
 
@@ -44,7 +54,9 @@ def test_ids(client, pipeline, texts):
     """Of tokens, without special ones, as OpenAI's clients send them; cut where the model ends."""
     rows = [pipeline.tokenizer.encode(text) for text in [*texts[:3], texts[0] * 50]]
     expected = np.stack([record["embedding"] for record in pipeline([*texts[:3], texts[0] * 50])])
-    response = client.embeddings.create(input=rows, model="pretrained", extra_body={"truncate": True})
+    response = client.embeddings.create(
+        input=rows, model="pretrained", extra_body={"truncate": True}
+    )
     np.testing.assert_allclose([row.embedding for row in response.data], expected, atol=1e-5)
     response = client.embeddings.create(input=rows[1], model="pretrained")
     np.testing.assert_allclose([row.embedding for row in response.data], expected[1:2], atol=1e-5)
@@ -64,7 +76,11 @@ def test_models(client):
 def test_errors_have_openais_form(client):
     with pytest.raises(openai.NotFoundError, match="pretrained") as error:
         client.embeddings.create(input="x", model="text-embedding-3-small")
-    assert (error.value.code, error.value.type, error.value.param) == ("model_not_found", "invalid_request_error", None)
+    assert (error.value.code, error.value.type, error.value.param) == (
+        "model_not_found",
+        "invalid_request_error",
+        None,
+    )
     for bad in ([], [1.5], {"a": 1}, ["x", 1], [[]]):
         with pytest.raises(openai.BadRequestError):
             client.embeddings.create(input=bad, model="pretrained")

@@ -27,15 +27,23 @@ EXAMPLES = {
     "classify": "A pleasure from the first page to the last.",
     "score": ["A man plays the guitar.", "Someone is making music."],
     "tag": "🙂 Ada Lovelace of the Analytical Society was born in London.",
-    "answer": {"question": "Who wrote it?", "context": "🙂 It was written by Ada Lovelace in 1843."},
-    "choose": {"context": "It rained all night.", "question": "How was the street?", "choices": ["wet", "dry"]},
+    "answer": {
+        "question": "Who wrote it?",
+        "context": "🙂 It was written by Ada Lovelace in 1843.",
+    },
+    "choose": {
+        "context": "It rained all night.",
+        "question": "How was the street?",
+        "choices": ["wet", "dry"],
+    },
     "embed": "A man plays the guitar.",
     "caption": "clip.mp4",
     "passes": "The [MASK] of the city was built in 1890.",
 }
 PATHS = {"embed": "similarity"}  # of endpoints that are not called as the kind
 TOKENS = "[CLS] ▁the [MASK] ▁of ▁the ▁city ▁was ▁built ▁in ▁18 90 . [SEP]".split()
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="  # of one pixel
+# Of one pixel
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 
 
 def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
@@ -43,15 +51,29 @@ def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
     random, count = np.random.default_rng(0), len(tokens)
     attention = np.exp(random.normal(0, 1.4, (passes, heads, count, count)))
     attention /= attention.sum(-1, keepdims=True)
-    moves = random.normal(0, 1, (count, passes + 1, 2)) * np.linspace(1.6, 0.3, passes + 1)[None, :, None]
+    moves = (
+        random.normal(0, 1, (count, passes + 1, 2))
+        * np.linspace(1.6, 0.3, passes + 1)[None, :, None]
+    )
     words = ["▁centre", "▁wall", "▁rest", "▁cathedral", "▁<b>bold</b>"]
     guesses = []
     for layer, shares in enumerate(random.dirichlet([4, 2, 1, 1, 1], passes).round(4).tolist()):
         names = np.roll(words, -(layer // 4)).tolist()
-        guesses.append([{"piece": name, "probability": share} for name, share in zip(names, shares, strict=True)])
+        guesses.append(
+            [
+                {"piece": name, "probability": share}
+                for name, share in zip(names, shares, strict=True)
+            ]
+        )
     masks = [index for index, token in enumerate(tokens) if token == "[MASK]"]
     return {
-        **{"model": "base", "tokens": list(tokens), "left_out": 0, "passes": passes, "variance": [0.4123, 0.2011]},
+        **{
+            "model": "base",
+            "tokens": list(tokens),
+            "left_out": 0,
+            "passes": passes,
+            "variance": [0.4123, 0.2011],
+        },
         "attention": attention.round(4).tolist(),
         "similarity": np.linspace(0.31, 1, passes)[None].repeat(count, 0).round(4).tolist(),
         "step": (np.linalg.norm(moves[:, 1:], axis=-1) / 2).round(4).tolist(),
@@ -62,7 +84,13 @@ def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
 
 def model(name="base", kinds=tuple(EXAMPLES), precision="bf16", notes=(), examples=EXAMPLES):
     """A model as `/models` lists it."""
-    return {"name": name, "kinds": list(kinds), "precision": precision, "notes": list(notes), "examples": examples}
+    return {
+        "name": name,
+        "kinds": list(kinds),
+        "precision": precision,
+        "notes": list(notes),
+        "examples": examples,
+    }
 
 
 class Stub:
@@ -107,7 +135,7 @@ def refusal(status, slug, message, hint):
     return JSONResponse({"error": {"slug": slug, "message": message, "hint": hint}}, status)
 
 
-# --- the browser ------------------------------------------------------------------------------------------------------
+# --- the browser ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +162,14 @@ class Watched:
     def __init__(self, context):
         self.page, self.complaints, self.addresses = context.new_page(), [], []
         complain = self.complaints.append
-        self.page.on("console", lambda message: message.type in ("error", "warning") and complain(message.text))
+        self.page.on(
+            "console",
+            lambda message: message.type in ("error", "warning") and complain(message.text),
+        )
         self.page.on("pageerror", lambda error: complain(str(error)))
-        self.page.on("dialog", lambda dialog: (complain(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on(
+            "dialog", lambda dialog: (complain(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
         self.page.on("request", lambda request: self.addresses.append(request.url))
 
 
@@ -148,7 +181,11 @@ def watched(browser, stub):
     yield watched
     context.close()
     assert watched.complaints == []
-    assert [url for url in watched.addresses if not url.startswith((f"{stub.url}/", f"blob:{stub.url}/"))] == []
+    assert [
+        url
+        for url in watched.addresses
+        if not url.startswith((f"{stub.url}/", f"blob:{stub.url}/"))
+    ] == []
 
 
 @pytest.fixture
@@ -187,10 +224,12 @@ def layer(panel):
 
 def shares(cells):
     """Lengths of bars, or strengths of colours."""
-    return cells.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--share')))")
+    return cells.evaluate_all(
+        "all => all.map(one => Number(one.style.getPropertyValue('--share')))"
+    )
 
 
-# --- each tab does its work -------------------------------------------------------------------------------------------
+# --- each tab does its work -----------------------------------------------------------------------
 
 BARS, VERDICT = ".bars li", ".verdict"
 FILLED = ["centre 41.4%", "wall 22.8%", "cathedral 11.9%", "rest 3.1%", ". < 0.1%"]
@@ -212,7 +251,9 @@ SHOWN = {
         {"questions": [EXAMPLES["answer"]], "top": 5},
         {
             VERDICT: ["Ada Lovelace"],
-            ".context mark": ["Ada Lovelace"],  # places count characters: the emoji before it is one
+            ".context mark": [
+                "Ada Lovelace"
+            ],  # places count characters: the emoji before it is one
             ".context": [EXAMPLES["answer"]["context"]],
             ".candidates li:nth-child(n+4)": ["1843 0.9%", "no answer 0.4%"],
         },
@@ -230,7 +271,10 @@ SHOWN = {
             ".entities li:first-child": ["Ada Lovelace PER 99.2%"],
         },
     ),
-    "choose": ({"questions": [EXAMPLES["choose"]]}, {VERDICT: ["wet"], BARS: ["wet 92.3%", "dry 7.7%"]}),
+    "choose": (
+        {"questions": [EXAMPLES["choose"]]},
+        {VERDICT: ["wet"], BARS: ["wet 92.3%", "dry 7.7%"]},
+    ),
 }
 
 
@@ -245,7 +289,9 @@ def test_the_answer_to_the_example_is_shown(opened, stub, kind):
 def test_guesses_have_bars_and_are_read_aloud(opened, page):
     panel = opened("fill-mask")
     masks = ANSWERS["fill-mask"]["results"][0]["masks"]
-    assert shares(panel.locator(".bars li .bar")) == [guess["probability"] for mask in masks for guess in mask]
+    assert shares(panel.locator(".bars li .bar")) == [
+        guess["probability"] for mask in masks for guess in mask
+    ]
     assert page.locator("#said").inner_text() == "centre, 41.4%; 19th, 60.4%"
 
 
@@ -282,11 +328,15 @@ def test_candidates_show_where_they_stand(opened, page):
     assert marked.inner_text() == "1843"
 
 
-NBEST = [{"text": "", "probability": 0.94}, {"text": "1843", "probability": 0.74, "start": 34, "end": 38}]
+NBEST = [
+    {"text": "", "probability": 0.94},
+    {"text": "1843", "probability": 0.74, "start": 34, "end": 38},
+]
 
 
 @pytest.mark.parametrize(
-    ("nbest", "message"), [([], "It is not in the text."), (NBEST, "“No answer” is judged by itself")]
+    ("nbest", "message"),
+    [([], "It is not in the text."), (NBEST, "“No answer” is judged by itself")],
 )
 def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, message):
     stub.will_answer("answer", answer="", score=0.9, start=None, end=None, nbest=nbest)
@@ -296,7 +346,9 @@ def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, message):
     assert panel.locator("mark").count() == 0
 
 
-@pytest.mark.parametrize(("kinds", "count"), [(["classify", "passes"], 0), (["fill-mask", "passes"], 1)])
+@pytest.mark.parametrize(
+    ("kinds", "count"), [(["classify", "passes"], 0), (["fill-mask", "passes"], 1)]
+)
 def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds, count):
     stub.models = [model("one", kinds)]
     panel = opened("passes")
@@ -305,7 +357,9 @@ def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds,
 
 
 def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
-    features = SimpleNamespace(sequence_bounds=lambda count: np.arange(count + 1), lengths=np.array([24]))
+    features = SimpleNamespace(
+        sequence_bounds=lambda count: np.arange(count + 1), lengths=np.array([24])
+    )
     error = _too_long_error(np.array([7]), features)
     answer = stub.answers["classify"]
     cut = {**answer, "results": [{**answer["results"][0], "tokens": 31, "truncated": 7}]}
@@ -313,14 +367,18 @@ def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
     def refuse(route):
         wants_cut = route.request.post_data_json.get("truncate")
         error_body = {"slug": error.slug, "message": error.message, "hint": error.hint}
-        route.fulfill(status=200 if wants_cut else 422, json=cut if wants_cut else {"error": error_body})
+        route.fulfill(
+            status=200 if wants_cut else 422, json=cut if wants_cut else {"error": error_body}
+        )
 
     complaining.route("**/classify", refuse)
     panel = opened("classify")
     assert rows(panel, ".fault .hint") == ["Hint: send it in parts"]
     panel.get_by_role("button", name="Cut the text").click()
     panel.locator(".verdict").wait_for()
-    assert rows(panel, ".results .note") == ["7 tokens at the end not read: the text is longer than the model reads."]
+    assert rows(panel, ".results .note") == [
+        "7 tokens at the end not read: the text is longer than the model reads."
+    ]
 
 
 def test_several_labels(opened, stub, answered):
@@ -346,11 +404,16 @@ def test_similarities_stand_on_colours(opened, stub):
     assert (kind, len(body["texts"])) == ("similarity", 4)
     assert rows(panel, VERDICT) == ["Nearest: 1 and 2 · 0.82"]
     assert rows(panel, "td[style]")[:5] == ["1.00", "0.82", "0.07", "−0.14", "0.82"]
-    assert shares(panel.locator("td[style]")) == np.abs(ANSWERS["similarity"]["results"]).ravel().tolist()
+    assert (
+        shares(panel.locator("td[style]"))
+        == np.abs(ANSWERS["similarity"]["results"]).ravel().tolist()
+    )
     assert panel.locator("td.below").count() == 2
 
 
-def test_many_texts_fit_beside_each_other_and_colours_begin_at_the_least_alike(opened, stub, answered):
+def test_many_texts_fit_beside_each_other_and_colours_begin_at_the_least_alike(
+    opened, stub, answered
+):
     near = np.full((30, 30), 0.8)
     near[0, 1] = near[1, 0] = 0.9
     np.fill_diagonal(near, 1)
@@ -376,11 +439,18 @@ def test_a_video_is_described(opened, stub, tmp_path):
     panel.locator(VERDICT).wait_for()
     assert stub.bodies == [("caption", {"model": "base", "name": "clip.mp4"})]
     assert rows(panel, VERDICT) == ["a man is playing a guitar on a stage"]
-    assert rows(panel, ".captions li") == ["a person plays music score −0.89 · log-probability −4.46"]
-    assert panel.locator("img.sheet").evaluate("picture => picture.decode().then(() => picture.naturalWidth)") == 1
+    assert rows(panel, ".captions li") == [
+        "a person plays music score −0.89 · log-probability −4.46"
+    ]
+    assert (
+        panel.locator("img.sheet").evaluate(
+            "picture => picture.decode().then(() => picture.naturalWidth)"
+        )
+        == 1
+    )
 
 
-# --- the layer viewer -------------------------------------------------------------------------------------------------
+# --- the layer viewer -----------------------------------------------------------------------------
 
 
 def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
@@ -393,7 +463,11 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
     press("Tab")
     reached = set()
     for _ in range(60):
-        reached.add(focused("type") if focused("tagName") in ("INPUT", "CANVAS", "SELECT") else focused("textContent"))
+        reached.add(
+            focused("type")
+            if focused("tagName") in ("INPUT", "CANVAS", "SELECT")
+            else focused("textContent")
+        )
         if focused("type") == "range":
             break
         press("Tab")
@@ -420,14 +494,22 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
     row = answer["attention"][0][1][3]  # layer 1, head 2, token "of"
     best = int(np.argmax(row))
     sentence = panel.get_by_text("looks most at").inner_text()
-    assert sentence.startswith(f"of looks most at “{TOKENS[best].lstrip('▁')}” {100 * row[best]:.1f}%")
-    for columns, values in ((panel.locator(".columns").first, "step"), (panel.locator(".columns").last, "similarity")):
+    assert sentence.startswith(
+        f"of looks most at “{TOKENS[best].lstrip('▁')}” {100 * row[best]:.1f}%"
+    )
+    for columns, values in (
+        (panel.locator(".columns").first, "step"),
+        (panel.locator(".columns").last, "similarity"),
+    ):
         assert rows(columns, ".value") == [f"{value:.2f}" for value in answer[values][3]]
 
     press("Tab")  # the matrix, from the chosen row
     press("ArrowRight")
     press("ArrowDown")
-    assert panel.locator("output").last.inner_text() == f"“the” → “the”: {answer['attention'][0][1][4][1]:.3f}"
+    assert (
+        panel.locator("output").last.inner_text()
+        == f"“the” → “the”: {answer['attention'][0][1][4][1]:.3f}"
+    )
     press("Enter")
     assert rows(panel, ".tokens [aria-checked=true]") == ["the"]
     press("Tab")
@@ -471,7 +553,9 @@ def test_attention_that_is_nearly_even_stays_pale(opened, stub):
     assert max(painted(opened("passes"), [(0, 1), (2, 3)])) < 60
 
 
-def test_the_layers_open_with_a_model_that_fills_masks_and_another_model_at_its_last_layer(opened, stub, answered):
+def test_the_layers_open_with_a_model_that_fills_masks_and_another_model_at_its_last_layer(
+    opened, stub, answered
+):
     stub.models = [model("classifier", ["classify", "passes"], examples={}), model()]
     stub.answers["passes"] = passes_answer(passes=2)
     panel = opened("passes")
@@ -493,7 +577,11 @@ def test_layers_play_to_the_last_and_stop(opened, page):
     panel = opened("passes")
     page.clock.install()
     for button, milliseconds, expected in (
-        *(("Play", 0, "Layer 1 of 12"), (None, 2 * 800, "Layer 3 of 12"), ("Pause", 8000, "Layer 3 of 12")),
+        *(
+            ("Play", 0, "Layer 1 of 12"),
+            (None, 2 * 800, "Layer 3 of 12"),
+            ("Pause", 8000, "Layer 3 of 12"),
+        ),
         ("Play", 20_000, "Layer 12 of 12"),
     ):
         if button is not None:
@@ -504,14 +592,16 @@ def test_layers_play_to_the_last_and_stop(opened, page):
 
 
 def test_layers_without_a_mask_or_a_head_and_cut_texts(opened, stub):
-    stub.answers["passes"] = passes_answer(["[CLS]", "▁a", "[SEP]"], 24, predictions=None, left_out=7)
+    stub.answers["passes"] = passes_answer(
+        ["[CLS]", "▁a", "[SEP]"], 24, predictions=None, left_out=7
+    )
     panel = opened("passes")
     assert panel.get_by_text("What it would say").count() == 0
     assert panel.get_by_text("7 more tokens are left out").is_visible()
     assert panel.locator(".columns").first.locator("li").count() == 24
 
 
-# --- what may go wrong ------------------------------------------------------------------------------------------------
+# --- what may go wrong ----------------------------------------------------------------------------
 
 ERROR = {"slug": "bad-input", "message": "there is no [MASK]", "hint": "for example <b>this</b>"}
 
@@ -520,14 +610,21 @@ ERROR = {"slug": "bad-input", "message": "there is no [MASK]", "hint": "for exam
 def complaining(watched):
     """The page, where the browser notes each failed request, and the page its own fault."""
     yield watched.page
-    assert [text for text in watched.complaints if "Failed to load" not in text and "TypeError" not in text] == []
+    assert [
+        text
+        for text in watched.complaints
+        if "Failed to load" not in text and "TypeError" not in text
+    ] == []
     watched.complaints.clear()
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ({"status": 422, "json": {"error": ERROR}}, "bad-input there is no [MASK] Hint: for example <b>this</b> Try"),
+        (
+            {"status": 422, "json": {"error": ERROR}},
+            "bad-input there is no [MASK] Hint: for example <b>this</b> Try",
+        ),
         (None, "the service does not answer"),
         ({"status": 502, "body": "<html>Bad Gateway</html>"}, "it answered 502 Bad Gateway"),
         ({"json": {"unknown": "form"}}, "may be of different versions"),
@@ -535,7 +632,9 @@ def complaining(watched):
 )
 def test_errors_are_shown_with_their_hints(complaining, opened, reply, message):
     panel = opened("fill-mask")
-    complaining.route("**/fill-mask", lambda route: route.fulfill(**reply) if reply else route.abort())
+    complaining.route(
+        "**/fill-mask", lambda route: route.fulfill(**reply) if reply else route.abort()
+    )
     panel.locator("button[type=submit]").click()
     alert = panel.get_by_role("alert")
     alert.wait_for()
@@ -613,7 +712,10 @@ EVIL += "\" onfocus=alert(1) ' & \u2028 [MASK] 한국어"
 def evil(value):
     """Every text in an answer made hostile."""
     if isinstance(value, dict):
-        return {(EVIL if key in ("positive", "negative", "A") else key): evil(item) for key, item in value.items()}
+        return {
+            (EVIL if key in ("positive", "negative", "A") else key): evil(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [evil(item) for item in value]
     return EVIL if isinstance(value, str) else value
@@ -646,7 +748,7 @@ def test_the_policy_of_the_page_forbids_what_a_mistake_could_let_in(watched, pag
     watched.addresses[:] = [url for url in watched.addresses if "example.org" not in url]
 
 
-# --- for everybody ----------------------------------------------------------------------------------------------------
+# --- for everybody --------------------------------------------------------------------------------
 
 
 def test_only_tabs_of_what_is_served_and_a_choice_of_models(opened, page, stub, answered):
@@ -709,13 +811,21 @@ def test_texts_run_in_their_own_direction(opened, stub, answered):
         panel.get_by_label("Text").fill(text)
     panel.locator("mark", has_text=city).wait_for()
     for selector in ("textarea", ".reading", "mark > span"):
-        assert panel.locator(selector).evaluate("element => getComputedStyle(element).direction") == "rtl"
+        assert (
+            panel.locator(selector).evaluate("element => getComputedStyle(element).direction")
+            == "rtl"
+        )
 
 
 def test_nothing_is_wider_than_a_small_screen(opened, page, stub):
     page.set_viewport_size({"width": 360, "height": 740})
     long = "Donaudampfschifffahrtsgesellschaft" * 8
-    stub.models = [model(long, examples=EXAMPLES | dict.fromkeys(("fill-mask", "classify", "tag", "passes"), long))]
+    stub.models = [
+        model(
+            long,
+            examples=EXAMPLES | dict.fromkeys(("fill-mask", "classify", "tag", "passes"), long),
+        )
+    ]
     stub.will_answer("classify", label=long, index=0, probabilities={long: 1.0})
     stub.answers["passes"] = passes_answer(["[CLS]", "▁" + long, *TOKENS * 4], heads=2)
     for kind in EXAMPLES:
@@ -741,7 +851,9 @@ MIN_CONTRAST = {  # contrast that WCAG 2 asks for
 @pytest.mark.parametrize("dark", [False, True])
 def test_colours_can_be_told_apart(dark):
     parts = (PAGE_FOLDER / "page.css").read_text(encoding="utf-8").split("@media")[: 1 + dark]
-    colours = dict(pair for part in parts for pair in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part))
+    colours = dict(
+        pair for part in parts for pair in re.findall(r"--([\w-]+): (#[0-9a-f]{6});", part)
+    )
     for ratio, pairs in MIN_CONTRAST.items():
         for pair in pairs.split(", "):
             darker, lighter = sorted(luminance(colours[name]) for name in pair.split(" on "))
@@ -755,7 +867,7 @@ def luminance(colour):
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-# --- with the service itself ------------------------------------------------------------------------------------------
+# --- with the service itself ----------------------------------------------------------------------
 
 
 def percent(share):
@@ -765,7 +877,9 @@ def percent(share):
 SHOWN_OF_RESULT = {  # some of what a panel shows of a result
     "fill-mask": lambda result: percent(result["masks"][0][1]["probability"]),
     "sentence-order": lambda result: percent(result["in_order"]),
-    "classify": lambda result: f"{result['label']} {percent(result['probabilities'][result['label']])}",
+    "classify": lambda result: (
+        f"{result['label']} {percent(result['probabilities'][result['label']])}"
+    ),
     "score": lambda result: f"{abs(result['value']):.3f}",
     "tag": lambda result: "The tag of each word",
     "answer": lambda result: percent(result["nbest"][0]["probability"]),
@@ -782,7 +896,10 @@ def test_every_tab_with_models_that_are_served(browser, service, data):
     watched = Watched(context)
     page = watched.page
     answers = {}
-    page.on("response", lambda response: answers.update({response.request.url.rsplit("/", 1)[-1]: response}))
+    page.on(
+        "response",
+        lambda response: answers.update({response.request.url.rsplit("/", 1)[-1]: response}),
+    )
     page.goto(service.url)  # leads to the page
     page.get_by_role("tab", name="Layers").wait_for()
     assert page.get_by_role("tab").count() == len(EXAMPLES)

@@ -46,7 +46,9 @@ def test_a_worker_does_not_know_the_key(start, monkeypatch):
     started = {}
     popen = subprocess.Popen
     monkeypatch.setenv("ALBERTKIT_API_KEY", "a-secret")
-    monkeypatch.setattr(subprocess, "Popen", lambda *a, **options: started.update(options) or popen(*a, **options))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *a, **options: started.update(options) or popen(*a, **options)
+    )
     options = ServeOptions(["model"])
     assert options.api_key == "a-secret"
     WorkerProcess(StartMessage({}, options)).kill()

@@ -53,7 +53,13 @@ class Client:
 
     async def _post(self):
         headers, answer = [(b"host", b"localhost"), (b"content-length", b"%d" % SIZE)], {}
-        scope = {"type": "http", "method": "POST", "path": "/classify", "headers": headers, "client": self._address}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/classify",
+            "headers": headers,
+            "client": self._address,
+        }
         messages = iter([{"type": "http.request", "body": bytes(SIZE)}])
 
         async def receive():
@@ -68,11 +74,14 @@ class Client:
         return answer["status"], int(dict(answer["headers"]).get(b"retry-after", 0))
 
 
-@pytest.mark.parametrize("bound", [{"MAX_REQUESTS": 20}, {"MAX_REQUESTS": 100}, {"MAX_BODIES": 10}], ids=str)
+@pytest.mark.parametrize(
+    "bound", [{"MAX_REQUESTS": 20}, {"MAX_REQUESTS": 100}, {"MAX_BODIES": 10}], ids=str
+)
 def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     """600 clients, three times as many as can be served while they come.
 
-    Who comes in time is read by the front after all that it holds: up to 10 seconds later where it holds 100 requests.
+    Who comes in time is read by the front after all that it holds: up to 10 seconds later where it
+    holds 100 requests.
     """
     for name, value in bound.items():
         monkeypatch.setattr(gate, name, value)

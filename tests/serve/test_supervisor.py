@@ -42,7 +42,12 @@ class Worker:
         self._inbox = asyncio.Queue()
         for message in says or [READY]:
             self._inbox.put_nowait(message)
-        self._slows_at, self._stops_at, self._batches, self._then = slows_at, stops_at, batches, then
+        self._slows_at, self._stops_at, self._batches, self._then = (
+            slows_at,
+            stops_at,
+            batches,
+            then,
+        )
         self.tokens = 0
         self.ended_at = None
         self.connected = False
@@ -115,7 +120,7 @@ def job_of(lengths, **times):
     return RequestJob(KEY, features, asyncio.get_running_loop().create_future(), **times)
 
 
-# --- workers that die, hang or never start ----------------------------------------------------------------------------
+# --- workers that die, hang or never start --------------------------------------------------------
 
 
 def results_of(monkeypatch, requests, *makers):
@@ -135,7 +140,9 @@ def results_of(monkeypatch, requests, *makers):
 @pytest.mark.parametrize("then", ["dies", "hangs"])
 def test_what_a_worker_leaves_behind_is_computed_by_the_next(then, monkeypatch):
     requests = [[30, 5], [7], [20] * 9, [64]]
-    results, supervisor, (first, _) = results_of(monkeypatch, requests, lambda: Worker(batches=2, then=then), Worker)
+    results, supervisor, (first, _) = results_of(
+        monkeypatch, requests, lambda: Worker(batches=2, then=then), Worker
+    )
     assert results == requests
     assert first.ended_at is not None
     assert supervisor._metrics.registry.get_sample_value("albertkit_worker_restarts_total") == 1
@@ -158,7 +165,9 @@ def test_an_error_of_a_batch_is_an_answer(monkeypatch):
 NO_WEIGHTS = Failed(None, CheckpointError("missing-file", "there are no weights"))
 
 
-@pytest.mark.parametrize(("says", "slug"), [([NO_WEIGHTS, None], "missing-file"), ([None], "worker-died")])
+@pytest.mark.parametrize(
+    ("says", "slug"), [([NO_WEIGHTS, None], "missing-file"), ([None], "worker-died")]
+)
 def test_models_that_cannot_be_loaded_end_the_service(says, slug, monkeypatch):
     _, supervisor, _ = results_of(monkeypatch, [], lambda: Worker(*says))
     assert supervisor.failure.slug == slug
@@ -194,7 +203,8 @@ def test_no_worker_is_used_that_loaded_other_files_than_the_service(monkeypatch)
     makers = (lambda: Worker(old, batches=1), lambda: Worker(new), lambda: Worker(old))
     (first, *errors), tokens = play(monkeypatch, scene, *makers, batch_tokens=64)
     assert first == [64]
-    assert [(error.slug, error.status) for error in errors] == [("changed", 503)] * 2  # at once, not after their time
+    # At once, not after their time
+    assert [(error.slug, error.status) for error in errors] == [("changed", 503)] * 2
     assert tokens == [64, 0, 64]
 
 
@@ -231,12 +241,14 @@ def test_a_worker_that_cannot_be_started_is_tried_again(code, method, monkeypatc
         worker.is_second = True
         return worker
 
-    results, supervisor, _ = results_of(monkeypatch, [[64], [64]], lambda: Scarce(batches=1), second)
+    results, supervisor, _ = results_of(
+        monkeypatch, [[64], [64]], lambda: Scarce(batches=1), second
+    )
     assert results == [[64], [64]]
     assert (supervisor.failure, Scarce.lacking) == (None, 0)
 
 
-# --- more work than a worker can do -----------------------------------------------------------------------------------
+# --- more work than a worker can do ---------------------------------------------------------------
 
 
 async def ask(supervisor, lengths, counts, waits=TIMEOUT):
@@ -317,7 +329,9 @@ def test_a_retry_after_is_true(monkeypatch):
         await asyncio.sleep(0)
 
         def admit(name):
-            supervisor.admit(Sender(request=name), KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT)
+            supervisor.admit(
+                Sender(request=name), KEY, 4000, asyncio.get_running_loop().time() + TIMEOUT
+            )
 
         with pytest.raises(ServiceError) as refused:
             admit("mine")

@@ -21,7 +21,9 @@ def encoder(folders, tmp_path_factory):
     """The folder of a sentence encoder with a prompt, written by sentence-transformers."""
     folder = tmp_path_factory.mktemp("tei") / "encoder"
     albert = Transformer(str(folders["pretrained"]), max_seq_length=32)
-    encoder = SentenceTransformer(modules=[albert, Pooling(64, "mean")], prompts={"query": "seven wizards "})
+    encoder = SentenceTransformer(
+        modules=[albert, Pooling(64, "mean")], prompts={"query": "seven wizards "}
+    )
     encoder.save(str(folder))
     return folder
 
@@ -70,8 +72,14 @@ def test_dimensions_are_cut_before_the_length_becomes_1(vectors_of, theirs):
 
 
 def test_a_prompt_is_put_before_each_text(served, vectors_of, theirs):
-    assert_near(vectors_of(TEXT, prompt_name="query", normalize=False), theirs.encode([TEXT], prompt_name="query"))
-    assert served.refusal("/embed", {"inputs": TEXT, "prompt_name": "passage"}) == (422, "bad-value")
+    assert_near(
+        vectors_of(TEXT, prompt_name="query", normalize=False),
+        theirs.encode([TEXT], prompt_name="query"),
+    )
+    assert served.refusal("/embed", {"inputs": TEXT, "prompt_name": "passage"}) == (
+        422,
+        "bad-value",
+    )
 
 
 def test_every_token_has_a_vector(served, theirs):
@@ -86,7 +94,12 @@ def test_long_texts_are_refused_or_cut(served, vectors_of, theirs):
     long = "the quick brown fox " * 20
     assert served.refusal("/embed", {"inputs": long}) == (422, "too-large")
     assert_near(vectors_of(long, truncate=True, normalize=False), theirs.encode([long]))
-    assert served.refusal("/embed", {"inputs": long, "truncate": True, "truncation_direction": "left"})[0] == 422
+    assert (
+        served.refusal(
+            "/embed", {"inputs": long, "truncate": True, "truncation_direction": "left"}
+        )[0]
+        == 422
+    )
 
 
 def test_ids_with_and_without_special_tokens_are_the_text(served, vectors_of, theirs, encoder):
@@ -97,13 +110,18 @@ def test_ids_with_and_without_special_tokens_are_the_text(served, vectors_of, th
         for body in (ids, [ids]):
             assert_near(vectors_of(body, normalize=False), expected)
         assert served.post("/decode", {"ids": [ids]}).json() == [TEXT]
-    assert "check_embedding_ctx_length" in served.post("/embed", {"inputs": [9906, 1917]}).json()["error"]["hint"]
+    assert (
+        "check_embedding_ctx_length"
+        in served.post("/embed", {"inputs": [9906, 1917]}).json()["error"]["hint"]
+    )
     assert served.refusal("/decode", {"ids": [[9906]]}) == (422, "bad-input")
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("special", [False, True])
-def test_padded_ids_of_transformers_tokenizer_are_the_texts(served, vectors_of, theirs, encoder, side, special):
+def test_padded_ids_of_transformers_tokenizer_are_the_texts(
+    served, vectors_of, theirs, encoder, side, special
+):
     texts = [TEXT, "seven old wizards brew strong potions", ""]
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder, padding_side=side)
     batch = tokenizer(texts, padding="max_length", max_length=40, add_special_tokens=special)
@@ -112,7 +130,9 @@ def test_padded_ids_of_transformers_tokenizer_are_the_texts(served, vectors_of, 
     assert_near(vectors_of(rows, normalize=False), expected)
     assert_near(vectors_of(rows[0], normalize=False), expected[:1])
     states = served.post("/embed_all", {"inputs": rows}).json()
-    for vectors, tensor in zip(states, theirs.encode(texts, output_value="token_embeddings"), strict=True):
+    for vectors, tensor in zip(
+        states, theirs.encode(texts, output_value="token_embeddings"), strict=True
+    ):
         assert_near(vectors, tensor.numpy())
     answer = served.post("/v1/embeddings", {"input": rows, "model": "encoder"}).json()
     assert_near([entry["embedding"] for entry in answer["data"]], expected)
@@ -129,8 +149,12 @@ def test_ids_with_one_of_the_two_special_tokens_are_refused(served, encoder):
 @pytest.mark.parametrize("raw", [False, True])
 @pytest.mark.parametrize("inputs", [TEXT, [TEXT], PAIR, [[TEXT], PAIR]])
 def test_labels_and_scores_the_best_first(served, folders, inputs, raw):
-    batch = inputs if isinstance(inputs[0], list) else [[inputs] if isinstance(inputs, str) else inputs]
-    logits = logits_of(folders["classify"], [value[0] if len(value) == 1 else value for value in batch])
+    batch = (
+        inputs if isinstance(inputs[0], list) else [[inputs] if isinstance(inputs, str) else inputs]
+    )
+    logits = logits_of(
+        folders["classify"], [value[0] if len(value) == 1 else value for value in batch]
+    )
     scores = (logits if raw else logits.softmax(-1)).sort(descending=True)
     answer = served.post("/predict", {"inputs": inputs, "raw_scores": raw}).json()
     rows = answer if isinstance(inputs[0], list) else [answer]
@@ -144,15 +168,22 @@ def test_ranks(served, folders):
     texts = ["a lazy dog", "calm rivers", "the fox", "seven potions"]
     logits = logits_of(folders["score"], [[TEXT, text] for text in texts])[:, 0]
     for raw in (False, True):
-        ranks = served.post("/rerank", {"query": TEXT, "texts": texts, "raw_scores": raw, "return_text": True}).json()
+        ranks = served.post(
+            "/rerank", {"query": TEXT, "texts": texts, "raw_scores": raw, "return_text": True}
+        ).json()
         expected = (logits if raw else logits.sigmoid()).sort(descending=True)
         assert_near([rank["score"] for rank in ranks], expected.values)
-        assert [(rank["index"], rank["text"]) for rank in ranks] == [(i, texts[i]) for i in expected.indices.tolist()]
+        assert [(rank["index"], rank["text"]) for rank in ranks] == [
+            (i, texts[i]) for i in expected.indices.tolist()
+        ]
 
 
 def test_cosines_of_one_sentence_with_others(served, theirs):
     sentences = ["a lazy dog", TEXT]
-    body = {"inputs": {"source_sentence": TEXT, "sentences": sentences}, "parameters": {"truncate": True}}
+    body = {
+        "inputs": {"source_sentence": TEXT, "sentences": sentences},
+        "parameters": {"truncate": True},
+    }
     vectors = torch.from_numpy(theirs.encode([TEXT, *sentences]))
     expected = nn.functional.cosine_similarity(vectors[:1], vectors[1:]).numpy()
     assert_near(served.post("/similarity", body).json(), expected)

@@ -14,7 +14,10 @@ from albertkit.serve.protocol import StartMessage
 from albertkit.serve.worker import _time_limit
 
 
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals come to the main thread")
+@pytest.mark.skipif(
+    threading.current_thread() is not threading.main_thread(),
+    reason="signals come to the main thread",
+)
 def test_a_video_that_takes_too_long_is_given_up():
     """Also where a decoder takes every exception for a broken frame and goes on."""
 
@@ -46,7 +49,8 @@ def test_int8_that_disagrees(folders, monkeypatch, force):
 
     monkeypatch.setattr(worker, "compare_precision", disagreeing)
     start = StartMessage(
-        {"one": str(folders["classify"])}, ServeOptions((), precision="int8", device="cpu", force=force)
+        {"one": str(folders["classify"])},
+        ServeOptions((), precision="int8", device="cpu", force=force),
     )
     if force:
         assert "one" in worker._load(start)[0]

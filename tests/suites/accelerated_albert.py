@@ -14,13 +14,18 @@ computed: list[str] = []  # a name for each time that the engine or the packed l
 
 def train_and_accelerate(model: Any, mode: bool = True, _train: Any = Model.train) -> Any:
     changed = _train(model, mode)
-    if any(type(module) is transformers.AlbertModel for module in model.modules()) and model.device.type == "cpu":
+    if (
+        any(type(module) is transformers.AlbertModel for module in model.modules())
+        and model.device.type == "cpu"
+    ):
         with warnings.catch_warnings(action="ignore"):
             albertkit.accelerate(model, "fp32", training=True)
     return changed
 
 
-def output_and_count(forward: Any, *arguments: Any, _output: Any = _TransformersForward._output) -> Any:
+def output_and_count(
+    forward: Any, *arguments: Any, _output: Any = _TransformersForward._output
+) -> Any:
     computed.append(type(forward.model).__name__)
     return _output(forward, *arguments)
 

@@ -1,6 +1,7 @@
 """transformers' own common tests of models and tokenizers, for ALBERTs.
 
-Run by `test_transformers.py` in the unpacked source archive of transformers, whose `tests` it imports.
+Run by `test_transformers.py` in the unpacked source archive of transformers, whose `tests` it
+imports.
 """
 
 import importlib.util
@@ -90,7 +91,9 @@ class AlbertTest(ModelTesterMixin, unittest.TestCase):
         prepared = super()._prepare_for_class(inputs, model_class, return_labels)
         if return_labels and model_class is transformers.AlbertForPreTraining:
             prepared["labels"] = torch.zeros_like(prepared["input_ids"])
-            prepared["sentence_order_label"] = torch.zeros(len(prepared["input_ids"]), dtype=torch.long)
+            prepared["sentence_order_label"] = torch.zeros(
+                len(prepared["input_ids"]), dtype=torch.long
+            )
         return prepared
 
 

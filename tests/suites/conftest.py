@@ -31,11 +31,18 @@ class SuiteResult:
 
     def check_failures(self, reasons: dict[str, str], min_passed: int) -> None:
         """Check that every failing test has its reason: `reasons` has names of tests, several in a string."""
-        counts = f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        counts = (
+            f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+        )
         reason_of = {name: reason for reason, names in reasons.items() for name in names.split()}
         number_of = Counter(reason_of.get(name) for name, _ in self.failed)
         unnamed = [f"{name}: {error}" for name, error in self.failed if name not in reason_of]
-        print(counts, *(f"{number} {reason}" for reason, number in number_of.items()), *unnamed, sep="\n")
+        print(
+            counts,
+            *(f"{number} {reason}" for reason, number in number_of.items()),
+            *unnamed,
+            sep="\n",
+        )
         assert unnamed == [], counts
         assert len(self.passed) >= min_passed, f"{counts}\n{self.output[-3000:]}"
 
@@ -44,26 +51,46 @@ class SuiteResult:
 def run_suite(tmp_path):
     """`run_suite(folder, tests, plugins, **environment)`: pytest on another project's tests, with plugins of this folder."""
 
-    def run(folder: Path, tests: Sequence[str], plugins: Sequence[str] = (), **environment: str) -> SuiteResult:
+    def run(
+        folder: Path, tests: Sequence[str], plugins: Sequence[str] = (), **environment: str
+    ) -> SuiteResult:
         report = tmp_path / "report.xml"
         paths = [str(folder), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore", "--tb=short", f"--junitxml={report}"]
+        options = [
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "-W",
+            "ignore",
+            "--tb=short",
+            f"--junitxml={report}",
+        ]
         named_plugins = [word for plugin in plugins for word in ("-p", plugin)]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *named_plugins, *tests],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1", **environment},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "HF_HUB_OFFLINE": "1",
+                **environment,
+            },
             capture_output=True,
             text=True,
         )
         assert done.returncode in (0, 1), (done.stdout + done.stderr)[-3000:]
         result = SuiteResult([], [], [], done.stdout)
-        parts: dict[tuple[str, str], list[ElementTree.Element]] = {}  # a test and its subtests have one name
+        # A test and its subtests have one name
+        parts: dict[tuple[str, str], list[ElementTree.Element]] = {}
         for case in ElementTree.parse(report).iter("testcase"):
             parts.setdefault((case.attrib["classname"], case.attrib["name"]), []).append(case)
         for (_, full_name), cases in parts.items():
             name = re.split(r"\[|_\d+_", full_name)[0]  # the second is how `parameterized` names
-            errors = [child for case in cases for child in case if child.tag in ("failure", "error")]
+            errors = [
+                child for case in cases for child in case if child.tag in ("failure", "error")
+            ]
             if errors:
                 result.failed.append((name, errors[0].attrib["message"][:200]))
             elif any(case.find("skipped") is None for case in cases):
@@ -82,7 +109,11 @@ def hub(data, tmp_path_factory):
 
     from albertkit.config import AlbertConfig
     from albertkit.embeddings.encoder import SentenceEncoder
-    from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification
+    from albertkit.model import (
+        AlbertForMaskedLM,
+        AlbertForPreTraining,
+        AlbertForSequenceClassification,
+    )
     from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 
     home = tmp_path_factory.mktemp("huggingface")
@@ -95,7 +126,11 @@ def hub(data, tmp_path_factory):
         (repository / "refs" / "main").write_text(REVISION)
         return snapshot
 
-    lines = (data / "glue" / "STS-B" / "original_sts-train.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (data / "glue" / "STS-B" / "original_sts-train.tsv")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     sentences = [sentence for line in lines for sentence in line.split("\t")[5:7]]
     tokenizer = train_tokenizer(sentences, home / "tokenizer", 2000)
 
@@ -119,8 +154,12 @@ def hub(data, tmp_path_factory):
         ("distilbert/distilroberta-base", 1),
         ("cross-encoder/nli-MiniLM2-L6-H768", 3),
     ):
-        AlbertForSequenceClassification(config(num_labels=labels)).save_pretrained(folder_of(name), tokenizer)
-    AlbertForMaskedLM(config()).save_pretrained(folder_of("sparse-encoder-testing/splade-bert-tiny-nq"), tokenizer)
+        AlbertForSequenceClassification(config(num_labels=labels)).save_pretrained(
+            folder_of(name), tokenizer
+        )
+    AlbertForMaskedLM(config()).save_pretrained(
+        folder_of("sparse-encoder-testing/splade-bert-tiny-nq"), tokenizer
+    )
     google, original = folder_of("albert/albert-base-v1"), home / "google"
     original.mkdir()
     (original / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())

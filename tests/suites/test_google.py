@@ -1,7 +1,8 @@
 """google-research/albert's own tests of tokenizer, model and optimizer, run on ours; ALBERTKIT_ALBERT names a checkout.
 
-TensorFlow is not needed: what these tests use of it stands here, on torch. `run_pretraining_test.py`, the fourth, drives a
-`TPUEstimator` of TensorFlow 1.15 and looks for the files of its checkpoints.
+TensorFlow is not needed: what these tests use of it stands here, on torch.
+`run_pretraining_test.py`, the fourth, drives a `TPUEstimator` of TensorFlow 1.15 and looks for the
+files of its checkpoints.
 """
 
 import importlib.util
@@ -73,7 +74,9 @@ class BasicTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         characters = sorted(set(text + text.lower() + "e") - set(" \t\r\n\u00a0"))
-        tokenizer = tokenizer_of([*characters, *(f"##{character}" for character in characters)], self.lower)
+        tokenizer = tokenizer_of(
+            [*characters, *(f"##{character}" for character in characters)], self.lower
+        )
         words: list[str] = []
         for piece in pieces(tokenizer, text):
             if piece.startswith("##") and words:
@@ -109,7 +112,9 @@ class AlbertConfig(albertkit.AlbertConfig):
 class AlbertModel:
     """Their model computes where it is made. Embeddings are read where they have the hidden size, as in their test."""
 
-    def __init__(self, config, is_training, input_ids, input_mask, token_type_ids, scope=None) -> None:
+    def __init__(
+        self, config, is_training, input_ids, input_mask, token_type_ids, scope=None
+    ) -> None:
         self.model = albertkit.AlbertModel(config).train(is_training)
         MODELS.append(self.model)
         self.output = self.model(input_ids, input_mask, token_type_ids, output_hidden_states=True)
@@ -176,7 +181,9 @@ class TestCase(unittest.TestCase):
     def assert_all_tensors_reachable(self, session: Session, outputs: list[Any]) -> None:
         """Every parameter has a gradient: what theirs asserts of the operations of a graph."""
         outputs[1]["pooled_output"].sum().backward()
-        assert [name for name, parameter in MODELS[-1].named_parameters() if parameter.grad is None] == []
+        assert [
+            name for name, parameter in MODELS[-1].named_parameters() if parameter.grad is None
+        ] == []
 
 
 def tensorflow() -> types.ModuleType:
@@ -192,15 +199,17 @@ def tensorflow() -> types.ModuleType:
         return [Node(lambda v=v: torch.autograd.grad(loss.compute(), v.compute())[0]) for v in of]
 
     module.int32, module.float32 = torch.int32, torch.float32
-    module.constant = lambda value, dtype=None, shape=None, name=None: torch.tensor(value, dtype=dtype).reshape(
-        shape or (-1,)
-    )
+    module.constant = lambda value, dtype=None, shape=None, name=None: torch.tensor(
+        value, dtype=dtype
+    ).reshape(shape or (-1,))
     module.constant_initializer = list
     module.get_variable, module.gradients = get_variable, gradients
     module.trainable_variables = lambda: variables
     module.square = lambda node: Node(lambda: node.compute() ** 2)
     module.reduce_mean = lambda node: Node(lambda: node.compute().mean())
-    module.group = module.global_variables_initializer = module.local_variables_initializer = lambda *operations: None
+    module.group = module.global_variables_initializer = module.local_variables_initializer = (
+        lambda *operations: None
+    )
     module.train = types.SimpleNamespace(get_or_create_global_step=lambda: None)
     module.test = types.SimpleNamespace(TestCase=TestCase)
     return module
@@ -213,10 +222,16 @@ def their_tests(monkeypatch):
     if not folder:
         pytest.skip("ALBERTKIT_ALBERT is not set")
     names = ("albert", "six", "six.moves", "tensorflow", "tensorflow.compat")
-    modules = {name: types.ModuleType(name) for name in names} | {"tensorflow.compat.v1": tensorflow()}
+    modules = {name: types.ModuleType(name) for name in names} | {
+        "tensorflow.compat.v1": tensorflow()
+    }
     modules["albert"].tokenization = tokenization()
-    modules["albert"].modeling = types.SimpleNamespace(AlbertConfig=AlbertConfig, AlbertModel=AlbertModel)
-    modules["albert"].optimization = types.SimpleNamespace(AdamWeightDecayOptimizer=AdamWeightDecayOptimizer)
+    modules["albert"].modeling = types.SimpleNamespace(
+        AlbertConfig=AlbertConfig, AlbertModel=AlbertModel
+    )
+    modules["albert"].optimization = types.SimpleNamespace(
+        AdamWeightDecayOptimizer=AdamWeightDecayOptimizer
+    )
     six = modules["six"]
     six.PY2, six.ensure_str, six.ensure_binary = False, str, str.encode
     modules["six.moves"].range, modules["six.moves"].zip = range, zip
@@ -224,7 +239,9 @@ def their_tests(monkeypatch):
     modules["tensorflow.compat"].v1 = modules["tensorflow.compat.v1"]
 
     def load(name: str) -> type[unittest.TestCase]:
-        spec = importlib.util.spec_from_file_location(f"{name}_test", Path(folder) / f"{name}_test.py")
+        spec = importlib.util.spec_from_file_location(
+            f"{name}_test", Path(folder) / f"{name}_test.py"
+        )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
@@ -234,7 +251,11 @@ def their_tests(monkeypatch):
             spec.loader.exec_module(module)
         if name == "modeling":  # else one mask in ten has a row of padding alone
             module.random = types.SimpleNamespace(Random=lambda: random.Random(3))
-        (tests,) = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == spec.name]
+        (tests,) = [
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and kind.__module__ == spec.name
+        ]
         return tests
 
     return load
@@ -244,8 +265,12 @@ def run_tests(tests: type[unittest.TestCase], absent: str = "") -> tuple[int, di
     """Return how many tests ran, without the one of theirs that is absent here, and the errors by name."""
     names = unittest.defaultTestLoader.getTestCaseNames(tests)
     result = unittest.TestResult()
-    unittest.TestSuite(tests(name) for name in names if name not in ("test_session", absent)).run(result)
-    return result.testsRun, {test._testMethodName: text for test, text in (*result.failures, *result.errors)}
+    unittest.TestSuite(tests(name) for name in names if name not in ("test_session", absent)).run(
+        result
+    )
+    return result.testsRun, {
+        test._testMethodName: text for test, text in (*result.failures, *result.errors)
+    }
 
 
 def test_tokenization(their_tests):

@@ -1,8 +1,8 @@
 """sentence-transformers' own tests on folders that albertkit wrote, plain and accelerated.
 
-ALBERTKIT_SENTENCE_TRANSFORMERS names a checkout of huggingface/sentence-transformers, near the version installed. Where its
-tests load a model from the Hub they get an ALBERT with random weights: of albertkit's `SentenceEncoder` and
-`AlbertForSequenceClassification`.
+ALBERTKIT_SENTENCE_TRANSFORMERS names a checkout of huggingface/sentence-transformers, near the
+version installed. Where its tests load a model from the Hub they get an ALBERT with random weights:
+of albertkit's `SentenceEncoder` and `AlbertForSequenceClassification`.
 """
 
 import os

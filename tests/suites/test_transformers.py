@@ -1,7 +1,7 @@
 """transformers' own tests: on accelerated ALBERTs, on our classes in the place of theirs, on our folder of Google's vocabulary.
 
-ALBERTKIT_TRANSFORMERS names a checkout of huggingface/transformers at the version installed, or its unpacked source archive,
-which has the common tests of models and tokenizers alone:
+ALBERTKIT_TRANSFORMERS names a checkout of huggingface/transformers at the version installed, or its
+unpacked source archive, which has the common tests of models and tokenizers alone:
 
 pip download --no-deps --no-binary :all: transformers==5.23.0 && tar xf transformers-5.23.0.tar.gz
 pip install parameterized
@@ -16,7 +16,8 @@ import pytest
 
 pytestmark = pytest.mark.peer
 
-# From the engine, states at padding are zeros; this test compares them with the model's own, computed from embeddings.
+# From the engine, states at padding are zeros; this test compares them with the model's own,
+# computed from embeddings.
 ZEROS_AT_PADDING = {"states at padding": "test_inputs_embeds_matches_input_ids"}
 OWN_TESTS = "tests/models/albert"
 OURS = {
@@ -74,13 +75,17 @@ def test_our_models(run_suite, common_tests):
 
 
 def test_tokenizer(run_suite, common_tests, hub):
-    result = run_suite(common_tests, ["test_common_cases.py::AlbertTokenizerTest"], HF_HOME=str(hub))
+    result = run_suite(
+        common_tests, ["test_common_cases.py::AlbertTokenizerTest"], HF_HOME=str(hub)
+    )
     result.check_failures({}, min_passed=50)
 
 
 def test_checkout(run_suite, source, hub):
     if not (source / OWN_TESTS).is_dir():
         pytest.skip(f"{source} is no checkout: it has no {OWN_TESTS}")
-    result = run_suite(source, ["--import-mode=prepend", OWN_TESTS], ["accelerated_albert"], HF_HOME=str(hub))
+    result = run_suite(
+        source, ["--import-mode=prepend", OWN_TESTS], ["accelerated_albert"], HF_HOME=str(hub)
+    )
     result.check_failures(ZEROS_AT_PADDING, min_passed=140)
     assert int(result.output.split("computed by the engine: ")[1].split()[0]) > 30

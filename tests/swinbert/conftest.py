@@ -5,7 +5,10 @@ import json
 import pytest
 from swinbert_numbers import original, shell  # noqa: F401
 
-TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
+TRAIN, INFERENCE = (
+    "src/tasks/run_caption_VidSwinBert.py",
+    "src/tasks/run_caption_VidSwinBert_inference.py",
+)
 VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"
 
 _TRAIN = '''from __future__ import absolute_import, division, print_function
@@ -67,7 +70,8 @@ def main(args):
     bert_model, config, tokenizer = get_bert_model(args)
     return VideoTransformer(args, config, get_swin_model(args), bert_model)"""
 
-# The model around the text model: visual tokens through `fc`, a learned mask, the text model called by name.
+# The model around the text model: visual tokens through `fc`, a learned mask, the text model called
+# by name.
 _VIDEO = """import torch
 from fairscale.nn.misc import checkpoint_wrapper
 
@@ -144,7 +148,11 @@ _FILES = {
 
 def contents(folder):
     """Every file of a folder, by its path."""
-    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
     python in_checkout.py train MODEL -- FLAGS OF run_caption_VidSwinBert.py
     python in_checkout.py compute MODEL CHECKPOINT CAPTION OUT.npz VIDEO…
 
-MODEL is albert, for `get_albert_model`, or bert, for the checkout's own `get_bert_model` in its place.
+MODEL is albert, for `get_albert_model`, or bert, for the checkout's own `get_bert_model` in its
+place.
 """
 
 import json
@@ -15,7 +16,8 @@ import types
 import numpy as np
 import torch
 
-for missing in ("boto3", "botocore", "botocore.exceptions"):  # only downloads of BERT's files use them
+# Only downloads of BERT's files use them
+for missing in ("boto3", "botocore", "botocore.exceptions"):
     sys.modules.setdefault(missing, types.ModuleType(missing)).ClientError = OSError
 sys.path.insert(0, os.getcwd())
 
@@ -57,7 +59,9 @@ def compute(model, checkpoint, caption, out, *videos):
     transformer = task.VideoTransformer(args, config, task.get_swin_model(args), text)
     state = torch.load(os.path.join(checkpoint, "model.bin"), map_location="cpu")
     wrong = transformer.load_state_dict(state, strict=False)
-    unused = [name for name in (*wrong.missing_keys, *wrong.unexpected_keys) if "cls_img_feat" not in name]
+    unused = [
+        name for name in (*wrong.missing_keys, *wrong.unexpected_keys) if "cls_img_feat" not in name
+    ]
     assert not unused, unused
     transformer.float().eval()
     clips = [task._transforms(args, task._online_video_decode(args, video)) for video in videos]
@@ -65,17 +69,35 @@ def compute(model, checkpoint, caption, out, *videos):
     torch.manual_seed(5)
     np.random.seed(5)
     with torch.no_grad():
-        learning = build_tensorizer(args, tokenizer, is_train=True).tensorize_example_e2e(caption, frames)
-        names = ("input_ids", "attention_mask", "token_type_ids", "img_feats", "masked_pos", "masked_ids")
+        learning = build_tensorizer(args, tokenizer, is_train=True).tensorize_example_e2e(
+            caption, frames
+        )
+        names = (
+            "input_ids",
+            "attention_mask",
+            "token_type_ids",
+            "img_feats",
+            "masked_pos",
+            "masked_ids",
+        )
         inputs = {name: tensor[None] for name, tensor in zip(names, learning, strict=True)}
         arrays |= {name: inputs[name].numpy().copy() for name in names if name != "img_feats"}
         loss, logits = transformer(**inputs)[:2]
         arrays |= {"loss": loss.numpy(), "logits": logits.numpy()}
-        writing = build_tensorizer(args, tokenizer, is_train=False).tensorize_example_e2e("", frames)
-        special = (tokenizer.cls_token, tokenizer.sep_token, tokenizer.pad_token, tokenizer.mask_token)
+        writing = build_tensorizer(args, tokenizer, is_train=False).tensorize_example_e2e(
+            "", frames
+        )
+        special = (
+            tokenizer.cls_token,
+            tokenizer.sep_token,
+            tokenizer.pad_token,
+            tokenizer.mask_token,
+        )
         start, end, padding, mask = tokenizer.convert_tokens_to_ids(list(special))
         for beams in (1, 3):
-            inputs = {name: tensor[None].clone() for name, tensor in zip(names, writing, strict=False)}
+            inputs = {
+                name: tensor[None].clone() for name, tensor in zip(names, writing, strict=False)
+            }
             inputs.pop("masked_ids", None)
             begun = time.perf_counter()
             ids, scores, *_ = transformer(

@@ -92,15 +92,23 @@ print(f"Model loaded successfully! Total parameters: {sum(p.numel() for p in mod
     names = {}
     exec(script, names)
     printed = capsys.readouterr()
-    assert printed.out == f"Model loaded successfully! Total parameters: {names['model'].num_parameters()}\n"
+    assert (
+        printed.out
+        == f"Model loaded successfully! Total parameters: {names['model'].num_parameters()}\n"
+    )
     assert f"{names['model'].num_parameters():,} parameters" in printed.err
     assert "warning: initialised_from: scratch" in printed.err
     assert names["args"].initialised_from == "scratch"
     config = names["config"]
-    assert (config.vocab_size, config.embedding_size, config.hidden_dropout_prob) == (30_522, 128, 0.1)
+    assert (config.vocab_size, config.embedding_size, config.hidden_dropout_prob) == (
+        30_522,
+        128,
+        0.1,
+    )
     config.num_visual_tokens = 784  # as the script does when it takes over another mask
     assert names["tokenizer"].vocab_size == 30_522
-    from src.layers.albert import AlbertConfig, AlbertForImageCaptioning, AlbertTokenizer  # the guide's other import
+    # The guide's other import
+    from src.layers.albert import AlbertConfig, AlbertForImageCaptioning, AlbertTokenizer
 
     assert isinstance(names["model"], AlbertForImageCaptioning)
     assert (AlbertConfig, AlbertTokenizer) == (type(config), type(names["tokenizer"]))
@@ -115,29 +123,45 @@ def test_pretrained_weights_are_kept_whatever_the_visual_width(pretrained, capsy
         shared = state.keys() & original.keys()
         assert len(shared) == len(original) - 2  # all but the sentence-order head
         assert all(torch.equal(state[name], original[name]) for name in shared)
-        assert torch.equal(state["predictions.decoder.weight"], original["albert.embeddings.word_embeddings.weight"])
-        assert model.caption.img_feature_dim == state["albert.img_embedding.projection.weight"].shape[1] == width
+        assert torch.equal(
+            state["predictions.decoder.weight"],
+            original["albert.embeddings.word_embeddings.weight"],
+        )
+        assert (
+            model.caption.img_feature_dim
+            == state["albert.img_embedding.projection.weight"].shape[1]
+            == width
+        )
         assert (args.initialised_from, config.hidden_dropout_prob) == (str(pretrained), 0.2)
     messages = capsys.readouterr().err
     assert "sop_classifier.classifier.weight" in messages
     assert "initialised afresh: albert.img_embedding" in messages
     assert f"{model.num_parameters():,} parameters" in messages
     scratch, _, _ = get_albert_model({"model_name_or_path": str(pretrained), "init": "scratch"})
-    assert not torch.equal(scratch.state_dict()["predictions.dense.weight"], original["predictions.dense.weight"])
+    assert not torch.equal(
+        scratch.state_dict()["predictions.dense.weight"], original["predictions.dense.weight"]
+    )
 
 
 def test_an_encoder_alone_and_a_captioner(pretrained, tmp_path, capsys):
     AlbertModel.from_pretrained(pretrained).save_pretrained(tmp_path / "encoder")
     encoder = write_vocabulary(tmp_path / "vocabulary", WORDS)
-    args = dict(model_name_or_path=str(tmp_path / "encoder"), tokenizer_name=str(encoder), tie_weights=True)
+    args = dict(
+        model_name_or_path=str(tmp_path / "encoder"), tokenizer_name=str(encoder), tie_weights=True
+    )
     model, _, _ = get_albert_model(args)
     assert "predictions.dense.weight" in capsys.readouterr().err
     assert args["initialised_from"] == str(tmp_path / "encoder")
     model.save_pretrained(tmp_path / "captioner")
     reloaded, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner")})
-    assert all(torch.equal(tensor, reloaded.state_dict()[name]) for name, tensor in model.state_dict().items())
+    assert all(
+        torch.equal(tensor, reloaded.state_dict()[name])
+        for name, tensor in model.state_dict().items()
+    )
     assert "initialised afresh: nothing" in capsys.readouterr().err
-    narrow, _, _ = get_albert_model({**args, "model_name_or_path": str(tmp_path / "captioner"), "img_feature_dim": 9})
+    narrow, _, _ = get_albert_model(
+        {**args, "model_name_or_path": str(tmp_path / "captioner"), "img_feature_dim": 9}
+    )
     assert narrow.albert.img_embedding.projection.in_features == 9
 
 
@@ -160,8 +184,16 @@ def test_arguments_of_the_loss_reach_the_model(pretrained):
     )  # fmt: skip
     model, _, _ = get_albert_model(args)
     caption = model.caption
-    assert (caption.tie_weights, caption.freeze_embedding, caption.label_smoothing) == (True, True, 0.1)
-    assert (caption.drop_worst_ratio, caption.drop_worst_after, caption.video_attention) == (0.2, 5, "full")
+    assert (caption.tie_weights, caption.freeze_embedding, caption.label_smoothing) == (
+        True,
+        True,
+        0.1,
+    )
+    assert (caption.drop_worst_ratio, caption.drop_worst_after, caption.video_attention) == (
+        0.2,
+        5,
+        "full",
+    )
     assert not model.albert.embeddings.word_embeddings.weight.requires_grad
     assert "predictions.decoder.weight" not in model.state_dict()
 
@@ -174,8 +206,17 @@ def test_what_cannot_be_loaded(pretrained, tmp_path, slug_of):
         ({"init": "maybe"}, "bad-value"),
         ({"model_name_or_path": str(tmp_path / "nowhere")}, "not-found"),
         ({"model_name_or_path": str(bert)}, "wrong-model"),
-        ({"model_name_or_path": str(write_vocabulary(tmp_path / "new", WORDS)), "init": "pretrained"}, "missing-file"),
-        ({"tokenizer_name": str(write_vocabulary(tmp_path / "more", [*WORDS, "beyond"]))}, "wrong-tokenizer"),
+        (
+            {
+                "model_name_or_path": str(write_vocabulary(tmp_path / "new", WORDS)),
+                "init": "pretrained",
+            },
+            "missing-file",
+        ),
+        (
+            {"tokenizer_name": str(write_vocabulary(tmp_path / "more", [*WORDS, "beyond"]))},
+            "wrong-tokenizer",
+        ),
     ):
         assert slug_of(get_albert_model, {"model_name_or_path": str(pretrained), **values}) == slug
 
@@ -193,12 +234,17 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
 
     tokens, length = 4, 8
     args = Namespace(
-        model_name_or_path=str(pretrained), use_checkpoint=False, max_img_seq_length=tokens, img_feature_dim=5
+        model_name_or_path=str(pretrained),
+        use_checkpoint=False,
+        max_img_seq_length=tokens,
+        img_feature_dim=5,
     )
     model, config, tokenizer = get_albert_model(args)
     video = VideoTransformer(args, config, Swin(), model).train()
     words = [tokenizer.cls_token, *tokenizer.tokenize("a man runs"), tokenizer.sep_token]
-    ids = torch.tensor([tokenizer.convert_tokens_to_ids(words + [tokenizer.pad_token] * (length - len(words)))] * 2)
+    ids = torch.tensor(
+        [tokenizer.convert_tokens_to_ids(words + [tokenizer.pad_token] * (length - len(words)))] * 2
+    )
     mask = torch.zeros(2, length + tokens, length + tokens, dtype=torch.long)
     mask[:, : len(words), : len(words)] = torch.tril(torch.ones(len(words), len(words)))
     mask[:, : len(words), length:] = mask[:, length:, length:] = 1
@@ -207,12 +253,20 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
     labels = torch.full((2, 5), -1)
     labels[:, :2] = ids[:, [1, 3]]
     inputs = dict(token_type_ids=torch.zeros_like(ids), img_feats=torch.randn(2, tokens, 6))
-    loss, logits = video(input_ids=ids, attention_mask=mask, masked_pos=masked_pos, masked_ids=labels, **inputs)
+    loss, logits = video(
+        input_ids=ids, attention_mask=mask, masked_pos=masked_pos, masked_ids=labels, **inputs
+    )
     assert logits.shape == (4, len(WORDS))
     loss.backward()
     assert video.fc.weight.grad.abs().sum() > 0
 
-    special = (tokenizer.cls_token, tokenizer.sep_token, tokenizer.pad_token, tokenizer.mask_token, ".")
+    special = (
+        tokenizer.cls_token,
+        tokenizer.sep_token,
+        tokenizer.pad_token,
+        tokenizer.mask_token,
+        ".",
+    )
     cls_id, sep_id, pad_id, mask_id, _ = tokenizer.convert_tokens_to_ids(list(special))
     mask[:, :length] = 0
     mask[:, :length, :length] = torch.tril(torch.ones(length, length))
@@ -245,7 +299,8 @@ def trained_run(migrated, pretrained):
     state = {f"trans_encoder.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save(state, folder / "checkpoint-1-2" / "model.bin")
     tokenizer.save_pretrained(folder / "tokenizer")
-    args.model_name_or_path = "models/pretrained_checkpoint/"  # as main() does with --pretrained_checkpoint
+    # As main() does with --pretrained_checkpoint
+    args.model_name_or_path = "models/pretrained_checkpoint/"
     (folder / "log").mkdir()
     (folder / "log" / "args.json").write_text(json.dumps(vars(args)))
     return folder
@@ -261,12 +316,18 @@ def evaluation(run, **changes):
         Namespace(of_training=trained, **{"model_name_or_path": None, **changes})
     )
     vars(args).update(
-        eval_model_dir=folder, resume_checkpoint=folder + "model.bin", do_train=False, do_eval=True, do_test=True
+        eval_model_dir=folder,
+        resume_checkpoint=folder + "model.bin",
+        do_train=False,
+        do_eval=True,
+        do_test=True,
     )
     return args
 
 
-def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(trained_run, pretrained, capsys):
+def test_evaluation_takes_the_albert_and_the_tokenizer_that_were_trained_with(
+    trained_run, pretrained, capsys
+):
     """Another ALBERT, of as many tokens, lies where the configurations look for one."""
     from src.modeling.load_albert import get_albert_model
 
@@ -314,13 +375,21 @@ def test_evaluation_refuses_a_checkpoint_that_does_not_fill_the_model(trained_ru
 def test_the_package_has_the_modules_of_its_bert_twin(migrated, pretrained):
     """What the guide of 2024 lists, and what `from src.layers.bert` has names for."""
     from src.layers import albert
-    from src.layers.albert import file_utils, modeling_albert, modeling_utils, tokenization_albert, tokenization_utils
+    from src.layers.albert import (
+        file_utils,
+        modeling_albert,
+        modeling_utils,
+        tokenization_albert,
+        tokenization_utils,
+    )
 
     assert albert.AlbertModel is modeling_albert.AlbertModel
     model = albert.AlbertModel.from_pretrained(pretrained)
     assert isinstance(model, modeling_utils.PreTrainedModel)
     assert isinstance(model.config, modeling_utils.PretrainedConfig.__mro__[1])
-    tokenizer = tokenization_albert.AlbertTokenizer.from_pretrained(file_utils.cached_path(str(pretrained)))
+    tokenizer = tokenization_albert.AlbertTokenizer.from_pretrained(
+        file_utils.cached_path(str(pretrained))
+    )
     assert isinstance(tokenizer, tokenization_utils.PreTrainedTokenizer)
     assert tokenizer.encode("a man runs") == [5, 6, 8]
     assert tokenizer.convert_ids_to_tokens([2, 5, 6, 3]) == ["[CLS]", "a", "man", "[SEP]"]
@@ -329,7 +398,11 @@ def test_the_package_has_the_modules_of_its_bert_twin(migrated, pretrained):
     assert tokenizer.convert_tokens_to_string(["runs", "##ning", "."]) == "runsning."
     assert tokenization_utils.clean_up_tokenization("a man , he 's old .") == "a man, he's old."
     names = ("pad", "unk", "cls", "sep", "mask")
-    assert [getattr(tokenizer, f"{name}_token_id") for name in names] == tokenizer.all_special_ids == [0, 1, 2, 3, 4]
+    assert (
+        [getattr(tokenizer, f"{name}_token_id") for name in names]
+        == tokenizer.all_special_ids
+        == [0, 1, 2, 3, 4]
+    )
     assert tokenizer.all_special_tokens == SPECIAL
 
 
@@ -337,7 +410,9 @@ def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretra
     """The steps of SwinBERT's load_bert.py, with Bert replaced by Albert: read, set values, build or load."""
     from src.layers.albert import AlbertConfig, AlbertForImageCaptioning, AlbertTokenizer
 
-    config = AlbertConfig.from_pretrained(str(pretrained), num_labels=2, finetuning_task="image_captioning")
+    config = AlbertConfig.from_pretrained(
+        str(pretrained), num_labels=2, finetuning_task="image_captioning"
+    )
     AlbertTokenizer.from_pretrained(str(pretrained), do_lower_case=True)
     config.img_feature_type, config.loss_type = "frcnn", "classification"
     config.hidden_dropout_prob, config.tie_weights, config.label_smoothing = 0.2, True, 0.1
@@ -348,9 +423,15 @@ def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretra
     )
     original = AlbertForPreTraining.from_pretrained(pretrained).state_dict()
     assert all(
-        torch.equal(model.state_dict()[name], original[name]) for name in original if "sop_classifier" not in name
+        torch.equal(model.state_dict()[name], original[name])
+        for name in original
+        if "sop_classifier" not in name
     )
-    assert (model.caption.tie_weights, model.caption.label_smoothing, model.caption.img_feature_dim) == (True, 0.1, 7)
+    assert (
+        model.caption.tie_weights,
+        model.caption.label_smoothing,
+        model.caption.img_feature_dim,
+    ) == (True, 0.1, 7)
     assert "initialised afresh: albert.img_embedding" in capsys.readouterr().err
     assert AlbertForImageCaptioning(config=config).config.hidden_dropout_prob == 0.2
     with pytest.raises(ConfigError, match="hidden_size 65"):
@@ -366,9 +447,15 @@ def test_captions_are_scored_without_the_container(migrated):
     """`evaluate_on_coco_caption`, through the checkout's own function: the scores of the COCO scorer's files."""
     from src.evalcap.utils_caption_evaluate import evaluate_on_coco_caption, reward
 
-    references = {"a": ["a man sings a song", "someone is singing"], "b": ["a dog runs"], "c": ["two cars"]}
+    references = {
+        "a": ["a man sings a song", "someone is singing"],
+        "b": ["a dog runs"],
+        "c": ["two cars"],
+    }
     candidates = {"b": "a dog runs", "a": "a man is singing"}  # not of every clip
-    annotations = [{"image_id": key, "caption": text} for key, texts in references.items() for text in texts]
+    annotations = [
+        {"image_id": key, "caption": text} for key, texts in references.items() for text in texts
+    ]
     (migrated / "labels.json").write_text(json.dumps({"annotations": annotations, "images": []}))
     results = [{"image_id": key, "caption": text} for key, text in candidates.items()]
     (migrated / "results.json").write_text(json.dumps(results))
@@ -388,7 +475,8 @@ def test_the_device_follows_the_machine(migrated, monkeypatch, capsys):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert parser().parse_args([]).device == "cpu"
-    assert available_device("cuda") == torch.device("cpu")  # of a run that was trained on another machine
+    # Of a run that was trained on another machine
+    assert available_device("cuda") == torch.device("cpu")
     assert "warning: the arguments ask for the device cuda" in capsys.readouterr().err
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert parser().parse_args([]).device == "cuda"
@@ -400,11 +488,16 @@ def test_the_tokenizer_gives_the_tokens_of_the_original(golden, tmp_path):
     for row in read_json(golden / "captioning" / "text_cleaning.json"):
         assert tokenizer.tokenize(row["cleaned"]) == row["tokens"]
     stored = read_json(golden / "captioning" / "captions.json")
-    assert tokenizer.tokenize(stored["captions"][0]) == stored["tokens"][0] != tokenizer.tokenize("a man")
+    assert (
+        tokenizer.tokenize(stored["captions"][0])
+        == stored["tokens"][0]
+        != tokenizer.tokenize("a man")
+    )
     outputs = read_json(golden / "captioning" / "untied_seq2seq" / "generate_outputs.json")
     texts = outputs["greedy"]["captions"]
     assert [
-        [tokenizer.decode(ids, skip_special_tokens=True) for ids in row] for row in outputs["greedy"]["ids"]
+        [tokenizer.decode(ids, skip_special_tokens=True) for ids in row]
+        for row in outputs["greedy"]["ids"]
     ] == texts
     assert {tokenizer.get_random_token() for _ in range(2000)} <= set(tokenizer.tokens)
     assert tokenizer.convert_tokens_to_ids("never seen") == tokenizer.tokenizer.unk_id
@@ -414,12 +507,26 @@ def test_the_tokenizer_gives_the_tokens_of_the_original(golden, tmp_path):
 
 def test_lower_case_is_asked_for_only_where_no_file_says(golden, tmp_path):
     folder = write_vocabulary(tmp_path / "cased", [*WORDS, "Man"])
-    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == ["Man", "man"]
-    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=True).tokenize("Man man") == ["man", "man"]
+    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == [
+        "Man",
+        "man",
+    ]
+    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=True).tokenize("Man man") == [
+        "man",
+        "man",
+    ]
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    assert SwinBertTokenizer.of_run(folder, do_lower_case=False).tokenize("Man man") == ["man", "man"]
-    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == ["Man", "man"]
-    theirs = pytest.importorskip("transformers").BertTokenizer.from_pretrained(folder, do_lower_case=False)
+    assert SwinBertTokenizer.of_run(folder, do_lower_case=False).tokenize("Man man") == [
+        "man",
+        "man",
+    ]
+    assert SwinBertTokenizer.from_pretrained(folder, do_lower_case=False).tokenize("Man man") == [
+        "Man",
+        "man",
+    ]
+    theirs = pytest.importorskip("transformers").BertTokenizer.from_pretrained(
+        folder, do_lower_case=False
+    )
     assert theirs.tokenize("Man man") == ["Man", "man"]
 
 

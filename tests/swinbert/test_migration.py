@@ -16,7 +16,10 @@ import pytest
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.swinbert.migrate import migrate, show_migration
 
-TRAIN, INFERENCE = "src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py"
+TRAIN, INFERENCE = (
+    "src/tasks/run_caption_VidSwinBert.py",
+    "src/tasks/run_caption_VidSwinBert_inference.py",
+)
 VIDEO, SAVING = "src/modeling/video_captioning_e2e_vid_swin_bert.py", "src/utils/load_save.py"
 SCORING, CONFIG = "src/evalcap/utils_caption_evaluate.py", "src/configs/config.py"
 ADDED = {
@@ -43,9 +46,15 @@ def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
     before = files_of(checkout)
     report = migrate(checkout, apply=True)
     after = {
-        path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit-migration")
+        path: content
+        for path, content in files_of(checkout).items()
+        if not path.startswith(".albertkit-migration")
     }
-    assert set(report.changed) == {path for path in before if before[path] != after[path]} == {TRAIN, INFERENCE}
+    assert (
+        set(report.changed)
+        == {path for path in before if before[path] != after[path]}
+        == {TRAIN, INFERENCE}
+    )
     assert set(report.added) == after.keys() - before.keys() == ADDED
     for script in (TRAIN, INFERENCE):
         changes = [
@@ -62,7 +71,9 @@ def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
             del changes[2]
         assert changed_words(before[script], after[script]) == changes
         # Nothing but those tokens: put back by hand, the bytes are the original's.
-        text = after[script].replace(b"get_albert_folder(args, train_args)", b"'models/captioning/bert-base-uncased/'")
+        text = after[script].replace(
+            b"get_albert_folder(args, train_args)", b"'models/captioning/bert-base-uncased/'"
+        )
         text = (
             text.replace(b"get_albert_folder, ", b"")
             .replace(b", 'layer_norm.weight'", b"")
@@ -100,7 +111,9 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
     assert files_of(checkout) == original
 
 
-@pytest.mark.parametrize("patch", [b"no patch", b"--- a/../out.py\n+++ b/../out.py\n@@ -1 +1 @@\n-a\n+b\n"])
+@pytest.mark.parametrize(
+    "patch", [b"no patch", b"--- a/../out.py\n+++ b/../out.py\n@@ -1 +1 @@\n-a\n+b\n"]
+)
 def test_a_damaged_patch_is_noticed_and_none_reaches_out_of_the_checkout(checkout, files_of, patch):
     migrate(checkout, apply=True)
     (checkout / ".albertkit-migration.patch").write_bytes(patch)
@@ -117,8 +130,17 @@ def test_git_alone_takes_it_back(checkout, files_of):
     migrate(checkout, apply=True, portable=True)
     undo = ["git", "apply", "-R", ".albertkit-migration.patch"]
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
-    assert subprocess.run(undo, cwd=checkout, env=environment, capture_output=True, check=False).returncode == 0
-    files = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
+    assert (
+        subprocess.run(
+            undo, cwd=checkout, env=environment, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+    files = {
+        path: content
+        for path, content in files_of(checkout).items()
+        if not path.startswith(".albertkit")
+    }
     assert files == original
     (checkout / TRAIN).write_bytes(files[TRAIN] + b" ")
     assert files_of(checkout)[TRAIN] != original[TRAIN]
@@ -139,7 +161,10 @@ def test_portable(checkout, files_of):
     assert 'Run = optional("azureml.core.run", "Run")' in lines
     assert "        from fairscale.optim.oss import OSS" in lines  # imported when used already
     assert b"own = torch.eye(self.tokens).to(next(self.parameters()).device)\n" in after[VIDEO]
-    assert b"return x.to('cuda' if torch.cuda.is_available() else 'cpu')  # set before\n" in after[SAVING]
+    assert (
+        b"return x.to('cuda' if torch.cuda.is_available() else 'cpu')  # set before\n"
+        in after[SAVING]
+    )
     assert "    args.device = available_device(args.device)" in lines
     assert b"default='cuda' if torch.cuda.is_available() else 'cpu',\n" in after[CONFIG]
     assert after[SCORING].decode().splitlines()[1:5] == [
@@ -168,7 +193,11 @@ def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
     )  # fmt: skip
     assert git.returncode == 0, git.stderr
     migrate(checkout, apply=True, portable=True)
-    applied = {path: content for path, content in files_of(checkout).items() if not path.startswith(".albertkit")}
+    applied = {
+        path: content
+        for path, content in files_of(checkout).items()
+        if not path.startswith(".albertkit")
+    }
     assert files_of(tmp_path / "copy") == applied
 
 
@@ -189,7 +218,11 @@ def killed_after(writes, checkout, action):
 
 def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
     def files(folder):
-        return {path: content for path, content in files_of(folder).items() if not path.startswith(".albertkit")}
+        return {
+            path: content
+            for path, content in files_of(folder).items()
+            if not path.startswith(".albertkit")
+        }
 
     original, finished = files(checkout), Path(shutil.copytree(checkout, tmp_path / "finished"))
     migrate(finished, apply=True, portable=True)
@@ -233,7 +266,10 @@ def test_one_patch_is_enough_where_portable_is_added_later(checkout, files_of, t
         ("get_bert_model(args)", "get_bert_model(args, True)"),
         ("    bert_model, config", "    again = get_bert_model\n    bert_model, config"),
         ("'models/captioning/bert-base-uncased/'", "'models/mine/'"),
-        ("return train_args", "train_args.model_name_or_path = 'bert-base-uncased'\n    return train_args"),
+        (
+            "return train_args",
+            "train_args.model_name_or_path = 'bert-base-uncased'\n    return train_args",
+        ),
         ("def main(args):", "def main(args) -> :"),
     ],
 )
@@ -250,7 +286,9 @@ def test_another_script_is_refused_before_anything_is_written(checkout, files_of
 
 def test_force_edits_what_can_be_edited(checkout, files_of):
     script = checkout / TRAIN
-    script.write_text(script.read_text().replace("'models/captioning/bert-base-uncased/'", "'models/mine/'"))
+    script.write_text(
+        script.read_text().replace("'models/captioning/bert-base-uncased/'", "'models/mine/'")
+    )
     before = files_of(checkout)
     report = migrate(checkout, apply=True, force=True)
     assert "bert-base-uncased is there 0 times" in report.notes[0]
@@ -320,7 +358,9 @@ def test_what_is_no_checkout(tmp_path, checkout):
         migrate(tmp_path)
     with pytest.raises(ConfigError, match="--apply and --revert cannot be combined"):
         migrate(checkout, apply=True, revert=True)
-    (checkout / "src/configs/VidSwinBert/local_debug.json").write_text('{"a": 1, // as in the guide of 2024\n}')
+    (checkout / "src/configs/VidSwinBert/local_debug.json").write_text(
+        '{"a": 1, // as in the guide of 2024\n}'
+    )
     with pytest.raises(DataError, match="bad-file"):
         migrate(checkout, apply=True)
     (checkout / INFERENCE).unlink()
@@ -350,7 +390,9 @@ def test_the_diff_goes_to_stdout_to_the_byte(checkout, monkeypatch):
     out.flush()
     printed = out.buffer.getvalue()
     assert b"\n-from src.modeling.load_bert import get_bert_model\n" in printed
-    assert b"\n+from src.modeling.load_albert import get_albert_folder, get_albert_model\n" in printed
+    assert (
+        b"\n+from src.modeling.load_albert import get_albert_folder, get_albert_model\n" in printed
+    )
     assert not (checkout / "ALBERT.md").exists()
 
 

@@ -1,7 +1,7 @@
 """A real checkout of microsoft/SwinBERT, named by ALBERTKIT_SWINBERT: migrated, trained, brought home.
 
-Besides albertkit's `caption` extra it needs easydict, tensorboardX, opencv-python-headless, torchvision, einops, addict, yapf,
-scikit-image, progressbar2, six, future, deprecated and ete3.
+Besides albertkit's `caption` extra it needs easydict, tensorboardX, opencv-python-headless,
+torchvision, einops, addict, yapf, scikit-image, progressbar2, six, future, deprecated and ete3.
 """
 
 import importlib.util
@@ -31,11 +31,24 @@ from benchmarks.moving_shapes import WORDS, make_clips
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:head size")]
 FRAMES, SIZE = 4, 96  # the clips' own size: neither side scales a pixel
-SWIN = dict(embed_dim=16, depths=[1, 1, 2, 1], num_heads=[1, 2, 4, 8], window_size=[8, 7, 7], patch_size=[2, 4, 4])
-_SWIN_CONFIG = (
-    f"model = dict(backbone=dict({', '.join(f'{name}={value}' for name, value in SWIN.items())}, patch_norm=True))\n"
+SWIN = dict(
+    embed_dim=16,
+    depths=[1, 1, 2, 1],
+    num_heads=[1, 2, 4, 8],
+    window_size=[8, 7, 7],
+    patch_size=[2, 4, 4],
 )
-_PACKAGES = ("easydict", "tensorboardX", "cv2", "torchvision", "einops", "addict", "yapf", "skimage")
+_SWIN_CONFIG = f"model = dict(backbone=dict({', '.join(f'{name}={value}' for name, value in SWIN.items())}, patch_norm=True))\n"
+_PACKAGES = (
+    "easydict",
+    "tensorboardX",
+    "cv2",
+    "torchvision",
+    "einops",
+    "addict",
+    "yapf",
+    "skimage",
+)
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -65,7 +78,10 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         type_vocab_size=2, hidden_act="gelu", vocab_size=len(SPECIAL) + len(WORDS), hidden_dropout_prob=0.1,
         attention_probs_dropout_prob=0.1, initializer_range=0.2, layer_norm_eps=1e-12,
     )  # fmt: skip
-    for model, values in (("bert", sizes), ("albert", {**sizes, "embedding_size": 32, "num_hidden_layers": 3})):
+    for model, values in (
+        ("bert", sizes),
+        ("albert", {**sizes, "embedding_size": 32, "num_hidden_layers": 3}),
+    ):
         folder = root / "models" / "captioning" / f"small-{model}"
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(json.dumps({"model_type": model, **values}))
@@ -98,7 +114,9 @@ def train(tree: Path, model: str, out: str, *flags: object) -> Path:
         "learning_rate": 1e-3, "device": "cpu",
     }))  # fmt: skip
     run(tree, "train", model, "--", "--config", "mini.json", "--do_train", "true", *flags)
-    return sorted((tree / out).glob("checkpoint-*"), key=lambda folder: int(folder.name.split("-")[-1]))[-1]
+    return sorted(
+        (tree / out).glob("checkpoint-*"), key=lambda folder: int(folder.name.split("-")[-1])
+    )[-1]
 
 
 def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str, str]:
@@ -118,7 +136,10 @@ def predictions(tree: Path, model: str, checkpoint: Path, out: Path) -> dict[str
     ("model", "flags"),
     [
         ("albert", ()),
-        ("albert", ("--learn_mask_enabled", "true", "--loss_sparse_w", "0.5", "--tie_weights", "true")),
+        (
+            "albert",
+            ("--learn_mask_enabled", "true", "--loss_sparse_w", "0.5", "--tie_weights", "true"),
+        ),
         ("bert", ()),
         ("bert", ("--learn_mask_enabled", "true", "--loss_sparse_w", "0.5")),
     ],
@@ -135,10 +156,19 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     assert captioner.sampling is not None
     manifest = read_records(tree / "clips" / "dev.jsonl")
     videos = [tree / "clips" / entry["video"] for entry in manifest]
-    run(tree, "compute", model, checkpoint, "a red ring moves slowly to the left", tmp_path / "theirs.npz", *videos)
+    run(
+        tree,
+        "compute",
+        model,
+        checkpoint,
+        "a red ring moves slowly to the left",
+        tmp_path / "theirs.npz",
+        *videos,
+    )
     theirs = dict(np.load(tmp_path / "theirs.npz"))
 
-    # The frames are the same ones. Their colours are not quite: SwinBERT's decoder takes one colour for four pixels.
+    # The frames are the same ones. Their colours are not quite: SwinBERT's decoder takes one colour
+    # for four pixels.
     pixels = np.stack([sample_frames(video, captioner.sampling).pixels for video in videos])
     normal = (pixels / 255 - np.array([0.485, 0.456, 0.406])) / np.array([0.229, 0.224, 0.225])
     assert np.abs(normal.transpose(0, 1, 4, 2, 3) - theirs["frames"]).mean() < 0.05
@@ -150,16 +180,20 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     mask = torch.from_numpy(theirs["attention_mask"]).float()
     if captioner.model.caption.learned:
         tokens = visual.shape[1]
-        mask[:, -tokens:, -tokens:] = gate_values(captioner.model.albert.video_gate, captioner.model.caption.hard_gate)
+        mask[:, -tokens:, -tokens:] = gate_values(
+            captioner.model.albert.video_gate, captioner.model.caption.hard_gate
+        )
     inputs = {
-        name: torch.from_numpy(theirs[name]) for name in ("input_ids", "masked_pos", "masked_ids", "token_type_ids")
+        name: torch.from_numpy(theirs[name])
+        for name in ("input_ids", "masked_pos", "masked_ids", "token_type_ids")
     }
     with torch.no_grad():
         loss, logits = captioner.model(img_feats=visual, attention_mask=mask, **inputs)
     differences = {
         "loss": abs(float(loss) - float(theirs["loss"])), "logits": float(np.abs(logits.numpy() - theirs["logits"]).max())
     }  # fmt: skip
-    # A soft mask near 1 magnifies float32's rounding to 2e-3 (golden/captioning), here it is far from 1.
+    # A soft mask near 1 magnifies float32's rounding to 2e-3 (golden/captioning), here it is far
+    # from 1.
     assert max(differences.values()) < 1e-4
     seconds_of = {}
     for beams in (1, 3):
@@ -170,19 +204,38 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
         ids = theirs[f"ids_{beams}"][0, 0].tolist()
         assert list(caption.ids) == ids[1 : ids.index(captioner.tokenizer.sep_id)]
         assert caption.text == str(theirs[f"text_{beams}"])
-        differences[f"score, {beams} beams"] = abs(caption.score - float(theirs[f"scores_{beams}"][0, 0]))
+        differences[f"score, {beams} beams"] = abs(
+            caption.score - float(theirs[f"scores_{beams}"][0, 0])
+        )
         assert differences[f"score, {beams} beams"] < 1e-5
         seconds_of[beams] = (float(theirs[f"seconds_{beams}"]), seconds)
 
     # Evaluation there and captions here of every clip of the split are the same.
     expected = predictions(tree, model, checkpoint, tmp_path)
     captions = captioner.describe(captioner.context(every))
-    assert {entry["key"]: of_clip[0].text for entry, of_clip in zip(manifest, captions, strict=True)} == expected
+    assert {
+        entry["key"]: of_clip[0].text for entry, of_clip in zip(manifest, captions, strict=True)
+    } == expected
     from_files = captioner.caption(videos)
     num_equal = sum(
-        of_features[0].text == of_file[0].text for of_features, of_file in zip(captions, from_files, strict=True)
+        of_features[0].text == of_file[0].text
+        for of_features, of_file in zip(captions, from_files, strict=True)
     )
     table = {"loss there": float(theirs["loss"]), "loss here": float(loss), **differences}
     times = {f"decoding with {beams} beams": seconds for beams, seconds in seconds_of.items()}
-    table |= {"updates": checkpoint.name, "training": trained - begun, "all": time.perf_counter() - begun, **times}
-    print(json.dumps({"model": model, "flags": flags, "same from files": f"{num_equal} of {len(videos)}", **table}))
+    table |= {
+        "updates": checkpoint.name,
+        "training": trained - begun,
+        "all": time.perf_counter() - begun,
+        **times,
+    }
+    print(
+        json.dumps(
+            {
+                "model": model,
+                "flags": flags,
+                "same from files": f"{num_equal} of {len(videos)}",
+                **table,
+            }
+        )
+    )

@@ -28,7 +28,11 @@ def test_every_tensor_is_accounted_for(golden):
     stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
     tokens = round(stored["learn_vid_att.weight"].numel() ** 0.5)
     assert learned.fc
-    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (tokens, "legacy", True)
+    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (
+        tokens,
+        "legacy",
+        True,
+    )
     assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
 
 
@@ -42,8 +46,16 @@ def training(golden, tmp_path):
     folder = tmp_path / "output" / "checkpoint-1-20"
     folder.mkdir(parents=True)
     torch.save(state, folder / "model.bin")
-    heads = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")["num_attention_heads"]
-    arguments = dict(max_num_frames=12, img_res=8, num_attention_heads=heads, drop_out=0.2, sparse_mask_soft2hard=True)
+    heads = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")[
+        "num_attention_heads"
+    ]
+    arguments = dict(
+        max_num_frames=12,
+        img_res=8,
+        num_attention_heads=heads,
+        drop_out=0.2,
+        sparse_mask_soft2hard=True,
+    )
     (tmp_path / "output" / "log").mkdir()
     (tmp_path / "output" / "log" / "args.json").write_text(json.dumps(arguments | {"num_beams": 3}))
     (tmp_path / "output" / "tokenizer").mkdir()
@@ -56,20 +68,33 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     original = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")
     layers, width = original["num_hidden_layers"], original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
-    assert (report.left_out, report.backbone_tensors) == ({}, len(published_state(VideoSwinBackbone(**SWIN))))
+    assert (report.left_out, report.backbone_tensors) == (
+        {},
+        len(published_state(VideoSwinBackbone(**SWIN))),
+    )
     assert (report.training["max_num_frames"], report.training["img_res"]) == (12, 8)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "captioner")
     model, config = captioner.model, captioner.model.config
-    assert (config.num_hidden_layers, config.num_hidden_groups, config.embedding_size) == (layers, layers, width)
+    assert (config.num_hidden_layers, config.num_hidden_groups, config.embedding_size) == (
+        layers,
+        layers,
+        width,
+    )
     for name in ("num_attention_heads", "intermediate_size", "vocab_size"):
         assert getattr(config, name) == original[name]
     assert config.hidden_dropout_prob == 0.2
-    assert (model.caption.hard_gate, model.caption.backbone_dim, model.caption.img_feature_dim) == (True, 13, 10)
+    assert (model.caption.hard_gate, model.caption.backbone_dim, model.caption.img_feature_dim) == (
+        True,
+        13,
+        10,
+    )
     assert captioner.tokenizer.vocab_size == config.vocab_size
     assert captioner.sampling == FrameSampling(num_frames=12, size=8, rounding="floor")
     assert (captioner.generation.num_beams, captioner.generation.swinbert) == (3, True)
     assert read_json(tmp_path / "captioner" / "provenance.json")["swinbert"]["img_res"] == 8
-    (captions,) = captioner.describe(captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8)))
+    (captions,) = captioner.describe(
+        captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8))
+    )
     assert len(captions) == 1
     with pytest.raises(CheckpointError, match=r"\[exists\]"):
         convert_swinbert(training, tmp_path / "captioner")
@@ -92,7 +117,11 @@ def test_a_file_of_something_else_is_refused(training, tmp_path):
     model_file = training / "model.bin"
     state = torch.load(model_file, weights_only=True)
     for change, slug, fact in (
-        ({"trans_encoder.bert.adapter.weight": torch.ones(3)}, "weights-mismatch", "not in the model"),
+        (
+            {"trans_encoder.bert.adapter.weight": torch.ones(3)},
+            "weights-mismatch",
+            "not in the model",
+        ),
         ({"signal_head.weight": torch.ones(3)}, "weights-mismatch", "signal_head.weight"),
         ({"fc.weight": torch.ones(3, 3)}, "weights-mismatch", "fc and img_embedding"),
     ):
@@ -100,8 +129,13 @@ def test_a_file_of_something_else_is_refused(training, tmp_path):
         with pytest.raises(CheckpointError, match=slug) as raised:
             load_swinbert(training)
         assert fact in str(raised.value)
-    for name, slug in (("bert.embeddings.word_embeddings.weight", "lacks"), ("fc.bias", "only a part")):
-        torch.save({key: value for key, value in state.items() if not key.endswith(name)}, model_file)
+    for name, slug in (
+        ("bert.embeddings.word_embeddings.weight", "lacks"),
+        ("fc.bias", "only a part"),
+    ):
+        torch.save(
+            {key: value for key, value in state.items() if not key.endswith(name)}, model_file
+        )
         with pytest.raises(CheckpointError, match=slug):
             load_swinbert(training)
     torch.save({"linear.weight": torch.ones(2, 2)}, model_file)

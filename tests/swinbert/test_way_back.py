@@ -57,7 +57,9 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
         text.predictions.bias[tokenizer.convert_tokens_to_ids("[SEP]")] += 2
         gate.weight += 8  # where the soft mask is seen
     state = {f"trans_encoder.{name}": tensor for name, tensor in text.state_dict().items()}
-    state |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()} | published_state(swin)
+    state |= {f"fc.{name}": tensor for name, tensor in fc.state_dict().items()} | published_state(
+        swin
+    )
     state |= {"learn_vid_att.weight": gate.weight.detach()} if request.param else {}
     checkpoint = checkout / "output" / "checkpoint-1-2"
     checkpoint.mkdir(parents=True)
@@ -65,7 +67,14 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
     (checkout / "output" / "log").mkdir()
     (checkout / "output" / "log" / "args.json").write_text(json.dumps(arguments))
     tokenizer.save_pretrained(checkout / "output" / "tokenizer")
-    return dict(place=checkpoint, text=text, swin=swin, fc=fc, gate=gate if request.param else None, tokens=tokens)
+    return dict(
+        place=checkpoint,
+        text=text,
+        swin=swin,
+        fc=fc,
+        gate=gate if request.param else None,
+        tokens=tokens,
+    )
 
 
 def captions_of_the_checkout(
@@ -93,26 +102,41 @@ def test_a_run_of_a_migrated_checkout_comes_home(run, tmp_path):
     assert (report.text_model, report.notes) == ("albert", ())
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
     assert captioner.sampling == FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
-    pixels = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, FRAMES, SIZE, SIZE, 3), dtype=np.uint8))
+    pixels = torch.from_numpy(
+        np.random.default_rng(0).integers(0, 256, (3, FRAMES, SIZE, SIZE, 3), dtype=np.uint8)
+    )
     run["tokenizer"] = captioner.tokenizer
     captions = set()
     for beams in (1, 3):
         ids, scores = captions_of_the_checkout(run, pixels, beams)
         settings = dataclasses.replace(captioner.generation, num_beams=beams)
-        for number, (caption,) in enumerate(captioner.describe(captioner.context(pixels), settings)):
+        for number, (caption,) in enumerate(
+            captioner.describe(captioner.context(pixels), settings)
+        ):
             end = ids[number, 0].tolist().index(captioner.tokenizer.sep_id)
             assert list(caption.ids) == ids[number, 0, 1:end].tolist()
             assert abs(caption.score - float(scores[number, 0])) < 1e-5
             captions.add(caption.ids)
     assert len(captions) > 1
     stored = torch.load(run["place"] / "model.bin", weights_only=True)
-    checkpoint_state = {name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()}
+    checkpoint_state = {
+        name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()
+    }
     ours = {"fc": "albert.img_embedding.fc", "learn_vid_att.weight": "albert.video_gate"}
     model, backbone = captioner.model.state_dict(), published_state(captioner.backbone)
     for name, tensor in checkpoint_state.items():
-        if not (name == "predictions.decoder.weight" and report.tied) and name != "predictions.decoder.bias":
-            renamed = name.replace("fc.", f"{ours['fc']}.", 1) if name.startswith("fc.") else ours.get(name, name)
-            assert torch.equal(backbone[name] if name.startswith("swin.") else model[renamed], tensor), name
+        if (
+            not (name == "predictions.decoder.weight" and report.tied)
+            and name != "predictions.decoder.bias"
+        ):
+            renamed = (
+                name.replace("fc.", f"{ours['fc']}.", 1)
+                if name.startswith("fc.")
+                else ours.get(name, name)
+            )
+            assert torch.equal(
+                backbone[name] if name.startswith("swin.") else model[renamed], tensor
+            ), name
 
 
 @pytest.mark.parametrize("run", [True], indirect=True)
@@ -120,7 +144,9 @@ def test_it_is_captioned_evaluated_and_trained_on_from(run, tmp_path):
     convert_swinbert(run["place"], tmp_path / "home")
     clips = write_shapes(tmp_path / "clips")
     assert clips["dev"][0].source
-    report = predict_captions(tmp_path / "home", [clips["dev"][0].source], no_sheets=True, device="cpu")
+    report = predict_captions(
+        tmp_path / "home", [clips["dev"][0].source], no_sheets=True, device="cpu"
+    )
     assert [clip.key for clip in report.clips] == [clips["dev"][0].key]
     sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     swin = load_backbone(f"video-swin:{tmp_path / 'home'}")
@@ -152,4 +178,6 @@ def test_fewer_visual_tokens_than_swinbert_had_are_noticed(run, tmp_path):
     sampling = FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     prepare_clips(clips, tmp_path / "pooled", swin, sampling, max_tokens=4)
     with pytest.raises(CheckpointError, match="visual tokens 2 x 4 x 4, not 2 x 1 x 2"):
-        evaluate_captioner(VideoCaptioner.from_pretrained(tmp_path / "home"), tmp_path / "pooled", split="dev")
+        evaluate_captioner(
+            VideoCaptioner.from_pretrained(tmp_path / "home"), tmp_path / "pooled", split="dev"
+        )

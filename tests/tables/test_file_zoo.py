@@ -46,10 +46,17 @@ from albertkit.vocabulary.train import read_text_lines
 
 from .public_shapes import PUBLIC_RECORDS, PUBLIC_TABLES
 
-PACKERS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor().compress}
+PACKERS = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
 
 
-def examples_of(task: Any, file: Path, on_error: Any = "stop", split: str = "train") -> tuple[list[Any], BadRows]:
+def examples_of(
+    task: Any, file: Path, on_error: Any = "stop", split: str = "train"
+) -> tuple[list[Any], BadRows]:
     bad_rows = BadRows(on_error)
     return list(task.examples(file, split=split, labelled=True, bad_rows=bad_rows)), bad_rows
 
@@ -93,7 +100,9 @@ def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> 
         text = text.partition("\n")[2]
     names, *expected = filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     with Table(file) as table:
-        assert [row.values for row in table.rows()] == [dict(zip(names, row, strict=True)) for row in expected]
+        assert [row.values for row in table.rows()] == [
+            dict(zip(names, row, strict=True)) for row in expected
+        ]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,9 @@ def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> 
         (b"\0\0\xfe\xff" + "text,label\na,pos\n".encode("utf-32-be"), "bad-encoding", "UTF-32"),
     ],
 )
-def test_other_encodings_are_named(content: bytes, slug: str, encoding: str, tmp_path: Path) -> None:
+def test_other_encodings_are_named(
+    content: bytes, slug: str, encoding: str, tmp_path: Path
+) -> None:
     file = tmp_path / "table.csv"
     file.write_bytes(content)
     with pytest.raises(DataError) as error:
@@ -115,19 +126,31 @@ def test_other_encodings_are_named(content: bytes, slug: str, encoding: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("1_0", False), ("10", True), ("-1e3", True), ("nan", False), ("1_000.5", False)]
+    ("text", "expected"),
+    [("1_0", False), ("10", True), ("-1e3", True), ("nan", False), ("1_000.5", False)],
 )
 def test_numbers_are_those_of_files_not_of_python(text: str, expected: bool) -> None:
     assert is_number(text) is expected
 
 
 @pytest.mark.parametrize("window_log", [27, 28, 30, 31])
-@pytest.mark.parametrize("before", [b"", b"\x50\x2a\x4d\x18\x04\0\0\0abcd", b"\x5f\x2a\x4d\x18\0\0\0\0"])
+@pytest.mark.parametrize(
+    "before", [b"", b"\x50\x2a\x4d\x18\x04\0\0\0abcd", b"\x5f\x2a\x4d\x18\0\0\0\0"]
+)
 def test_zstandard_of_any_window_is_read(window_log: int, before: bytes, tmp_path: Path) -> None:
     text = b"two lines\nof text\n" * 100
-    # a frame with one raw block, by its format: no content size, so the window is what the header says
-    frame = b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + (len(text) << 3 | 1).to_bytes(3, "little") + text
-    assert zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj().decompress(frame) == text
+    # a frame with one raw block, by its format: no content size, so the window is what the header
+    # says
+    frame = (
+        b"\x28\xb5\x2f\xfd\0"
+        + bytes([(window_log - 10) << 3])
+        + (len(text) << 3 | 1).to_bytes(3, "little")
+        + text
+    )
+    assert (
+        zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj().decompress(frame)
+        == text
+    )
     file = tmp_path / "text.zst"
     file.write_bytes(before + frame)
     with ByteStream(find_input_file(file)) as stream:
@@ -149,7 +172,9 @@ def test_litter_of_file_managers_is_passed_over(tmp_path: Path) -> None:
         ("below/in", ".", "wrong-kind"),
     ],
 )
-def test_links_that_are_broken_or_lead_back_are_refused(link: str, target: str, slug: str, tmp_path: Path) -> None:
+def test_links_that_are_broken_or_lead_back_are_refused(
+    link: str, target: str, slug: str, tmp_path: Path
+) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "a.txt").write_text("text\n")
     (tmp_path / link).symlink_to(target)
@@ -169,7 +194,9 @@ def test_links_that_are_broken_or_lead_back_are_refused(link: str, target: str, 
         ("race", "train", "dev"),
     ],
 )
-def test_a_split_that_is_a_broken_link_is_not_left_out(task: str, lost: str, dev: str, tmp_path: Path) -> None:
+def test_a_split_that_is_a_broken_link_is_not_left_out(
+    task: str, lost: str, dev: str, tmp_path: Path
+) -> None:
     (tmp_path / dev).mkdir() if task == "race" else (tmp_path / dev).touch()
     (tmp_path / ".#dev").symlink_to("editor")
     (tmp_path / lost).symlink_to("moved")
@@ -235,7 +262,11 @@ SQUAD = f'{{"data": [{{"paragraphs": [{{%s"context": "b", "qas": {QUESTIONS}}}]}
 CLIPS = '{"videos": [{"video_id": "v", %s"split": "train"}], "sentences": [{"video_id": "v", "caption": "a"}]}'
 # Content with room for a key that stands there already, the key, and what reads the file.
 READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
-    "squad.json": (SQUAD, '"context": "c", ', lambda file: examples_of(find_task("squad1"), file)[0]),
+    "squad.json": (
+        SQUAD,
+        '"context": "c", ',
+        lambda file: examples_of(find_task("squad1"), file)[0],
+    ),
     "squad.jsonl": (
         '{"question": "q", %s"context": "b", "answers": ["b"]}',
         '"question": "r", ',
@@ -246,7 +277,11 @@ READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "captions.json": ('{"v1": ["a"]%s}', ', "v1": ["b"]', read_caption_file),
     "captions.jsonl": ('{"key": "v1", "caption": "a"%s}', ', "caption": "b"', read_caption_file),
     "annotations.json": (CLIPS, '"video_id": "w", ', is_annotations),
-    "manifest.jsonl": ('{"video": "v.mp4"%s}', ', "video": "w.mp4"', lambda file: read_manifest(file, BadRows())),
+    "manifest.jsonl": (
+        '{"video": "v.mp4"%s}',
+        ', "video": "w.mp4"',
+        lambda file: read_manifest(file, BadRows()),
+    ),
     "choices.tsv": (
         'question\tchoices\tlabel\nq\t[{"text": "a", "label": "A"%s}, {"text": "b", "label": "B"}]\tA',
         ', "label": "B"',
@@ -286,7 +321,9 @@ def test_records_that_lack_a_required_column_are_bad_rows(tmp_path: Path) -> Non
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "label": "pos"}\n')
     bad_rows = BadRows("skip")
     with Table(tmp_path / "a.jsonl", bad_rows=bad_rows) as table:
-        assert [row.values for row in table.rows(["text", "label"])] == [{"text": "b", "label": "pos"}]
+        assert [row.values for row in table.rows(["text", "label"])] == [
+            {"text": "b", "label": "pos"}
+        ]
     assert [(row.line, row.reason) for row in bad_rows.rows] == [(1, "no `label`")]
 
 
@@ -306,15 +343,23 @@ def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     task = find_task("choice")
     examples = task.examples(tmp_path / "a.jsonl", split="train", labelled=True, bad_rows=BadRows())
-    fields = [(example.id, example.context, example.question, example.choices, example.label) for example in examples]
-    assert fields == [("0", "", "Which?", ("a", "b"), 0), ("q2", "A text.", "Who?", ("c", "d", "e"), 2)]
+    fields = [
+        (example.id, example.context, example.question, example.choices, example.label)
+        for example in examples
+    ]
+    assert fields == [
+        ("0", "", "Which?", ("a", "b"), 0),
+        ("q2", "A text.", "Who?", ("c", "d", "e"), 2),
+    ]
 
 
 def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> None:
     records = [{"text": "a"}, {"id": "x7", "text": "b", "source": "web"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     task = find_task("classify", Columns(text="text"))
-    rows = task.rows(tmp_path / "a.jsonl", split="test", labelled=False, bad_rows=BadRows(), further_columns=None)
+    rows = task.rows(
+        tmp_path / "a.jsonl", split="test", labelled=False, bad_rows=BadRows(), further_columns=None
+    )
     assert [(example.id, row.values) for example, row in rows] == [
         ("0", {"text": "a", "id": "", "source": ""}),
         ("x7", {"text": "b", "id": "x7", "source": "web"}),
@@ -335,17 +380,27 @@ MAC = "text,label\ra,pos\rb,neg\r"
         ("header-with-comma.csv", "text (all, raw);label\na;pos\nb, c;neg\n", {"sep": ";"}),
         ("header-with-semicolon.csv", "text; raw,label\na,pos\nb,neg\n", {}),
         ("header-with-comma.tsv", "text, raw\tlabel\na, b\tpos\nb, c\tneg\n", {"sep": "\t"}),
-        ("kaggle-blank-before-quote.csv", 'text, label\n"a", "b, c"\n"d ""e""", "f"\n', {"skipinitialspace": True}),
+        (
+            "kaggle-blank-before-quote.csv",
+            'text, label\n"a", "b, c"\n"d ""e""", "f"\n',
+            {"skipinitialspace": True},
+        ),
         ("quoted-comma-and-quote.csv", 'text,label\n"He said, ""hi"" to me", pos\n', {}),
         (
             "yelp-addresses.csv",
             'text,label\n"12 Main St\nSpringfield, IL\nnear Chicago, IL\nfar from Boston, MA\nUSA",a\nb,c\n',
             {},
         ),
-        ("poem.csv", 'text,label\n"Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you",a\nb,c\n', {}),
+        (
+            "poem.csv",
+            'text,label\n"Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you",a\nb,c\n',
+            {},
+        ),
     ],
 )
-def test_rows_are_those_of_pandas(name: str, content: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_rows_are_those_of_pandas(
+    name: str, content: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(content.encode())
     frame = pd.read_csv(tmp_path / name, dtype=str, keep_default_na=False, **options)
     frame.columns = frame.columns.str.strip()
@@ -376,7 +431,11 @@ def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
         ("kaggle.zip", b"PK\x03\x04\x14\0\0\0", "unzip"),
         ("sheet.xlsx", b"PK\x03\x04\x14\0\0\0", "pandas.read_excel"),
         ("sheet.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "pandas.read_excel"),
-        ("lfs.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n", "git lfs pull"),
+        (
+            "lfs.parquet",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1\n",
+            "git lfs pull",
+        ),
         ("annex.csv", b"/annex/objects/MD5E-s1--9a.csv\n", "git annex get"),
     ],
 )
@@ -384,14 +443,18 @@ def test_packed_files_and_pointers_are_refused_with_the_command(
     name: str, content: bytes, command: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    for read_file in (Table, lambda file: list(read_documents([file])), lambda file: list(read_lines(file))):
+    for read_file in (
+        Table,
+        lambda file: list(read_documents([file])),
+        lambda file: list(read_lines(file)),
+    ):
         with pytest.raises(DataError) as error:
             read_file(tmp_path / name)
         assert error.value.slug == "wrong-kind"
         assert command in error.value.hint
 
 
-# --- running text -----------------------------------------------------------------------------------------------------
+# --- running text ---------------------------------------------------------------------------------
 
 STRUCTURED = {
     "sick.csv": 'id,text,label\n0,"a man, a dog",pos\n1,"a woman",neg\n',
@@ -482,9 +545,9 @@ PROSE = {
 def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path: Path) -> None:
     expected = PROSE[name].splitlines()
     with opened(tmp_path, name, PROSE[name].encode(), packing) as file:
-        assert [line for document in read_documents([file]) for line in document.text.split("\n")] == list(
-            map(str.strip, expected)
-        )
+        assert [
+            line for document in read_documents([file]) for line in document.text.split("\n")
+        ] == list(map(str.strip, expected))
         assert read_texts(file, Columns(), 1, BadRows()) == [(line,) for line in expected]
         assert list(read_lines(file)) == expected
 
@@ -498,14 +561,26 @@ def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path:
         ("a.tsv", 'id\ttext\n1\tsay "no"\n2\td\n', "tsv", "text", ['say "no"', "d"]),
         ("a.json", '[{"text": "a"},\n {"text": "b"}]', None, "text", ["a", "b"]),
         ("a.json", json.dumps([{"text": "a"}, {"text": "b"}], indent=2), None, "text", ["a", "b"]),
-        ("aihub.json", json.dumps({"data": [{"p": "a"}, {"p": "b"}]}, indent=1), None, "data[].p", ["a\nb"]),
+        (
+            "aihub.json",
+            json.dumps({"data": [{"p": "a"}, {"p": "b"}]}, indent=1),
+            None,
+            "data[].p",
+            ["a\nb"],
+        ),
         ("jq", '{\n "text": "a"\n}\n{\n "text": "b"\n}\n', None, "text", ["a", "b"]),
         ("modu", '[\n{"text": "a"}\n]', None, "text", ["a"]),
     ],
 )
 @pytest.mark.parametrize("packing", ["", ".zst"])
 def test_tables_and_json_documents_are_read_as_corpora(
-    name: str, content: str, format: Any, field: str, expected: list[str], packing: str, tmp_path: Path
+    name: str,
+    content: str,
+    format: Any,
+    field: str,
+    expected: list[str],
+    packing: str,
+    tmp_path: Path,
 ) -> None:
     with opened(tmp_path, name, content.encode(), packing) as file:
         assert [document.text for document in read_documents([file], format, field)] == expected
@@ -526,10 +601,13 @@ def test_bytes_of_a_table_that_are_not_utf8_are_counted_or_refused(tmp_path: Pat
 def test_documents_over_several_lines_are_rows_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "jq.json").write_text('{\n "text": "a"\n}\n{\n "text": "b",\n "label": "x"}\n')
     with Table(tmp_path / "jq.json") as table:
-        assert [row.values for row in table.rows()] == [{"text": "a", "label": ""}, {"text": "b", "label": "x"}]
+        assert [row.values for row in table.rows()] == [
+            {"text": "a", "label": ""},
+            {"text": "b", "label": "x"},
+        ]
 
 
-# --- encodings --------------------------------------------------------------------------------------------------------
+# --- encodings ------------------------------------------------------------------------------------
 
 KOREAN = "대한민국의 수도는 서울이다. 그는 안녕이라 말했다 ㅋㅋㅋ. 3월에는 눈이 온다."
 JAPANESE = "日本語のテキストです。カタカナ、ひらがな「引用」を使います。①東京は首都です～。"
@@ -588,7 +666,9 @@ def test_names_of_columns_are_compared_in_nfc(name: str, form: Any, tmp_path: Pa
 def test_the_command_for_a_file_of_mixed_encodings_works(
     before: str, encoding: str, text: str, foreign: int, packing: str, tmp_path: Path
 ) -> None:
-    content = f"text\n{before}\n{before}\n".encode() + f"{text}\n".encode(encoding) * foreign + b"end\n"
+    content = (
+        f"text\n{before}\n{before}\n".encode() + f"{text}\n".encode(encoding) * foreign + b"end\n"
+    )
     expected = f"text\n{before}\n{before}\n" + f"{text}\n" * foreign + "end\n"
     with opened(tmp_path, "a.txt", content, packing) as file:
         readers: list[Callable[[], Any]] = [
@@ -621,18 +701,24 @@ def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path: Pa
     with pytest.raises(DataError) as error:
         list(read_lines(tmp_path / "a.txt"))
     subprocess.run(error.value.hint.split("`")[1], shell=True, check=True)
-    assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == f"{KOREAN}\n" * 4 + "가\ufffd가 broken\n"
+    assert (tmp_path / "a.utf8.txt").read_text(
+        encoding="utf-8"
+    ) == f"{KOREAN}\n" * 4 + "가\ufffd가 broken\n"
 
 
-# --- tasks ------------------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
-ROWS = pd.DataFrame({"text": [f"text {number}" for number in range(9)], "label": [*("pos", "neg") * 4, "pos"]})
+ROWS = pd.DataFrame(
+    {"text": [f"text {number}" for number in range(9)], "label": [*("pos", "neg") * 4, "pos"]}
+)
 
 
 @pytest.mark.parametrize("folder", [".", "data"])
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv", "csv.gz"])
 @pytest.mark.parametrize("total", [1, 3])
-def test_shards_of_the_hub_are_one_split(folder: str, ending: str, total: int, tmp_path: Path) -> None:
+def test_shards_of_the_hub_are_one_split(
+    folder: str, ending: str, total: int, tmp_path: Path
+) -> None:
     (tmp_path / folder).mkdir(exist_ok=True)
     writers: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
         "parquet": lambda frame, file: frame.to_parquet(file),
@@ -651,7 +737,9 @@ def test_shards_of_the_hub_are_one_split(folder: str, ending: str, total: int, t
         assert [(example.text, example.label) for example in examples] == list(
             expected.itertuples(index=False, name=None)
         )
-        assert [example.id for example in examples] == [str(number) for number in range(len(expected))]
+        assert [example.id for example in examples] == [
+            str(number) for number in range(len(expected))
+        ]
     if total > 1:
         (tmp_path / folder / f"train-00001-of-{total:05}.{ending}").unlink()
         with pytest.raises(DataError, match=f"2 of the {total} shards of `train`"):
@@ -665,8 +753,14 @@ def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None
     pattern = tmp_path / "a*.jsonl"
     assert task.files(pattern) == {"train": pattern}
     examples, bad_rows = examples_of(task, pattern, "skip")
-    assert [(example.text, example.label, example.id) for example in examples] == [("a", "x", "0"), ("c", "y", "2")]
-    assert [(Path(row.file).name, row.line) for row in bad_rows.rows] == [("a1.jsonl", 2), ("a2.jsonl", 2)]
+    assert [(example.text, example.label, example.id) for example in examples] == [
+        ("a", "x", "0"),
+        ("c", "y", "2"),
+    ]
+    assert [(Path(row.file).name, row.line) for row in bad_rows.rows] == [
+        ("a1.jsonl", 2),
+        ("a2.jsonl", 2),
+    ]
     with Table(pattern) as table:
         assert table.columns == ("text", "label", "more")
         assert [row.values["more"] for row in table.rows()] == ["", "", "m", ""]
@@ -675,21 +769,33 @@ def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None
 def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a1.csv").write_text("text,label\na,x\n")
     (tmp_path / "a2.csv").write_text("text,class\na,x\n")
-    with pytest.raises(DataError, match=r"a2.csv` has no column `label`"), Table(tmp_path / "a*.csv") as table:
+    with (
+        pytest.raises(DataError, match=r"a2.csv` has no column `label`"),
+        Table(tmp_path / "a*.csv") as table,
+    ):
         list(table.rows(["text", "label"]))
 
 
 NAMES = ["O", "B-PER", "B-LOC"]
-HUB: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # columns of a task, and the features of its labels
+HUB: dict[
+    str, tuple[dict[str, Any], dict[str, Any]]
+] = {  # columns of a task, and the features of its labels
     "ner": (
         {"tokens": [["Bob", "ran"], ["Paris"]], "ner_tags": [[1, 0], [2]]},
         {"ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER", "B-LOC"]))},
     ),
     "squad1": (
-        {"context": ["x y z"], "question": ["q"], "answers": [{"text": ["y", "z"], "answer_start": [2, 4]}]},
+        {
+            "context": ["x y z"],
+            "question": ["q"],
+            "answers": [{"text": ["y", "z"], "answer_start": [2, 4]}],
+        },
         {},
     ),
-    "classify": ({"text": ["a", "b"], "label": [1, 0]}, {"label": datasets.ClassLabel(names=["neg", "pos"])}),
+    "classify": (
+        {"text": ["a", "b"], "label": [1, 0]},
+        {"label": datasets.ClassLabel(names=["neg", "pos"])},
+    ),
     "multilabel": (
         {"text": ["a", "b"], "labels": [[1, 0], []]},
         {"labels": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"]))},
@@ -721,13 +827,18 @@ def test_tagged_sentences_may_be_an_array(tmp_path: Path) -> None:
     rows = [{"tokens": ["Bob", "ran"], "tags": ["B-PER", "O"]}, {"tokens": ["["], "tags": ["O"]}]
     for indent in (None, 1):
         (tmp_path / "a.json").write_text(json.dumps(rows, indent=indent))
-        assert [e.words for e in examples_of(find_task("ner"), tmp_path / "a.json")[0]] == [("Bob", "ran"), ("[",)]
+        assert [e.words for e in examples_of(find_task("ner"), tmp_path / "a.json")[0]] == [
+            ("Bob", "ran"),
+            ("[",),
+        ]
     (tmp_path / "a.conll").write_text("[ O\n{ O\n")
     assert examples_of(find_task("ner"), tmp_path / "a.conll")[0][0].words == ("[", "{")
 
 
 @pytest.mark.parametrize("has_splits", [False, True])
-def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(has_splits: bool, tmp_path: Path) -> None:
+def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(
+    has_splits: bool, tmp_path: Path
+) -> None:
     rows = datasets.Dataset.from_pandas(ROWS)
     saved = datasets.DatasetDict(train=rows) if has_splits else rows
     saved.save_to_disk(tmp_path / "saved")
@@ -738,7 +849,9 @@ def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(has
         with pytest.raises(DataError, match="save_to_disk") as error:
             find_files(tmp_path / "saved")
         assert "datasets.load_from_disk(" in error.value.hint
-        code = error.value.hint.rpartition(": ")[2].replace("'train.parquet'", repr(str(tmp_path / "train.parquet")))
+        code = error.value.hint.rpartition(": ")[2].replace(
+            "'train.parquet'", repr(str(tmp_path / "train.parquet"))
+        )
         eval(code, {"datasets": datasets})
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "train.parquet"), ROWS)
 
@@ -759,49 +872,71 @@ def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(has
 def test_lists_and_null_are_no_texts_and_no_labels(
     task: str, values: dict[str, Any], reason: str, name: str, tmp_path: Path
 ) -> None:
-    good = {"text": "a", "label": {"regress": 2.5, "multilabel": ["x", "y"], "classify": "pos"}[task]}
+    good = {
+        "text": "a",
+        "label": {"regress": 2.5, "multilabel": ["x", "y"], "classify": "pos"}[task],
+    }
     if name.endswith("jsonl"):
         write_records(tmp_path / name, (good, {**good, **values}))
         expected = 1
     else:
         pd.DataFrame([{**good, **values}]).to_parquet(tmp_path / name)
         expected = 0
-    examples, bad_rows = examples_of(find_task(task, Columns(text="text", label="label")), tmp_path / name, "skip")
+    examples, bad_rows = examples_of(
+        find_task(task, Columns(text="text", label="label")), tmp_path / name, "skip"
+    )
     assert len(examples) == expected
     assert [row.reason for row in bad_rows.rows] == [reason]
 
 
 def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path: Path) -> None:
     rows = [f"text {number},{'neg' if number % 2 else 'pos'}" for number in range(20)]
-    lines = [row.encode() if number % 2 else row.encode() + b"\xff" for number, row in enumerate(rows)]
+    lines = [
+        row.encode() if number % 2 else row.encode() + b"\xff" for number, row in enumerate(rows)
+    ]
     (tmp_path / "a.csv").write_bytes(b"\n".join([b"text,label", *lines]))
     ROWS.to_csv(tmp_path / "dev.csv", index=False)
     task = find_task("classify", Columns(text="text", label="label"))
-    with pytest.raises(DataError, match=r"have the label `neg`; rows left out: 10 \(the first: line 2, bytes") as error:
+    with pytest.raises(
+        DataError, match=r"have the label `neg`; rows left out: 10 \(the first: line 2, bytes"
+    ) as error:
         read_data(task, tmp_path / "a.csv", tmp_path / "dev.csv", 0.1, False, BadRows("skip"))
     assert error.value.slug == "too-little-data"
     assert "convert it: `iconv -f LATIN1" in error.value.hint
 
 
 def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
-    rows = [("a", "b", "entailment"), ("c", "d", "-"), ("e", "f", "contradiction"), ("a", "g", "contradiction")]
+    rows = [
+        ("a", "b", "entailment"),
+        ("c", "d", "-"),
+        ("e", "f", "contradiction"),
+        ("a", "g", "contradiction"),
+    ]
     frame = pd.DataFrame(rows, columns=["premise", "hypothesis", "label"])
     frame.to_csv(tmp_path / "snli.csv", index=False)
     columns = Columns(text="premise", pair="hypothesis", label="label")
     bad_rows = BadRows("skip")
-    examples = _ExampleReader("nli", "nli", columns, bad_rows).read_examples(tmp_path / "snli.csv", "train")
+    examples = _ExampleReader("nli", "nli", columns, bad_rows).read_examples(
+        tmp_path / "snli.csv", "train"
+    )
     assert list(examples.texts) == [row[:2] for row in rows if row[2] != "-"]
-    assert [(row.line, row.reason) for row in bad_rows.rows] == [(3, "label `-`: there is no gold label")]
+    assert [(row.line, row.reason) for row in bad_rows.rows] == [
+        (3, "label `-`: there is no gold label")
+    ]
     with pytest.raises(DataError, match="line 3"):
-        _ExampleReader("nli", "nli", columns, BadRows()).read_examples(tmp_path / "snli.csv", "train")
+        _ExampleReader("nli", "nli", columns, BadRows()).read_examples(
+            tmp_path / "snli.csv", "train"
+        )
 
 
-# --- public sets: their shapes, read to the rows of an independent reader ------------------------------------------------
+# --- public sets: their shapes, read to the rows of an independent reader -------------------------
 
 
 @pytest.mark.parametrize("name", PUBLIC_TABLES)
 @pytest.mark.parametrize("packing", ["", ".gz"])
-def test_tables_of_public_sets_have_the_rows_of_pandas(name: str, packing: str, tmp_path: Path) -> None:
+def test_tables_of_public_sets_have_the_rows_of_pandas(
+    name: str, packing: str, tmp_path: Path
+) -> None:
     content, options = PUBLIC_TABLES[name]
     frame = pd.read_csv(
         io.StringIO(content.removeprefix("\ufeff"), newline=""),
@@ -810,8 +945,13 @@ def test_tables_of_public_sets_have_the_rows_of_pandas(name: str, packing: str, 
         header=None,
         **options,
     )
-    expected = [[cell.replace("\r\n", "\n") for cell in row] for row in frame.itertuples(index=False)]
-    with opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file, Table(file) as table:
+    expected = [
+        [cell.replace("\r\n", "\n") for cell in row] for row in frame.itertuples(index=False)
+    ]
+    with (
+        opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file,
+        Table(file) as table,
+    ):
         assert list(table.columns) == [cell.strip() for cell in expected[0]]
         table.without_header([f"c{number}" for number in range(len(expected[0]))])
         rows = [list(row.values.values()) for row in table.rows()]
@@ -820,10 +960,14 @@ def test_tables_of_public_sets_have_the_rows_of_pandas(name: str, packing: str, 
 
 @pytest.mark.parametrize("name", PUBLIC_RECORDS)
 @pytest.mark.parametrize("packing", ["", ".zst"])
-def test_records_of_public_sets_have_the_values_of_json(name: str, packing: str, tmp_path: Path) -> None:
+def test_records_of_public_sets_have_the_values_of_json(
+    name: str, packing: str, tmp_path: Path
+) -> None:
     content = PUBLIC_RECORDS[name]
     records = (
-        json.loads(content) if content.startswith("[") else [json.loads(line) for line in content.splitlines() if line]
+        json.loads(content)
+        if content.startswith("[")
+        else [json.loads(line) for line in content.splitlines() if line]
     )
 
     def flat(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -834,11 +978,18 @@ def test_records_of_public_sets_have_the_values_of_json(name: str, packing: str,
             else:
                 is_json = isinstance(value, bool | list)
                 values[prefix + key] = (
-                    json.dumps(value, ensure_ascii=False) if is_json else "" if value is None else str(value)
+                    json.dumps(value, ensure_ascii=False)
+                    if is_json
+                    else ""
+                    if value is None
+                    else str(value)
                 )
         return values
 
-    with opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file, Table(file) as table:
+    with (
+        opened(tmp_path, name.rpartition("/")[2], content.encode(), packing) as file,
+        Table(file) as table,
+    ):
         expected = [flat(record) for record in records]
         assert [row.values for row in table.rows()] == [
             {name: row.get(name, "") for name in table.columns} for row in expected
@@ -850,7 +1001,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "nsmc-cp949.txt": (f"id\tdocument\n1\t{KOREAN}\n".encode("cp949"), "bad-row"),
     "utf16.csv": ("text,label\na,pos\n".encode("utf-16"), "bad-encoding"),
     "cut.csv.gz": (gzip.compress(b"text,label\n" + b"a,pos\n" * 9999)[:-20], "corrupt"),
-    "cut.jsonl.zst": (zstandard.ZstdCompressor().compress(b'{"text": "a"}\n' * 9999)[:-9], "corrupt"),
+    "cut.jsonl.zst": (
+        zstandard.ZstdCompressor().compress(b'{"text": "a"}\n' * 9999)[:-9],
+        "corrupt",
+    ),
     "ragged.csv": (b"text,label\na,pos\nb\n", "bad-row"),
     "more-fields.tsv": (b"text\tlabel\na\tpos\tx\n", "bad-row"),
     "open-quote.csv": (b'text,label\n"a,pos\nb,neg\n', "bad-row"),
@@ -871,7 +1025,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 
 
-# Exports of annotation programs, and rows of them that were read as something else; the reasons of the bad rows.
+# Exports of annotation programs, and rows of them that were read as something else; the reasons of
+# the bad rows.
 EXPORTS: dict[str, tuple[str, str, list[Any], list[str]]] = {
     "doccano.jsonl": (
         "multilabel",
@@ -898,7 +1053,10 @@ EXPORTS: dict[str, tuple[str, str, list[Any], list[str]]] = {
             for verdict in ("accept", "reject", "ignore")
         ),
         ["x"],
-        [f"its `answer` is `{verdict}`: the annotator did not accept the label" for verdict in ("reject", "ignore")],
+        [
+            f"its `answer` is `{verdict}`: the annotator did not accept the label"
+            for verdict in ("reject", "ignore")
+        ],
     ),
     "concatenated.csv": (
         "classify",
@@ -915,7 +1073,10 @@ def test_exports_of_annotation_programs(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     columns = Columns(text="text", label="label")
     examples, bad_rows = examples_of(find_task(task, columns), tmp_path / name, "skip")
-    assert ([example.label for example in examples], [row.reason for row in bad_rows.rows]) == EXPORTS[name][2:]
+    assert (
+        [example.label for example in examples],
+        [row.reason for row in bad_rows.rows],
+    ) == EXPORTS[name][2:]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -933,14 +1094,20 @@ def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path)
 def test_shards_where_one_file_is_read_are_joined_as_the_hint_says(tmp_path, ending, folder_name):
     folder = tmp_path / folder_name
     folder.mkdir()
-    rows = pd.DataFrame({"tokens": [["Anna", "came"], ["He", "left"]], "ner_tags": [["B-PER", "O"], ["O", "O"]]})
+    rows = pd.DataFrame(
+        {"tokens": [["Anna", "came"], ["He", "left"]], "ner_tags": [["B-PER", "O"], ["O", "O"]]}
+    )
     for number in range(2):
         name = folder / f"train-0000{number}-of-00002.{ending}"
         part = rows[number : number + 1]
-        part.to_parquet(name) if ending == "parquet" else part.to_json(name, orient="records", lines=True)
+        part.to_parquet(name) if ending == "parquet" else part.to_json(
+            name, orient="records", lines=True
+        )
     with pytest.raises(DataError, match="names 2 files, one was expected") as error:
         find_input_file(folder / f"train-*-of-00002.{ending}")
-    command = error.value.hint.removeprefix("join them in one file: ").replace("python -c", f"{sys.executable} -c")
+    command = error.value.hint.removeprefix("join them in one file: ").replace(
+        "python -c", f"{sys.executable} -c"
+    )
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     joined = tmp_path / f"joined.{ending}"
     examples = find_task("ner").examples(joined, split="train", labelled=True, bad_rows=BadRows())

@@ -38,7 +38,11 @@ def write_table(path: Path, rows: int, seed: int) -> Path:
 
 
 def read_examples(
-    task: Any, file: Path, split: str = "dev", labelled: bool = True, bad_rows: BadRows | None = None
+    task: Any,
+    file: Path,
+    split: str = "dev",
+    labelled: bool = True,
+    bad_rows: BadRows | None = None,
 ) -> list[Any]:
     """The examples of a file; a bad row is an error unless `bad_rows` collects it."""
     return list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows or BadRows()))
@@ -61,7 +65,9 @@ class OneBatch:
         self.cursor = state["cursor"]
 
 
-def save_untrained(start: Path, folder: Path, name: str, columns: Columns | None = None, **changes: Any) -> Path:
+def save_untrained(
+    start: Path, folder: Path, name: str, columns: Columns | None = None, **changes: Any
+) -> Path:
     """A folder with a model of a task whose head has random weights."""
     task = find_task(name, columns).with_changes(**changes)
     torch.manual_seed(5)
@@ -77,10 +83,14 @@ def tokenizer(data: Path) -> AlbertTokenizer:
 
 
 @pytest.fixture(scope="session")
-def start(tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any) -> Path:
+def start(
+    tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any
+) -> Path:
     """A pretraining checkpoint with random weights."""
     sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=64)
-    model = tiny_model(AlbertForPreTraining, **sizes, initializer_range=0.1, classifier_dropout_prob=0.0)
+    model = tiny_model(
+        AlbertForPreTraining, **sizes, initializer_range=0.1, classifier_dropout_prob=0.0
+    )
     folder: Path = tmp_path_factory.mktemp("start") / "model"
     model.save_pretrained(folder, tiny_tokenizer)
     return folder

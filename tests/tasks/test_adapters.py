@@ -33,11 +33,15 @@ LOGITS: dict[type[PretrainedAlbert], Callable[[PretrainedAlbert], Tensor]] = {
     AlbertForSequenceClassification: lambda model: model.packed_logits(BATCH),
     AlbertForTokenClassification: lambda model: model.packed_logits(BATCH),
     AlbertForQuestionAnswering: lambda model: torch.stack(model.packed_logits(BATCH)),
-    AlbertForBeamQuestionAnswering: lambda model: model.packed_beams(BATCH).end_top_log_probs.clamp(min=-100),
+    AlbertForBeamQuestionAnswering: lambda model: model.packed_beams(BATCH).end_top_log_probs.clamp(
+        min=-100
+    ),
 }
 
 
-def tiny(model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, **changes: object) -> PretrainedAlbert:
+def tiny(
+    model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, **changes: object
+) -> PretrainedAlbert:
     torch.manual_seed(0)
     return model_class(tiny_config(initializer_range=0.2, **changes)).eval()
 
@@ -55,7 +59,7 @@ def trainable(model: PretrainedAlbert) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-# --- frozen encoder ---------------------------------------------------------------------------------------------------
+# --- frozen encoder -------------------------------------------------------------------------------
 
 
 def test_frozen_encoder_leaves_the_head_and_the_pooler():
@@ -86,10 +90,14 @@ def test_parameter_counts_of_base_are_those_in_the_docstrings():
         assert model.num_parameters(only_trainable=True) == 592_130
         pytest.importorskip("peft")
         add_lora(model, 8)
-    assert model.num_parameters(only_trainable=True) - 592_130 == 8 * (8 * 768 + 2 * (768 + 3072)) == 110_592
+    assert (
+        model.num_parameters(only_trainable=True) - 592_130
+        == 8 * (8 * 768 + 2 * (768 + 3072))
+        == 110_592
+    )
 
 
-# --- LoRA -------------------------------------------------------------------------------------------------------------
+# --- LoRA -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_class", LOGITS, ids=lambda c: c.__name__)
@@ -119,13 +127,17 @@ def test_every_way_of_sharing(sharing):
     lora = trained(add_lora(model, 4))
     blocks = [group.albert_layers[0] for group in model.albert.encoder.albert_layer_groups]
     assert len({block.ffn for block in blocks}) == (1 if sharing in ("all", "ffn") else 3)
-    assert len({block.attention.query for block in blocks}) == (1 if sharing in ("all", "attention") else 3)
+    assert len({block.attention.query for block in blocks}) == (
+        1 if sharing in ("all", "attention") else 3
+    )
     attention, feed_forward = 4 * 4 * 2 * 64, 2 * 4 * (64 + 96)
     sets = {"all": (1, 1), "attention": (1, 3), "ffn": (3, 1), "none": (3, 3)}[sharing]
     assert model.num_parameters() - before == sets[0] * attention + sets[1] * feed_forward
     merged = merge_lora(lora)
     assert merged.num_parameters() == before
-    torch.testing.assert_close(merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0
+    )
 
 
 def test_only_adapters_head_and_pooler_train(tmp_path):
@@ -134,10 +146,16 @@ def test_only_adapters_head_and_pooler_train(tmp_path):
     names = set(trainable(lora))
     assert sum("lora_" in name for name in names) == 12  # A and B of six layers
     assert {name.split(".")[0] for name in names if "lora_" not in name} == {"classifier", "albert"}
-    assert [name for name in names if "lora_" not in name and "pooler" not in name and "classifier" not in name] == []
+    assert [
+        name
+        for name in names
+        if "lora_" not in name and "pooler" not in name and "classifier" not in name
+    ] == []
     frozen = {name: p.clone() for name, p in lora.named_parameters() if not p.requires_grad}
     run_training(lora, tmp_path, 3)
-    assert all(torch.equal(p, frozen[name]) for name, p in lora.named_parameters() if name in frozen)
+    assert all(
+        torch.equal(p, frozen[name]) for name, p in lora.named_parameters() if name in frozen
+    )
 
 
 def test_merged_is_what_transformers_reads(tmp_path):
@@ -149,7 +167,8 @@ def test_merged_is_what_transformers_reads(tmp_path):
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]]
     expected = torch.cat([theirs(input_ids=torch.tensor([row])).logits for row in rows])
     torch.testing.assert_close(lora.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
-    assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2  # the unadapted model would be noticed
+    # The unadapted model would be noticed
+    assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2
 
 
 class Objective:
@@ -174,7 +193,9 @@ def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = F
         model=lora,
         objective=Objective(lora),
         stream=OneBatch(BATCH),
-        loop=LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2),
+        loop=LoopSettings(
+            steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2
+        ),
         evaluate=lambda: {"score": 0.0},
         select="score",
         save=lambda folder: merge_lora(lora).save_pretrained(folder),
@@ -195,7 +216,9 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
     run_training(resumed, tmp_path / "halves", 4, resume=True)
     ours, theirs = resumed.state_dict(), uninterrupted.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    best = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "checkpoints" / "step-000004")
+    best = AlbertForSequenceClassification.from_pretrained(
+        tmp_path / "halves" / "checkpoints" / "step-000004"
+    )
     torch.testing.assert_close(
         best.packed_logits(BATCH), merge_lora(uninterrupted).packed_logits(BATCH), atol=0, rtol=0
     )

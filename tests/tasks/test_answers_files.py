@@ -9,7 +9,12 @@ import pytest
 
 from albertkit.errors import DataError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, find_question_files, read_questions
+from albertkit.tasks.questions import (
+    AnnotatedAnswer,
+    QuestionExample,
+    find_question_files,
+    read_questions,
+)
 
 CONTEXT = "Rain fell in May. More rain fell in June, and in May of the next year."
 RECORDS: list[dict[str, Any]] = [
@@ -20,9 +25,13 @@ RECORDS: list[dict[str, Any]] = [
     {"id": "c", "question": "Why?", "answers": [], "is_impossible": True},
 ]  # fmt: skip
 FLAT = [{**record, "context": CONTEXT, "title": "Weather"} for record in RECORDS]
-OFFICIAL = {"version": "v2.0", "data": [{"title": "Weather", "paragraphs": [{"context": CONTEXT, "qas": RECORDS}]}]}
+OFFICIAL = {
+    "version": "v2.0",
+    "data": [{"title": "Weather", "paragraphs": [{"context": CONTEXT, "qas": RECORDS}]}],
+}
 COLUMNS = [
-    {**r, "answers": {key: [a[key] for a in r["answers"]] for key in ("text", "answer_start")}} for r in FLAT
+    {**r, "answers": {key: [a[key] for a in r["answers"]] for key in ("text", "answer_start")}}
+    for r in FLAT
 ]  # as transformers and datasets have it
 for record in COLUMNS:
     record.pop("is_impossible", None)
@@ -44,12 +53,18 @@ FORMS = {
 
 
 def read_content(
-    folder: Path, content: str | bytes, version: int = 2, labelled: bool = True, on_error: str = "stop"
+    folder: Path,
+    content: str | bytes,
+    version: int = 2,
+    labelled: bool = True,
+    on_error: str = "stop",
 ) -> tuple[list[QuestionExample], BadRows]:
     file = folder / "questions"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     bad_rows = BadRows(on_error)  # type: ignore[arg-type]
-    return list(read_questions(file, version=version, labelled=labelled, bad_rows=bad_rows)), bad_rows
+    return list(
+        read_questions(file, version=version, labelled=labelled, bad_rows=bad_rows)
+    ), bad_rows
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -62,11 +77,16 @@ def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path, neste
     flat = lines([{**record, **unread_fields} for record in FLAT])
     paragraphs = [{"context": CONTEXT, "qas": RECORDS, **unread_fields}]
     file = tmp_path / "train.json"
-    file.write_text(json.dumps({"data": [{"title": "Weather", "paragraphs": paragraphs}]}) if nested else flat)
+    file.write_text(
+        json.dumps({"data": [{"title": "Weather", "paragraphs": paragraphs}]}) if nested else flat
+    )
     plain, _ = read_content(tmp_path, lines(FLAT))
     for split, notes in (("train", 1), ("dev", 0)):
         bad_rows = BadRows("stop")
-        assert list(read_questions(file, version=2, split=split, labelled=True, bad_rows=bad_rows)) == plain
+        assert (
+            list(read_questions(file, version=2, split=split, labelled=True, bad_rows=bad_rows))
+            == plain
+        )
         assert len(bad_rows.notes) == notes
     note = "`train.json`: 1 field holds texts that are not read: `explanation`; rename those to read to question and context"
     bad_rows = BadRows("stop")
@@ -77,9 +97,15 @@ def test_texts_of_records_that_are_not_read_are_said_at_training(tmp_path, neste
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same(tmp_path, form):
     expected = [
-        QuestionExample("a", "When did it rain?", CONTEXT, (AnnotatedAnswer("in May", 10),), article="Weather"),
         QuestionExample(
-            "b", "And then?", CONTEXT, (AnnotatedAnswer("in June", 33), AnnotatedAnswer("June", 36)), article="Weather"
+            "a", "When did it rain?", CONTEXT, (AnnotatedAnswer("in May", 10),), article="Weather"
+        ),
+        QuestionExample(
+            "b",
+            "And then?",
+            CONTEXT,
+            (AnnotatedAnswer("in June", 33), AnnotatedAnswer("June", 36)),
+            article="Weather",
         ),
         QuestionExample("c", "Why?", CONTEXT, (), True, "Weather"),
     ]
@@ -95,7 +121,9 @@ def test_official_files(data):
     counts = {"dev-v1.1.json.gz": (1, 10_570, 0), "half-dev-v2.0.json.gz": (2, 6_078, 3_168)}
     for name, (version, total, impossible) in counts.items():
         bad_rows = BadRows("skip")
-        examples = list(read_questions(data / "squad" / name, version=version, labelled=True, bad_rows=bad_rows))
+        examples = list(
+            read_questions(data / "squad" / name, version=version, labelled=True, bad_rows=bad_rows)
+        )
         assert (len(examples), sum(e.impossible for e in examples)) == (total, impossible)
         assert not bad_rows.rows
         assert sum(e.repaired for e in examples) == 0
@@ -120,8 +148,12 @@ def record_json(**changes: Any) -> str:
         (None, 10, True),
     ],
 )
-def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(tmp_path, start, nearest_start, repaired):
-    examples, bad_rows = read_content(tmp_path, record_json(answers=[{"text": "in May", "answer_start": start}]))
+def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(
+    tmp_path, start, nearest_start, repaired
+):
+    examples, bad_rows = read_content(
+        tmp_path, record_json(answers=[{"text": "in May", "answer_start": start}])
+    )
     example = examples[0]
     assert [": 1 question with" in note for note in bad_rows.notes] == [True] * repaired
     assert example.answers == (AnnotatedAnswer("in May", nearest_start),)
@@ -130,7 +162,10 @@ def test_an_answer_elsewhere_is_moved_to_the_nearest_place_and_counted(tmp_path,
 
 
 def test_of_several_answers_the_first_that_the_text_holds_is_learned(tmp_path):
-    answers = [{"text": "in May, perhaps", "answer_start": 10}, {"text": "June", "answer_start": 36}]
+    answers = [
+        {"text": "in May, perhaps", "answer_start": 10},
+        {"text": "June", "answer_start": 36},
+    ]
     example = read_content(tmp_path, record_json(answers=answers))[0][0]
     assert example.answers == (AnnotatedAnswer("in May, perhaps", -1), AnnotatedAnswer("June", 36))
     assert example.target == AnnotatedAnswer("June", 36)
@@ -161,7 +196,9 @@ def test_an_answer_may_have_other_white_space_than_its_text(tmp_path, text, star
     assert (target.text, target.in_context) == (text, learned)
     assert CONTEXT[target.start : target.start + len(learned)] == learned
     assert abs(target.start - start) <= 1
-    assert [": 1 question with an answer that has other white space" in note for note in bad_rows.notes] == [True]
+    assert [
+        ": 1 question with an answer that has other white space" in note for note in bad_rows.notes
+    ] == [True]
 
 
 def test_klue_mrc(tmp_path):
@@ -171,17 +208,23 @@ def test_klue_mrc(tmp_path):
     for question in questions:
         del question["id"]
     document = {"data": [{"title": "", "paragraphs": [{"context": CONTEXT, "qas": questions}]}]}
-    for content in (json.dumps(document), lines([{**question, "context": CONTEXT} for question in questions])):
+    for content in (
+        json.dumps(document),
+        lines([{**question, "context": CONTEXT} for question in questions]),
+    ):
         examples, bad_rows = read_content(tmp_path, content)
         assert [example.id for example in examples] == ["klue-mrc-a", "klue-mrc-b", "klue-mrc-c"]
         assert (examples[2].answers, examples[2].impossible) == ((), True)
-        assert [": 1 question marked as `is_impossible` in spite of answers" in note for note in bad_rows.notes] == [
-            True
-        ]
+        assert [
+            ": 1 question marked as `is_impossible` in spite of answers" in note
+            for note in bad_rows.notes
+        ] == [True]
 
 
 BAD_ROWS = {
-    "the context does not hold the answer `in July`": record_json(answers=[{"text": "in July", "answer_start": 3}]),
+    "the context does not hold the answer `in July`": record_json(
+        answers=[{"text": "in July", "answer_start": 3}]
+    ),
     "`question` is empty": record_json(question=" \t"),
     "`question` is missing": json.dumps({"context": CONTEXT}),
     "`context` is empty": record_json(context=""),
@@ -223,13 +266,18 @@ def test_a_question_without_an_answer_is_none_of_version_1(tmp_path):
 
 def test_without_ids_and_titles(tmp_path):
     """Ids are the numbers of the records, and a text is its own article."""
-    records = [{"question": "Why?", "context": CONTEXT}, {"question": "When?", "context": "In May."}]
+    records = [
+        {"question": "Why?", "context": CONTEXT},
+        {"question": "When?", "context": "In May."},
+    ]
     examples, _ = read_content(tmp_path, lines(records), labelled=False)
     assert [(e.id, e.article) for e in examples] == [("0", CONTEXT), ("1", "In May.")]
 
 
 def test_half_characters_do_not_stop_the_writing(tmp_path):
-    example = read_content(tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False)[0][0]
+    example = read_content(
+        tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False
+    )[0][0]
     assert (example.question, example.context) == ("Wh\ufffdy?", "Rain \ufffd")
 
 
@@ -255,8 +303,16 @@ def test_a_file_that_is_none(tmp_path, content, slug):
     [
         (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 1, {"train": 0, "dev": 1}),
         (["train-v1.1.json.gz", "dev-v1.1.json", "train-v2.0.json"], 2, {"train": 2}),
-        (["train.jsonl", "validation.jsonl", "test.jsonl", "notes.txt"], 1, {"train": 0, "dev": 1, "test": 2}),
-        (["KorQuAD_v1.0_train.json", "KorQuAD_v1.0_dev.json", "dev_predictions.json"], 1, {"train": 0, "dev": 1}),
+        (
+            ["train.jsonl", "validation.jsonl", "test.jsonl", "notes.txt"],
+            1,
+            {"train": 0, "dev": 1, "test": 2},
+        ),
+        (
+            ["KorQuAD_v1.0_train.json", "KorQuAD_v1.0_dev.json", "dev_predictions.json"],
+            1,
+            {"train": 0, "dev": 1},
+        ),
     ],
 )
 def test_files_of_a_folder(tmp_path, names, version, name_indices):
@@ -280,7 +336,10 @@ def test_a_folder_that_leaves_it_open_is_refused(tmp_path):
 
 
 def test_a_question_of_a_document_is_named_by_its_id(tmp_path):
-    paragraph = {"context": CONTEXT, "qas": [{"id": "a7", "question": "Why?", "answers": []}, {"question": ""}]}
+    paragraph = {
+        "context": CONTEXT,
+        "qas": [{"id": "a7", "question": "Why?", "answers": []}, {"question": ""}],
+    }
     content = json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}, indent=1)
     with pytest.raises(DataError, match="question `a7`: the question has no answer") as caught:
         read_content(tmp_path, content, version=1)
@@ -291,7 +350,10 @@ def test_a_question_of_a_document_is_named_by_its_id(tmp_path):
 
 def test_files_that_are_no_json_or_not_utf8(tmp_path):
     for content, hint in (
-        ("question,context,answer\nWhy?,x,y\n", "SQuAD is JSON, or JSONL records of question, context and answers"),
+        (
+            "question,context,answer\nWhy?,x,y\n",
+            "SQuAD is JSON, or JSONL records of question, context and answers",
+        ),
         ('{"question": "Où?"}'.encode("latin-1"), "iconv -f LATIN1 -t UTF-8"),
     ):
         with pytest.raises(DataError) as caught:

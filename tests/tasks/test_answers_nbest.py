@@ -32,8 +32,14 @@ SETTINGS = {"s384": (384, 128), "s128": (128, 32)}
 SETS = {"v11": "v11_dev60.json", "v20": "v20_dev60.json", "edge": "edge_cases.json"}
 LIMITS = {"n20_l30": (20, 30), "n5_l8": (5, 8)}
 SPANS = [("v11", "s128", ""), ("v11", "s128", "_ties"), ("v11", "s384", ""), ("edge", "s128", "")]
-BEAMS = [("v20", "s128", "k2x3"), ("v20", "s128", "k5x5"), ("v20", "s384", "k5x5"), ("edge", "s128", "k5x5")]
-# Google dropped these, and the places of its first piece with a lost accent are not exact: test_answers_windows.py.
+BEAMS = [
+    ("v20", "s128", "k2x3"),
+    ("v20", "s128", "k5x5"),
+    ("v20", "s384", "k5x5"),
+    ("edge", "s128", "k5x5"),
+]
+# Google dropped these, and the places of its first piece with a lost accent are not exact:
+# test_answers_windows.py.
 NOT_COMPARED = ("edge-a-09", "edge-a-10", "edge-a-03")
 # Where Google lists a span of white space, or of nothing, as an answer "". Ours does not.
 WITH_BLANKS = ("edge-a-05", "edge-a-06", "572812eaff5b5019007d9c84", "57287d4a2ca10214002da3e5")
@@ -42,7 +48,9 @@ WITH_BLANKS = ("edge-a-05", "edge-a-06", "572812eaff5b5019007d9c84", "57287d4a2c
 class AskedQuestion:
     """A question, its windows, and the rows of Google's arrays that belong to these."""
 
-    def __init__(self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray) -> None:
+    def __init__(
+        self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray
+    ) -> None:
         self.example, self.windows, self.rows = example, windows, rows
 
 
@@ -53,10 +61,19 @@ def questions(golden: Path, data: Path) -> Callable[[str, str], list[AskedQuesti
 
     def of(kind: str, setting: str) -> list[AskedQuestion]:
         if (kind, setting) not in cache:
-            examples = list(read_questions(golden / "squad" / SETS[kind], version=2, labelled=True, bad_rows=BadRows()))
+            examples = list(
+                read_questions(
+                    golden / "squad" / SETS[kind], version=2, labelled=True, bad_rows=BadRows()
+                )
+            )
             length, stride = SETTINGS[setting]
             features = answer_features(
-                examples, tokenizer, length=length, doc_stride=stride, max_query_length=64, labelled=False
+                examples,
+                tokenizer,
+                length=length,
+                doc_stride=stride,
+                max_query_length=64,
+                labelled=False,
             )
             names = np.load(golden / "squad" / f"features_{kind}_{setting}.npz")["qas_id"]
             cache[kind, setting] = [
@@ -77,7 +94,12 @@ def entries(verdict: Verdict) -> list[dict[str, Any]]:
     """Return the candidates as `nbest_predictions.json` has them."""
     chances = probabilities(verdict.candidates)
     return [
-        {"text": c.text, "probability": p, "start_log_prob": c.start_score, "end_log_prob": c.end_score}
+        {
+            "text": c.text,
+            "probability": p,
+            "start_log_prob": c.start_score,
+            "end_log_prob": c.end_score,
+        }
         for c, p in zip(verdict.candidates, chances, strict=True)
     ]
 
@@ -102,7 +124,7 @@ def nbest_difference(name: str, verdict: Verdict, expected: list[dict[str, Any]]
     return None
 
 
-# --- the head with two logits -----------------------------------------------------------------------------------------
+# --- the head with two logits ---------------------------------------------------------------------
 
 
 def span_differences(
@@ -117,17 +139,28 @@ def span_differences(
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
     start, end = (torch.from_numpy(logits[f"{side}_logits"]) for side in ("start", "end"))
     differences = {}
-    for limits, expected in json.loads((golden / "squad" / f"pred_v1_{name}.json").read_text()).items():
+    for limits, expected in json.loads(
+        (golden / "squad" / f"pred_v1_{name}.json").read_text()
+    ).items():
         size, longest = LIMITS[limits]
         for question in questions:
             windows = [w._replace(is_best=w.is_best | all_best) for w in question.windows]
             tops = top_spans(start[question.rows] + shift, end[question.rows], size)
             verdict = judge_spans(
-                question.example.context, windows, tops, version=1, n_best_size=size, max_answer_length=longest + longer
+                question.example.context,
+                windows,
+                tops,
+                version=1,
+                n_best_size=size,
+                max_answer_length=longest + longer,
             )
-            difference = nbest_difference(question.example.id, verdict, expected["nbest"][question.example.id])
+            difference = nbest_difference(
+                question.example.id, verdict, expected["nbest"][question.example.id]
+            )
             best = "empty" if verdict.best is None else verdict.best.text
-            if difference is None and best != (expected["predictions"][question.example.id] or "empty"):
+            if difference is None and best != (
+                expected["predictions"][question.example.id] or "empty"
+            ):
                 difference = "prediction"
             if difference:
                 differences[f"{limits} {question.example.id}"] = difference
@@ -156,7 +189,12 @@ def test_of_equal_scores_the_earlier_stays_in_front(golden, questions):
 
 
 def plain_postprocessing(
-    context: str, windows: list[TextWindow], start: np.ndarray, end: np.ndarray, size: int, longest: int
+    context: str,
+    windows: list[TextWindow],
+    start: np.ndarray,
+    end: np.ndarray,
+    size: int,
+    longest: int,
 ) -> tuple[list[str], float]:
     """transformers' `postprocess_qa_predictions` with negatives, in plain loops, answers of one text listed once."""
     candidates, null = [], None
@@ -189,9 +227,13 @@ def test_no_answer_by_two_logits(golden, questions, name, shift):
     ranks = []
     for question in questions("v11", "s128"):
         context, rows = question.example.context, question.rows
-        texts, odds = plain_postprocessing(context, question.windows, start[rows], end[rows], 10, 30)
+        texts, odds = plain_postprocessing(
+            context, question.windows, start[rows], end[rows], 10, 30
+        )
         tops = top_spans(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
-        verdict = judge_spans(context, question.windows, tops, version=2, n_best_size=10, max_answer_length=30)
+        verdict = judge_spans(
+            context, question.windows, tops, version=2, n_best_size=10, max_answer_length=30
+        )
         answer_texts = [c.text for c in verdict.candidates]
         assert verdict.null_odds == odds
         assert answer_texts[:9] == texts[:9]
@@ -200,14 +242,24 @@ def test_no_answer_by_two_logits(golden, questions, name, shift):
     assert len(set(ranks)) > 1 or shift != 8
 
 
-# --- Google's beam head -----------------------------------------------------------------------------------------------
+# --- Google's beam head ---------------------------------------------------------------------------
 
 
 def beam_verdicts(
-    golden: Path, questions: list[AskedQuestion], name: str, limits: str = "n20_l30", all_best: bool = False
+    golden: Path,
+    questions: list[AskedQuestion],
+    name: str,
+    limits: str = "n20_l30",
+    all_best: bool = False,
 ) -> list[Verdict]:
     arrays = np.load(golden / "squad" / f"topk_{name}.npz")
-    names = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs", "cls_logits")
+    names = (
+        "start_top_index",
+        "start_top_log_probs",
+        "end_top_index",
+        "end_top_log_probs",
+        "cls_logits",
+    )
     size, longest = LIMITS[limits]
     return [
         judge_beams(
@@ -223,10 +275,15 @@ def beam_verdicts(
 def test_beams_are_googles(golden, questions, kind, setting, beams):
     asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
     noticed = 0
-    for limits, expected in json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text()).items():
+    for limits, expected in json.loads(
+        (golden / "squad" / f"pred_v2_{name}.json").read_text()
+    ).items():
         wrong_verdicts = beam_verdicts(golden, asked_questions, name, limits, all_best=True)
         for question, verdict, wrong_verdict in zip(
-            asked_questions, beam_verdicts(golden, asked_questions, name, limits), wrong_verdicts, strict=True
+            asked_questions,
+            beam_verdicts(golden, asked_questions, name, limits),
+            wrong_verdicts,
+            strict=True,
         ):
             key = question.example.id
             assert nbest_difference(key, verdict, expected["nbest"][key]) is None, key
@@ -234,12 +291,14 @@ def test_beams_are_googles(golden, questions, kind, setting, beams):
             best = "" if verdict.best is None else verdict.best.text
             assert best == expected["predictions_no_threshold"][key]
             assert verdict.null_odds is not None
-            assert (best if verdict.null_odds <= 0 else "") == expected["predictions_threshold_0"][key]
+            assert (best if verdict.null_odds <= 0 else "") == expected["predictions_threshold_0"][
+                key
+            ]
             noticed += nbest_difference(key, wrong_verdict, expected["nbest"][key]) is not None
     assert noticed > 10 or setting == "s384" or kind == "edge"
 
 
-# --- the threshold ----------------------------------------------------------------------------------------------------
+# --- the threshold --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS[:3])
@@ -250,27 +309,39 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     gold = gold_pairs([question.example for question in asked_questions])
     verdicts = {
         question.example.id: v
-        for question, v in zip(asked_questions, beam_verdicts(golden, asked_questions, name), strict=True)
+        for question, v in zip(
+            asked_questions, beam_verdicts(golden, asked_questions, name), strict=True
+        )
     }
     best = {key: "" if v.best is None else v.best.text for key, v in verdicts.items()}
     odds = {key: float(v.null_odds) for key, v in verdicts.items() if v.null_odds is not None}
     scores = question_scores(best, gold, "2.0")
-    chosen = best_threshold([scores[k][1] for k in best], [odds[k] for k in best], [bool(g) for _, g in gold])
+    chosen = best_threshold(
+        [scores[k][1] for k in best], [odds[k] for k in best], [bool(g) for _, g in gold]
+    )
     official = expected["official_no_threshold"]["with_na_file"]
     assert chosen.threshold == pytest.approx(official["best_f1_thresh"], abs=1e-9)
     assert 100 * chosen.score == pytest.approx(official["best_f1"], abs=1e-9)
 
     def f1_of(answered: Callable[[str], bool]) -> float:
-        return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")["f1"]
+        return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")[
+            "f1"
+        ]
 
-    assert f1_of(lambda key: odds[key] <= chosen.threshold) == pytest.approx(official["best_f1"], abs=1e-9)
+    assert f1_of(lambda key: odds[key] <= chosen.threshold) == pytest.approx(
+        official["best_f1"], abs=1e-9
+    )
     google = expected["official_best_f1_threshold"]["without_na_file"]["f1"]
     assert f1_of(lambda key: odds[key] < chosen.threshold) == pytest.approx(google, abs=1e-9)
     assert google < official["best_f1"]
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-3, 3), st.booleans()), min_size=1, max_size=12)
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, 1.0]), st.integers(-3, 3), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
 )
 @settings(max_examples=300)
 def test_the_threshold_is_the_best_there_is(rows):
@@ -278,7 +349,9 @@ def test_the_threshold_is_the_best_there_is(rows):
     rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]
 
     def mean_score(threshold: float) -> float:
-        return sum(score if odds <= threshold else float(not has) for score, odds, has in rows) / len(rows)
+        return sum(
+            score if odds <= threshold else float(not has) for score, odds, has in rows
+        ) / len(rows)
 
     chosen = best_threshold(*zip(*rows, strict=True))
     best = max(mean_score(threshold) for threshold in range(-4, 4))

@@ -28,7 +28,9 @@ HEADS = ["spans", "beam"]
 PLACES = ("Rome", "Oslo", "Lima", "Bern", "Kiel")
 
 
-def tiny_model(task: AnswerTask, vocab_size: int = 30_000, dropout: float = 0.0) -> PretrainedAlbert:
+def tiny_model(
+    task: AnswerTask, vocab_size: int = 30_000, dropout: float = 0.0
+) -> PretrainedAlbert:
     torch.manual_seed(0)
     config = AlbertConfig.from_dict(
         dict(
@@ -46,19 +48,30 @@ def questions(version: int = 2) -> list[QuestionExample]:
     for number in range(20):
         city, other_city = PLACES[number % 5], PLACES[(number + 2) % 5]
         context = (
-            f"Anna lives in {city}. " + "The weather was fine. " * (number % 3 * 5) + f"Boris lives in {other_city}."
+            f"Anna lives in {city}. "
+            + "The weather was fine. " * (number % 3 * 5)
+            + f"Boris lives in {other_city}."
         )
         name = "Anna" if number % 2 else "Boris"
         answer_text = city if number % 2 else other_city
         if version == 2 and number % 4 == 0:
             examples.append(
-                QuestionExample(f"q{number}", "Where does Clara live?", context, (), True, f"a{number % 5}")
+                QuestionExample(
+                    f"q{number}", "Where does Clara live?", context, (), True, f"a{number % 5}"
+                )
             )
         else:
             start = context.index(answer_text)
             answer = (AnnotatedAnswer(answer_text, start),)
             examples.append(
-                QuestionExample(f"q{number}", f"Where does {name} live?", context, answer, False, f"a{number % 5}")
+                QuestionExample(
+                    f"q{number}",
+                    f"Where does {name} live?",
+                    context,
+                    answer,
+                    False,
+                    f"a{number % 5}",
+                )
             )
     return examples
 
@@ -69,13 +82,19 @@ def task_of(head: str, version: int = 2, **changes: Any) -> AnswerTask:
 
 
 def predicted(
-    task: AnswerTask, model: PretrainedAlbert, tokenizer: AlbertTokenizer, batch_tokens: int = 1000, version: int = 2
+    task: AnswerTask,
+    model: PretrainedAlbert,
+    tokenizer: AlbertTokenizer,
+    batch_tokens: int = 1000,
+    version: int = 2,
 ) -> list[dict[str, Any]]:
     features = task.features(questions(version), tokenizer, labelled=False)
-    return task.predictions(questions(version), features, run_model(model, task, features, batch_tokens))
+    return task.predictions(
+        questions(version), features, run_model(model, task, features, batch_tokens)
+    )
 
 
-# --- losses -----------------------------------------------------------------------------------------------------------
+# --- losses ---------------------------------------------------------------------------------------
 
 
 def total(task: AnswerTask, model: PretrainedAlbert, batch: LabelledBatch) -> torch.Tensor:
@@ -122,17 +141,25 @@ def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return convert_golden
 
 
-def google_batch(golden: Path, name: str) -> tuple[LabelledBatch, torch.Tensor, dict[str, torch.Tensor]]:
+def google_batch(
+    golden: Path, name: str
+) -> tuple[LabelledBatch, torch.Tensor, dict[str, torch.Tensor]]:
     """The inputs that Google's code was run on, packed; which of the padded places are real; what it printed."""
     folder = golden / "tf1" / name
     inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
     mask = inputs["input_mask"] == 1
     packed = PackedBatch.from_padded(inputs["input_ids"].long(), mask, inputs["segment_ids"].long())
-    names = {"start_positions": "start_positions", "end_positions": "end_positions", "is_impossible": "impossible"}
+    names = {
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
+        "is_impossible": "impossible",
+    }
     labels = {ours: inputs[theirs].long() for theirs, ours in names.items() if theirs in inputs}
     rows = torch.arange(len(mask))
     per_token = {"p_mask": inputs["p_mask"][mask]} if "p_mask" in inputs else {}
-    outputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "outputs.npz").items()}
+    outputs = {
+        key: torch.from_numpy(array) for key, array in np.load(folder / "outputs.npz").items()
+    }
     return LabelledBatch(packed, rows.numpy(), rows, labels, per_token), mask, outputs
 
 
@@ -146,7 +173,10 @@ def test_googles_squad_1_model(golden, converted):
         losses = task.losses(model, batch)["span"]
     expected_loss = torch.zeros(())
     for row, top in enumerate(outputs):
-        for side, positions, values in (("start", top.starts, top.start_scores), ("end", top.ends, top.end_scores)):
+        for side, positions, values in (
+            ("start", top.starts, top.start_scores),
+            ("end", top.ends, top.end_scores),
+        ):
             logits = expected[f"{side}_logits"][row][mask[row]]
             count = min(5, len(logits))
             best = logits.sort(descending=True, stable=True)
@@ -161,7 +191,9 @@ def test_googles_squad_1_model(golden, converted):
 def test_googles_squad_2_model(golden, converted):
     batch, _, expected = google_batch(golden, "squad_v2")
     model = AlbertForBeamQuestionAnswering.from_pretrained(converted("squad_v2"))
-    labels = [batch.per_sequence[name] for name in ("start_positions", "end_positions", "impossible")]
+    labels = [
+        batch.per_sequence[name] for name in ("start_positions", "end_positions", "impossible")
+    ]
     with torch.no_grad():
         parts = model.packed_losses(batch.packed, *labels, batch.per_token["p_mask"])
         unmasked = model.packed_losses(batch.packed, *labels)
@@ -188,7 +220,7 @@ def test_where_no_answer_may_lie(tokenizer, golden):
     assert torch.equal(ours, theirs[:, : ours.shape[1]].int())
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("head", "version"), [("spans", 1), ("spans", 2), ("beam", 2)])
@@ -245,7 +277,9 @@ def test_predictions_do_not_depend_on_the_batches(tokenizer, head):
     model = tiny_model(task)
     together, alone = (predicted(task, model, tokenizer, tokens) for tokens in (10_000, 1))
     for record_of_batch, record_alone in zip(together, alone, strict=True):
-        assert [e["text"] for e in record_of_batch["nbest"]] == [e["text"] for e in record_alone["nbest"]]
+        assert [e["text"] for e in record_of_batch["nbest"]] == [
+            e["text"] for e in record_alone["nbest"]
+        ]
         assert record_of_batch["null_odds"] == pytest.approx(record_alone["null_odds"], abs=1e-4)
 
 
@@ -257,7 +291,7 @@ def test_little_is_kept_of_a_window(tokenizer):
         assert max(sum(np.asarray(part).nbytes for part in output) for output in outputs) <= 400
 
 
-# --- the threshold ----------------------------------------------------------------------------------------------------
+# --- the threshold --------------------------------------------------------------------------------
 
 
 def record(name: str, text: str, odds: float) -> dict[str, Any]:
@@ -278,7 +312,8 @@ def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer):
     assert task.score(questions(), before)["f1"] < best
     details = chosen.details(questions(), after)
     assert (details["threshold"], details["threshold_from"]) == (chosen.threshold, "dev")
-    assert chosen.calibrated(questions(), after, "train").threshold == chosen.threshold  # whatever it was before
+    # Whatever it was before
+    assert chosen.calibrated(questions(), after, "train").threshold == chosen.threshold
     assert AnswerTask.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
 
 
@@ -302,7 +337,7 @@ def test_whole_articles_are_kept_for_the_threshold():
     assert task.calibration_split([e for e in examples if e.article == "a1"])[1] == []
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
 
 
 def test_a_model_that_learned_nothing_is_said():
@@ -311,21 +346,31 @@ def test_a_model_that_learned_nothing_is_said():
     assert task.collapsed(examples, nothing) == "all 20 answers are empty, 15 questions have one"
     assert task.collapsed([e for e in examples if e.impossible], nothing[:5]) is None
     same_span = [{**r, "answer": "Anna", "start": 0, "end": 4} for r in nothing]
-    assert task.collapsed(examples, same_span) == "all 20 answers stand at characters 0 to 4 of their texts"
+    assert (
+        task.collapsed(examples, same_span)
+        == "all 20 answers stand at characters 0 to 4 of their texts"
+    )
     same_span[3] |= {"start": 5}
     assert task.collapsed(examples, same_span) is None
 
 
 def test_a_cut_question_is_counted(tokenizer):
     task = task_of("spans")
-    examples = [QuestionExample("a", "Where, oh where, " * 20, "Here.", (AnnotatedAnswer("Here", 0),)), *questions()]
+    examples = [
+        QuestionExample("a", "Where, oh where, " * 20, "Here.", (AnnotatedAnswer("Here", 0),)),
+        *questions(),
+    ]
     features = task.features(examples, tokenizer, labelled=False)
-    records = task.predictions(examples, features, run_model(tiny_model(task), task, features, 1000))
+    records = task.predictions(
+        examples, features, run_model(tiny_model(task), task, features, 1000)
+    )
     assert [r["id"] for r in records if r.get("question_cut")] == ["a"]
     assert task.details(examples, records)["questions_cut"] == 1
 
 
-@pytest.mark.parametrize("change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}])
+@pytest.mark.parametrize(
+    "change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}]
+)
 def test_impossible_settings(change):
     with pytest.raises(ConfigError, match="bad-value"):
         AnswerTask(name="squad", **change)

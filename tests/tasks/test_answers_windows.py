@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from albertkit.batches.features import Features
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tasks.answers import Paragraph, answer_features, context_windows, count_reasons, unrecoverable
+from albertkit.tasks.answers import (
+    Paragraph,
+    answer_features,
+    context_windows,
+    count_reasons,
+    unrecoverable,
+)
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -18,8 +24,9 @@ SETTINGS = {"s384": (384, 128, 64), "s128": (128, 32, 64), "s96q12": (96, 48, 12
 SETS = {"v11": "v11_dev60.json", "v20": "v20_dev60.json", "edge": "edge_cases.json"}
 PLACES = {"tok_start_to_orig_index", "tok_end_to_orig_index"}
 DROPPED_BY_GOOGLE = ["edge-a-09", "edge-a-10"]  # "MISMATCH DETECTED": heavy accents, Hangul
-# Every piece of the golden files whose place is another: question, piece, our text, theirs. Google finds the places with a
-# search for the longest common subsequence of the text and its pieces, which has to guess where the two differ.
+# Every piece of the golden files whose place is another: question, piece, our text, theirs. Google
+# finds the places with a search for the longest common subsequence of the text and its pieces,
+# which has to guess where the two differ.
 INEXACT_AT_GOOGLE = {
     ("56f7c651aef2371900625bf6", "<unk>", "ɐ̯", "ɐ"),  # a mark belongs to its letter
     (
@@ -28,7 +35,12 @@ INEXACT_AT_GOOGLE = {
         "",
         '"',
     ),  # the space that SentencePiece puts before the first word: nothing there
-    ("edge-a-03", "▁cafe", "Cafe\u0301", "Cafe"),  # decomposed accents: theirs cuts them off the end of an answer
+    (
+        "edge-a-03",
+        "▁cafe",
+        "Cafe\u0301",
+        "Cafe",
+    ),  # decomposed accents: theirs cuts them off the end of an answer
     ("edge-a-03", "▁cre", " cre\u0300", " cre"),
     ("edge-a-03", "▁bru", " bru\u0302", " bru"),
     ("edge-a-06", "▁", "", "“"),
@@ -46,7 +58,11 @@ def load(golden: Path, tokenizer: AlbertTokenizer) -> Callable[..., Loaded]:
         length, stride, query = SETTINGS[setting]
         settings = {"length": length, "doc_stride": stride, "max_query_length": query, **changes}
         features = answer_features(examples, tokenizer, labelled=True, **settings)
-        return examples, features, dict(np.load(golden / "squad" / f"features_{kind}_{setting}.npz"))
+        return (
+            examples,
+            features,
+            dict(np.load(golden / "squad" / f"features_{kind}_{setting}.npz")),
+        )
 
     return load_golden
 
@@ -68,20 +84,36 @@ def padded(features: Features, sequences: np.ndarray, width: int) -> dict[str, n
         arrays["input_mask"][row, :size] = 1
         arrays["p_mask"][row, 0] = 0
         arrays["p_mask"][row, first : size - 1] = 0
-        arrays["token_is_max_context"][row, first : size - 1] = features.per_token["max_context"][text_tokens]
-        arrays["tok_start_to_orig_index"][row, : size - 1 - first] = features.per_token["char_starts"][text_tokens]
-        arrays["tok_end_to_orig_index"][row, : size - 1 - first] = features.per_token["char_ends"][text_tokens] - 1
+        arrays["token_is_max_context"][row, first : size - 1] = features.per_token["max_context"][
+            text_tokens
+        ]
+        arrays["tok_start_to_orig_index"][row, : size - 1 - first] = features.per_token[
+            "char_starts"
+        ][text_tokens]
+        arrays["tok_end_to_orig_index"][row, : size - 1 - first] = (
+            features.per_token["char_ends"][text_tokens] - 1
+        )
     arrays["paragraph_len"] = features.lengths[sequences]
-    labels = {"start_positions": "start_positions", "end_positions": "end_positions", "is_impossible": "impossible"}
-    return arrays | {theirs: features.per_sequence[ours][sequences] for theirs, ours in labels.items()}
+    labels = {
+        "start_positions": "start_positions",
+        "end_positions": "end_positions",
+        "is_impossible": "impossible",
+    }
+    return arrays | {
+        theirs: features.per_sequence[ours][sequences] for theirs, ours in labels.items()
+    }
 
 
 def compared(loaded: Loaded) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Our sequences of the questions that Google did not drop, and their arrays."""
     examples, features, expected = loaded
     google_ids = set(expected["qas_id"])
-    sequences = np.array([m for m, number in enumerate(features.examples) if examples[number].id in google_ids])
-    assert [examples[number].id for number in features.examples[sequences]] == expected["qas_id"].tolist()
+    sequences = np.array(
+        [m for m, number in enumerate(features.examples) if examples[number].id in google_ids]
+    )
+    assert [examples[number].id for number in features.examples[sequences]] == expected[
+        "qas_id"
+    ].tolist()
     return sequences, padded(features, sequences, expected["input_ids"].shape[1])
 
 
@@ -97,9 +129,14 @@ def other_places(loaded: Loaded, tokenizer: AlbertTokenizer) -> set[tuple[str, s
     places_of_pieces = set()
     for row, column in np.argwhere(unequal):
         example = examples[features.examples[sequences[row]]]
-        piece = int(ours["input_ids"][row, column + features.per_sequence["text_starts"][sequences[row]]])
+        piece = int(
+            ours["input_ids"][row, column + features.per_sequence["text_starts"][sequences[row]]]
+        )
         texts = [
-            example.context[a["tok_start_to_orig_index"][row, column] : a["tok_end_to_orig_index"][row, column] + 1]
+            example.context[
+                a["tok_start_to_orig_index"][row, column] : a["tok_end_to_orig_index"][row, column]
+                + 1
+            ]
             for a in (ours, expected)
         ]
         places_of_pieces.add((example.id, tokenizer.id_to_piece(piece), *texts))
@@ -112,7 +149,8 @@ def test_all_arrays_are_googles(load, tokenizer, kind, setting):
     loaded = load(kind, setting)
     assert differing(loaded) <= PLACES
     assert other_places(loaded, tokenizer) <= INEXACT_AT_GOOGLE
-    # Theirs stands for no other piece: what is missing are marks, what is too much is white space or of the next piece.
+    # Theirs stands for no other piece: what is missing are marks, what is too much is white space
+    # or of the next piece.
     for _, piece, ours, _ in other_places(loaded, tokenizer):
         assert piece == "<unk>" or tokenizer.pieces(ours) == ([piece] if ours else [])
 
@@ -122,7 +160,9 @@ def test_every_place_of_the_list_is_found(load, tokenizer):
     assert differences == INEXACT_AT_GOOGLE
 
 
-@pytest.mark.parametrize("change", [{"doc_stride": 31}, {"doc_stride": 200}, {"max_query_length": 10}])
+@pytest.mark.parametrize(
+    "change", [{"doc_stride": 31}, {"doc_stride": 200}, {"max_query_length": 10}]
+)
 def test_another_setting_is_noticed(load, change):
     _, features, expected = load("v11", "s128", **change)
     ours = padded(features, np.arange(min(features.num_sequences, len(expected["qas_id"]))), 128)
@@ -136,7 +176,8 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load):
             examples, features, _ = load(kind, setting)
             assert set(features.examples) == set(range(len(examples)))
             lost = list(unrecoverable(examples, features))
-            # Both of them Google drops: an answer that leaves the marks off its last letter; Hangul, one <unk> a word.
+            # Both of them Google drops: an answer that leaves the marks off its last letter;
+            # Hangul, one <unk> a word.
             assert [item.id for item in lost] == (DROPPED_BY_GOOGLE if kind == "edge" else [])
             assert all(item.recovered.startswith(item.answer) for item in lost)
 
@@ -160,7 +201,9 @@ def test_all_of_squad_train(data, tokenizer):
     examples = list(read_questions(file, version=1, labelled=True, bad_rows=bad_rows))
     assert len(examples) == 87_599
     assert not bad_rows.rows
-    features = answer_features(examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True)
+    features = answer_features(
+        examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True
+    )
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
     lost = list(unrecoverable(examples, features))
     assert count_reasons(lost) == {
@@ -172,17 +215,25 @@ def test_all_of_squad_train(data, tokenizer):
         assert item.answer in item.recovered
 
 
-# --- what the originals have no numbers for ---------------------------------------------------------------------------
+# --- what the originals have no numbers for -------------------------------------------------------
 
 
 def features_of(
-    tokenizer: AlbertTokenizer, *examples: QuestionExample, length: int = 64, stride: int = 32, query: int = 64
+    tokenizer: AlbertTokenizer,
+    *examples: QuestionExample,
+    length: int = 64,
+    stride: int = 32,
+    query: int = 64,
 ) -> Features:
-    return answer_features(examples, tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=True)
+    return answer_features(
+        examples, tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=True
+    )
 
 
 def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer):
-    long = QuestionExample("a", "why " * 500, "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
+    long = QuestionExample(
+        "a", "why " * 500, "Because of the rain.", (AnnotatedAnswer("the rain", 11),)
+    )
     short = QuestionExample("b", "Why?", "Because of the rain.", (AnnotatedAnswer("the rain", 11),))
     features = features_of(tokenizer, long, short)
     assert features.per_sequence["question_cut"].tolist() == [True, False]
@@ -203,7 +254,9 @@ def test_a_text_of_fifty_thousand_words(tokenizer):
     assert features.input_ids[best].tolist() == ids
 
 
-@pytest.mark.parametrize(("pieces", "room", "stride"), [(0, 10, 5), (1, 10, 5), (10, 10, 5), (11, 10, 5), (99, 10, 40)])
+@pytest.mark.parametrize(
+    ("pieces", "room", "stride"), [(0, 10, 5), (1, 10, 5), (10, 10, 5), (11, 10, 5), (99, 10, 40)]
+)
 def test_windows_leave_nothing_out(pieces, room, stride):
     cut = context_windows(pieces, room, stride)
     assert len(cut) >= 1
@@ -212,7 +265,13 @@ def test_windows_leave_nothing_out(pieces, room, stride):
     assert all(w.stop - w.start <= room for w in cut)
 
 
-@given(st.integers(20, 100), st.integers(1, 200), st.integers(1, 80), st.integers(0, 60), st.integers(0, 300))
+@given(
+    st.integers(20, 100),
+    st.integers(1, 200),
+    st.integers(1, 80),
+    st.integers(0, 60),
+    st.integers(0, 300),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
     tokenizer, length, stride, query, num_question_words, words
@@ -220,11 +279,22 @@ def test_every_piece_is_in_a_window_whatever_the_length_and_the_stride(
     context = " ".join(f"word{number % 7}" for number in range(words))
     example = QuestionExample("a", "why " * num_question_words + "?", context)
     features = answer_features(
-        [example], tokenizer, length=length, doc_stride=stride, max_query_length=query, labelled=False
+        [example],
+        tokenizer,
+        length=length,
+        doc_stride=stride,
+        max_query_length=query,
+        labelled=False,
     )
     pieces = Paragraph.of(context, tokenizer)
     in_text = features.per_token["char_starts"] >= 0
-    spans = set(zip(features.per_token["char_starts"][in_text], features.per_token["char_ends"][in_text], strict=True))
+    spans = set(
+        zip(
+            features.per_token["char_starts"][in_text],
+            features.per_token["char_ends"][in_text],
+            strict=True,
+        )
+    )
     assert spans == set(zip(pieces.starts, pieces.ends, strict=True))
     assert features.input_ids[features.per_token["max_context"]].tolist() == pieces.ids.tolist()
     assert features.lengths.max() <= length
@@ -235,7 +305,9 @@ def test_a_text_without_a_piece_has_a_window(tokenizer):
     features = features_of(tokenizer, example)
     assert features.num_sequences == 1
     assert features.input_ids[-2:].tolist() == [tokenizer.sep_id] * 2
-    assert [item.reason for item in unrecoverable([example], features)] == ["no window holds the answer"]
+    assert [item.reason for item in unrecoverable([example], features)] == [
+        "no window holds the answer"
+    ]
 
 
 def test_no_questions_no_features(tokenizer):

@@ -50,7 +50,10 @@ def render_report(report: DataCheckReport) -> str:
 
 def examples(*rows: tuple[Any, ...]) -> list[TextExample]:
     """Return examples from rows of text and label, or of text, pair and label."""
-    return [TextExample(str(n), row[0], row[1] if len(row) == 3 else None, row[-1]) for n, row in enumerate(rows)]
+    return [
+        TextExample(str(n), row[0], row[1] if len(row) == 3 else None, row[-1])
+        for n, row in enumerate(rows)
+    ]
 
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
@@ -58,10 +61,15 @@ WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen
 
 def sound(count: int = 40) -> list[TextExample]:
     """Texts that differ, with two labels."""
-    return examples(*((f"{WORDS[n % 16]} and {WORDS[n // 16]} more", "yes" if n % 2 else "no") for n in range(count)))
+    return examples(
+        *(
+            (f"{WORDS[n % 16]} and {WORDS[n // 16]} more", "yes" if n % 2 else "no")
+            for n in range(count)
+        )
+    )
 
 
-# --- counts -----------------------------------------------------------------------------------------------------------
+# --- counts ---------------------------------------------------------------------------------------
 
 
 def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
@@ -72,9 +80,14 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
         if split in ("train", "dev")
     }
     report = check_data(task, rows, tokenizer)
-    plain = {split: [" ".join(e.text.lower().split()) for e in part] for split, part in rows.items()}
+    plain = {
+        split: [" ".join(e.text.lower().split()) for e in part] for split, part in rows.items()
+    }
     for split, part in rows.items():
-        split_check, lengths = report.splits[split], sorted(2 + len(tokenizer.encode(e.text)) for e in part)
+        split_check, lengths = (
+            report.splits[split],
+            sorted(2 + len(tokenizer.encode(e.text)) for e in part),
+        )
         assert split_check.examples == len(part)
         assert split_check.labels == Counter(e.label for e in part)
         assert split_check.tokens == {
@@ -87,7 +100,11 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
             len(part),
         )
         assert split_check.repeated == len(part) - len(set(plain[split]))
-    assert report.splits["dev"].overlap.same == sum(text in set(plain["train"]) for text in plain["dev"]) > 0
+    assert (
+        report.splits["dev"].overlap.same
+        == sum(text in set(plain["train"]) for text in plain["dev"])
+        > 0
+    )
     printed = render_report(report)
     assert "cola" in printed
     assert all(finding.split(":")[0] in printed.replace("\n", " ") for finding in report.findings)
@@ -98,7 +115,9 @@ def test_squad_and_wnut(data, tokenizer):
     rows = read_examples(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
     train, dev = report.splits["train"], report.splits["dev"]
-    assert train.labels == Counter("impossible" if e.impossible else "answerable" for e in rows[:250])
+    assert train.labels == Counter(
+        "impossible" if e.impossible else "answerable" for e in rows[:250]
+    )
     assert dev.overlap.same == 50
     assert train.cut == 0
     assert train.windowed > 100
@@ -112,7 +131,7 @@ def test_squad_and_wnut(data, tokenizer):
     assert tag_check.labels == begun
 
 
-# --- oddities ---------------------------------------------------------------------------------------------------------
+# --- oddities -------------------------------------------------------------------------------------
 
 
 def test_sound_data_give_no_finding(tokenizer):
@@ -135,17 +154,35 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
     "leak": (
         "2 of 4 dev examples are in train, too",
         sound(),
-        examples((f" {FIRST.text.upper()} ", "no"), (SECOND.text, "yes"), ("x", "yes"), ("y", "no")),
+        examples(
+            (f" {FIRST.text.upper()} ", "no"), (SECOND.text, "yes"), ("x", "yes"), ("y", "no")
+        ),
     ),
-    "punctuation": ("1 of 1 dev examples share a text with a training", sound(), examples((FIRST.text + "!", "no"))),
+    "punctuation": (
+        "1 of 1 dev examples share a text with a training",
+        sound(),
+        examples((FIRST.text + "!", "no")),
+    ),
     "contradictory": (
         "2 of 41 train examples have texts that occur with different labels",
         sound() + examples((FIRST.text, "yes")),
         sound(1),
     ),
-    "one class": ("all training labels are `yes`", changed(lambda _, e: (e.text, "yes")), examples(("x", "yes"))),
-    "dominant": ("99.0% of the training labels are `no`", examples(*map(hundred, range(100))), sound(2)),
-    "rare": ("labels `maybe`: fewer than 5 training examples", sound() + examples(("so so", "maybe")), sound(2)),
+    "one class": (
+        "all training labels are `yes`",
+        changed(lambda _, e: (e.text, "yes")),
+        examples(("x", "yes")),
+    ),
+    "dominant": (
+        "99.0% of the training labels are `no`",
+        examples(*map(hundred, range(100))),
+        sound(2),
+    ),
+    "rare": (
+        "labels `maybe`: fewer than 5 training examples",
+        sound() + examples(("so so", "maybe")),
+        sound(2),
+    ),
     "new label": (
         "finetune will stop: labels of dev that train lacks: `maybe` (1)",
         sound(),
@@ -195,7 +232,11 @@ ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
 
 
 ALIKE = {
-    "composed and not": ("긍정", unicodedata.normalize("NFD", "긍정"), "the form of Unicode (NFC or NFD)"),
+    "composed and not": (
+        "긍정",
+        unicodedata.normalize("NFD", "긍정"),
+        "the form of Unicode (NFC or NFD)",
+    ),
     "numbers": ("1", "1.0", "how the number is written"),
     "case": ("Pos", "pos", "upper case"),
     "width": ("Ａ", "A", "white space or the width of characters"),
@@ -212,11 +253,19 @@ def test_labels_that_look_alike_are_found(name, kind):
     finding = f"labels `{first}`, `{second}` differ in {difference} alone: are they one label?"
     other_labels = {"other": 10}
     assert finding in list(label_findings(kind, {"train": {first: 10, second: 10, **other_labels}}))
-    assert finding in list(label_findings(kind, {"train": {first: 10, **other_labels}, "dev": {second: 10}}))
-    assert not [line for line in label_findings(kind, {"train": {first: 10, **other_labels}}) if "alone" in line]
+    assert finding in list(
+        label_findings(kind, {"train": {first: 10, **other_labels}, "dev": {second: 10}})
+    )
+    assert not [
+        line
+        for line in label_findings(kind, {"train": {first: 10, **other_labels}})
+        if "alone" in line
+    ]
 
 
-@pytest.mark.parametrize(("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")])
+@pytest.mark.parametrize(
+    ("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")]
+)
 def test_labels_that_are_several_names_are_found(kind, separator):
     names = ["a", "b", f"a{separator}b", f"b{separator}c"]
     [finding] = label_findings(kind, {"train": dict.fromkeys(names, 10)})
@@ -250,7 +299,9 @@ def test_numbers_label_sets_and_choices(tokenizer):
     report = check(tokenizer, numbers, numbers[:1], "regression")
     assert report.splits["train"].labels == {"lowest": 2.5, "median": 2.5, "highest": 2.5}
     assert report.findings[0] == "all training labels are 2.5: there is nothing to learn"
-    sets = [TextExample(e.id, e.text, None, ("a", "b") if e.label == "yes" else ()) for e in sound()]
+    sets = [
+        TextExample(e.id, e.text, None, ("a", "b") if e.label == "yes" else ()) for e in sound()
+    ]
     report = check(tokenizer, sets, sets[:1], "multilabel")
     assert report.splits["train"].labels == {"(no label)": 20, "a": 20, "b": 20}
     assert render_report(report).count("20   50.0%") == 3  # of the examples
@@ -259,13 +310,21 @@ def test_numbers_label_sets_and_choices(tokenizer):
         str(n) for n in range(11)
     ]
     questions = [
-        ChoiceExample(e.id, "", e.text, ("12", "it is"), 0 if n < 36 else 1, ("A", "B")) for n, e in enumerate(sound())
+        ChoiceExample(e.id, "", e.text, ("12", "it is"), 0 if n < 36 else 1, ("A", "B"))
+        for n, e in enumerate(sound())
     ]
     report = check_data(choice_task("choice"), {"train": questions}, tokenizer)
     assert report.splits["train"].labels == {"choice 1": 36, "choice 2": 4}
     split_check = report.splits["train"]
-    assert (split_check.windows, split_check.windowed, split_check.wordless, split_check.empty) == (80, 0, 0, 0)
-    assert report.findings == ("90.0% of the right choices are choice 1: always saying so is right as often",)
+    assert (split_check.windows, split_check.windowed, split_check.wordless, split_check.empty) == (
+        80,
+        0,
+        0,
+        0,
+    )
+    assert report.findings == (
+        "90.0% of the right choices are choice 1: always saying so is right as often",
+    )
 
 
 def test_what_finetune_would_train_on(start, table, tmp_path):
@@ -288,13 +347,20 @@ def test_what_finetune_would_train_on(start, table, tmp_path):
 
 def test_the_check_refuses_what_finetune_refuses(start, table):
     columns = Columns(text="sentence", label="label")
-    with pytest.raises(AlbertKitError, match=r"\[bad-value\].*length 5000 exceeds the 64 positions"):
+    with pytest.raises(
+        AlbertKitError, match=r"\[bad-value\].*length 5000 exceeds the 64 positions"
+    ):
         check_task("classify", start, table, FinetuneSettings(length=5000), columns=columns)
 
 
 def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer):
-    train = [TaggedExample("0", ("Oz", "is"), ("B-film", "O")), TaggedExample("0", ("no", "film"), ("O", "O"))]
-    dev = [TaggedExample("1", ("The", "Who", "Oz", "two"), ("B-band", "I-band", "B-film", "I-film"))]
+    train = [
+        TaggedExample("0", ("Oz", "is"), ("B-film", "O")),
+        TaggedExample("0", ("no", "film"), ("O", "O")),
+    ]
+    dev = [
+        TaggedExample("1", ("The", "Who", "Oz", "two"), ("B-band", "I-band", "B-film", "I-film"))
+    ]
     task = tagging_task("ner").fitted(train)
     findings = check_data(task, {"train": train, "dev": dev}, tokenizer).findings
     assert "finetune will stop: labels of dev that train lacks: `band` (1)" in findings
@@ -307,10 +373,30 @@ def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer):
 @pytest.mark.parametrize(
     ("name", "content", "reason", "hint"),
     [
-        ("classify", "sentence\tlabel\n", "has nothing to read but, perhaps, a header", "with examples"),
-        ("regress", "sentence\tlabel\nfine\tpos\n", "line 2: `label` is `pos`, not a number", "`classify`"),
-        ("ner", "text,label\ngood,pos\n", "line 1: one column alone, so there is no tag", "a word and its tag"),
-        ("race", "text,label\ngood,pos\n", "line 1: not JSON: Expecting value, column 1", "passage of RACE"),
+        (
+            "classify",
+            "sentence\tlabel\n",
+            "has nothing to read but, perhaps, a header",
+            "with examples",
+        ),
+        (
+            "regress",
+            "sentence\tlabel\nfine\tpos\n",
+            "line 2: `label` is `pos`, not a number",
+            "`classify`",
+        ),
+        (
+            "ner",
+            "text,label\ngood,pos\n",
+            "line 1: one column alone, so there is no tag",
+            "a word and its tag",
+        ),
+        (
+            "race",
+            "text,label\ngood,pos\n",
+            "line 1: not JSON: Expecting value, column 1",
+            "passage of RACE",
+        ),
     ],
 )
 def test_why_there_are_no_examples(tmp_path, start, name, content, reason, hint):
@@ -325,11 +411,15 @@ def test_why_there_are_no_examples(tmp_path, start, name, content, reason, hint)
 
 def test_a_pipe_is_called_one(start: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(AlbertKitError, match=r"is not a plain file, and it must be read more than once"):
+    with pytest.raises(
+        AlbertKitError, match=r"is not a plain file, and it must be read more than once"
+    ):
         check_task("classify", start, tmp_path / "pipe.csv")
 
 
-def hold_out(examples: list[Any], share: float, kind: str = "classification") -> tuple[list[Any], list[Any]]:
+def hold_out(
+    examples: list[Any], share: float, kind: str = "classification"
+) -> tuple[list[Any], list[Any]]:
     return _hold_out(kind, examples, share, Path("train.tsv"))
 
 
@@ -343,7 +433,10 @@ def test_held_out_examples_are_stratified():
     half = Counter(e.label for e in hold_out(rows, 0.5)[1])
     assert half["d"] == 0
     assert abs(half["c"] - 50) <= 1
-    sets = [TextExample(str(n), "x", None, ("all", f"only {n}") if n % 2 else ("all",)) for n in range(40)]
+    sets = [
+        TextExample(str(n), "x", None, ("all", f"only {n}") if n % 2 else ("all",))
+        for n in range(40)
+    ]
     assert len(hold_out(sets, 0.3)[1]) == 12
     assert {e.label for e in hold_out(sets, 0.3)[1]} == {("all",)}
     with pytest.raises(AlbertKitError, match="every label"):
@@ -352,18 +445,24 @@ def test_held_out_examples_are_stratified():
 
 def test_held_out_pairs_share_no_first_text():
     """A premise with one pair of each class: the class that train lacks for it would be the answer."""
-    rows = [TextExample(str(n), f"premise {n // 3}", f"hypothesis {n}", "enc"[n % 3]) for n in range(90)]
+    rows = [
+        TextExample(str(n), f"premise {n // 3}", f"hypothesis {n}", "enc"[n % 3]) for n in range(90)
+    ]
     train, dev = hold_out(rows, 0.2)
     assert not {e.text for e in train} & {e.text for e in dev}
     assert Counter(e.label for e in dev) == {"e": 6, "n": 6, "c": 6}
-    different = [TextExample(e.id, f"premise {e.id}", e.pair, e.label) for e in rows]  # each premise once: by class
-    assert {int(e.id) // 3 for e in hold_out(different, 0.2)[0]} & {int(e.id) // 3 for e in hold_out(different, 0.2)[1]}
+    # Each premise once: by class
+    different = [TextExample(e.id, f"premise {e.id}", e.pair, e.label) for e in rows]
+    assert {int(e.id) // 3 for e in hold_out(different, 0.2)[0]} & {
+        int(e.id) // 3 for e in hold_out(different, 0.2)[1]
+    }
 
 
 @pytest.mark.parametrize("articles", [20, 1])
 def test_held_out_questions_are_whole_articles_or_texts(articles):
     rows = [
-        QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}") for n in range(200)
+        QuestionExample(str(n), "q", f"text {n // 5}", article=f"article {n // 5 // 2 % articles}")
+        for n in range(200)
     ]
     train, dev = hold_out(rows, 0.1, "answers")
     assert 20 <= len(dev) <= 30
@@ -373,27 +472,39 @@ def test_held_out_questions_are_whole_articles_or_texts(articles):
 
 
 def pairs(*texts: tuple[str, str]) -> list[TextExample]:
-    return [TextExample(str(n), first, second, "yes" if n % 2 else "no") for n, (first, second) in enumerate(texts)]
+    return [
+        TextExample(str(n), first, second, "yes" if n % 2 else "no")
+        for n, (first, second) in enumerate(texts)
+    ]
 
 
-# Kind and rows of each way in which examples have something in common, and the texts that must be on one side only.
+# Kind and rows of each way in which examples have something in common, and the texts that must be
+# on one side only.
 CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
     "five times each": (
         "classification",
-        [TextExample(str(n), f"Text {n % 60}" + "  !"[: n // 60], None, "yn"[n % 2]) for n in range(300)],
+        [
+            TextExample(str(n), f"Text {n % 60}" + "  !"[: n // 60], None, "yn"[n % 2])
+            for n in range(300)
+        ],
         lambda e: {e.text.rstrip(" !")},
     ),
     "in another case and width": (
         "classification",
         [
-            TextExample(str(n), (f"text {n // 2}", f"ＴＥＸＴ {n // 2}")[n % 2], None, "yn"[n % 3 % 2])
+            TextExample(
+                str(n), (f"text {n // 2}", f"ＴＥＸＴ {n // 2}")[n % 2], None, "yn"[n % 3 % 2]
+            )
             for n in range(200)
         ],
         lambda e: {e.text.split()[1]},
     ),
     "label sets": (
         "multilabel",
-        [TextExample(str(n), f"text {n % 50}", None, ("a",) if n % 3 else ("a", "b")) for n in range(200)],
+        [
+            TextExample(str(n), f"text {n % 50}", None, ("a",) if n % 3 else ("a", "b"))
+            for n in range(200)
+        ],
         lambda e: {e.text},
     ),
     "swapped pairs": (
@@ -413,12 +524,18 @@ CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
     ),
     "passages of choices": (
         "choice",
-        [ChoiceExample(str(n), f"passage {n % 40}", f"q {n}", ("x", "y"), n % 2, ("A", "B")) for n in range(200)],
+        [
+            ChoiceExample(str(n), f"passage {n % 40}", f"q {n}", ("x", "y"), n % 2, ("A", "B"))
+            for n in range(200)
+        ],
         lambda e: {e.context},
     ),
     "questions of choices": (
         "choice",
-        [ChoiceExample(str(n), "", f"question {n % 40}", ("x", f"y {n}"), n % 2, ("A", "B")) for n in range(200)],
+        [
+            ChoiceExample(str(n), "", f"question {n % 40}", ("x", f"y {n}"), n % 2, ("A", "B"))
+            for n in range(200)
+        ],
         lambda e: {e.question},
     ),
     "sentences": (
@@ -428,7 +545,10 @@ CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
     ),
     "contexts of several articles": (
         "answers",
-        [QuestionExample(str(n), f"q {n}", f"text {n % 50}", article=f"article {n // 4 % 50}") for n in range(200)],
+        [
+            QuestionExample(str(n), f"q {n}", f"text {n % 50}", article=f"article {n // 4 % 50}")
+            for n in range(200)
+        ],
         lambda e: {e.context},
     ),
 }
@@ -451,7 +571,8 @@ def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apar
     assert 20 <= len(dev) <= 80
     assert not {e.text for e in train} & {e.text for e in dev}
     assert measure_overlap("classification", train, dev) == Overlap(sharing=len(dev))
-    rows = pairs(*(("one text", "another") if n % 2 else ("good", "better") for n in range(40)))  # a text a label
+    # A text a label
+    rows = pairs(*(("one text", "another") if n % 2 else ("good", "better") for n in range(40)))
     assert measure_overlap("classification", *hold_out(rows, 0.1)) == Overlap(same=4)
 
 

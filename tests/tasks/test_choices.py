@@ -32,12 +32,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
 
 
-def read_file(task: ChoiceTask, file: Path, labelled: bool = True) -> tuple[list[ChoiceExample], BadRows]:
+def read_file(
+    task: ChoiceTask, file: Path, labelled: bool = True
+) -> tuple[list[ChoiceExample], BadRows]:
     bad_rows = BadRows("skip")
     return read_examples(task, file, labelled=labelled, bad_rows=bad_rows), bad_rows
 
 
-# --- RACE -------------------------------------------------------------------------------------------------------------
+# --- RACE -----------------------------------------------------------------------------------------
 
 
 def passage(name: str, questions: int = 2) -> dict[str, object]:
@@ -56,7 +58,9 @@ def race(folder: Path, merged: bool = False) -> Path:
         for level, files in names.items():
             (folder / split / level).mkdir(parents=True)
             for name in files:
-                target = folder / split / level / ("all.txt" if merged else name.removeprefix(level))
+                target = (
+                    folder / split / level / ("all.txt" if merged else name.removeprefix(level))
+                )
                 with open(target, "a", encoding="utf-8") as stream:
                     stream.write(json.dumps(passage(name)) + "\n")
     return folder
@@ -66,7 +70,11 @@ def race(folder: Path, merged: bool = False) -> Path:
 def test_race_raw_and_merged(tmp_path, merged):
     task = choice_task("race")
     folder = race(tmp_path / "RACE", merged)
-    assert task.files(tmp_path) == task.files(folder) == {s: folder / s for s in ("train", "dev", "test")}
+    assert (
+        task.files(tmp_path)
+        == task.files(folder)
+        == {s: folder / s for s in ("train", "dev", "test")}
+    )
     examples, bad_rows = read_file(task, folder / "dev")
     assert [example.id for example in examples] == [
         "middle9.txt-0", "middle9.txt-1", "middle10.txt-0", "middle10.txt-1", "high3.txt-0", "high3.txt-1",
@@ -78,7 +86,10 @@ def test_race_raw_and_merged(tmp_path, merged):
     )  # fmt: skip
     assert bad_rows.rows == []
     only_high = task.with_changes(levels=("high",))
-    assert [example.id for example in read_file(only_high, folder / "dev")[0]] == ["high3.txt-0", "high3.txt-1"]
+    assert [example.id for example in read_file(only_high, folder / "dev")[0]] == [
+        "high3.txt-0",
+        "high3.txt-1",
+    ]
     assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
     assert len(read_file(task, folder / "dev" / "high")[0]) == 2
     file = folder / "dev" / "high" / ("all.txt" if merged else "3.txt")
@@ -103,8 +114,16 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     [
         ({"answers": ["A"]}, "not as many of each: 2 questions, 2 options, 1 answers", 0),
         ({"answers": "AB"}, "`answers` is not a list: not JSON: Expecting value, column 1", 0),
-        ({"answers": ["A", "E"]}, "question 1 of x: label `E` is none of A, B, C, D, and no number from 0 to 3", 1),
-        ({"options": [["a"], ["a", "b", "c", "d"]]}, "question 0 of x: 1 choices that are not empty", 1),
+        (
+            {"answers": ["A", "E"]},
+            "question 1 of x: label `E` is none of A, B, C, D, and no number from 0 to 3",
+            1,
+        ),
+        (
+            {"options": [["a"], ["a", "b", "c", "d"]]},
+            "question 0 of x: 1 choices that are not empty",
+            1,
+        ),
         ({"options": [["a", " ", "c"], list("abcd")]}, "question 0 of x: choice B is empty", 1),
         ({"options": [["a", 1], list("abcd")]}, "question 0 of x: 1 is not a text", 1),
         (
@@ -114,7 +133,11 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
         ),
         ({"article": ["a"]}, "question 0 of x: ['a'] is not a text", 0),
         ({"article": "\ud800"}, "question 0 of x: bytes that are not UTF-8", 0),
-        ({"article": " ", "questions": ["", "b"]}, "question 0 of x: no context and no question", 1),
+        (
+            {"article": " ", "questions": ["", "b"]},
+            "question 0 of x: no context and no question",
+            1,
+        ),
     ],
 )
 def test_race_with_bad_rows(tmp_path, change, reason, num_examples):
@@ -129,7 +152,10 @@ def test_race_that_is_none(tmp_path):
     (tmp_path / "a" / "high").mkdir(parents=True)
     with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
         read_file(task, tmp_path / "a")
-    with pytest.raises(DataError, match=r"\[missing-file\].*none of the folders train, dev, test of RACE; it holds a"):
+    with pytest.raises(
+        DataError,
+        match=r"\[missing-file\].*none of the folders train, dev, test of RACE; it holds a",
+    ):
         task.files(tmp_path)
     with pytest.raises(DataError, match="no such file"):
         task.files(tmp_path / "none")
@@ -137,27 +163,38 @@ def test_race_that_is_none(tmp_path):
         (tmp_path / "a" / "high" / name).write_text(json.dumps(passage("x")))
     with pytest.raises(DataError, match=r"has all\.txt and 1 single passages"):
         read_file(task, tmp_path / "a")
-    for text, reason in (("{\n}", "not JSON: Expecting property name"), ("[]", "not an object of JSON")):
+    for text, reason in (
+        ("{\n}", "not JSON: Expecting property name"),
+        ("[]", "not an object of JSON"),
+    ):
         (tmp_path / "b.txt").write_text(text)
         assert read_file(task, tmp_path / "b.txt")[1].rows[0].reason.startswith(reason)
 
 
-# --- SocialIQA, ARC, tables of one's own --------------------------------------------------------------------------------
+# --- SocialIQA, ARC, tables of one's own ----------------------------------------------------------
 
 
 def test_real_files(data):
     folder = data / "multiple-choice"
     siqa, arc = choice_task("siqa"), choice_task("arc")
-    assert {split: path.name for split, path in siqa.files(folder).items()} == {"dev": "siqa-dev.jsonl"}
+    assert {split: path.name for split, path in siqa.files(folder).items()} == {
+        "dev": "siqa-dev.jsonl"
+    }
     assert {split: path.name for split, path in arc.files(folder).items()} == {
         "dev": "arc_challenge_dev.csv", "test": "arc_challenge_test.csv", "dev_easy": "arc_easy_dev.csv",
         "test_easy": "arc_easy_test.csv",
     }  # fmt: skip
     examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
     assert (len(examples), bad_rows.rows) == (1954, [])
-    assert sorted(Counter(example.label for example in examples).items()) == [(0, 643), (1, 654), (2, 657)]
+    assert sorted(Counter(example.label for example in examples).items()) == [
+        (0, 643),
+        (1, 654),
+        (2, 657),
+    ]
     records = map(json.loads, (folder / "siqa-dev.jsonl").read_text().splitlines())
-    answers = [{record[f"answer{letter}"].strip().casefold() for letter in ABC} for record in records]
+    answers = [
+        {record[f"answer{letter}"].strip().casefold() for letter in ABC} for record in records
+    ]
     num_doubtful = sum(len(choices) < 3 for choices in answers)
     fact = f"{num_doubtful} questions with two choices that are equal, or differ only in case"
     assert bad_rows.notes == [f"`{folder / 'siqa-dev.jsonl'}`: {fact}"]
@@ -165,8 +202,13 @@ def test_real_files(data):
     for split, path in arc.files(folder).items():
         examples, bad_rows = read_file(arc, path)
         reasons = Counter(row.reason.split(" is none")[0] for row in bad_rows.rows)
-        counts[split] = len(examples), dict(Counter(len(example.choices) for example in examples)), dict(reasons)
-    nothing, fifth = "0 choices that are not empty", "label `E`"  # rows whose choices were lost, or the fifth one
+        counts[split] = (
+            len(examples),
+            dict(Counter(len(example.choices) for example in examples)),
+            dict(reasons),
+        )
+    # Rows whose choices were lost, or the fifth one
+    nothing, fifth = "0 choices that are not empty", "label `E`"
     assert counts == {
         "dev": (1096, {4: 1095, 3: 1}, {nothing: 23}), "test": (294, {4: 291, 3: 3}, {nothing: 4, fifth: 1}),
         "dev_easy": (2147, {4: 2142, 3: 5}, {nothing: 102, fifth: 2}), "test_easy": (549, {4: 548, 3: 1}, {nothing: 21}),
@@ -191,25 +233,34 @@ def test_every_form_of_a_table(tmp_path):
     }  # fmt: skip
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), name
+        assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), (
+            name
+        )
     record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
     write_records(tmp_path / "h.jsonl", [record])
     assert read_file(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
         ChoiceExample("Q1", "Look!", "Which?", choices, 2, ABC)
     ]
     write_records(tmp_path / "i.jsonl", [listed])
-    assert read_file(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
+    assert (
+        read_file(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
+    )
 
 
 def test_numbers_as_names_of_choices(tmp_path):
     choices = [{"text": text, "label": name} for text, name in zip("abcd", "1234", strict=True)]
-    write_records(tmp_path / "a.jsonl", [{"question": {"stem": "?", "choices": choices}, "answerKey": "1"}])
+    write_records(
+        tmp_path / "a.jsonl", [{"question": {"stem": "?", "choices": choices}, "answerKey": "1"}]
+    )
     [example] = read_file(choice_task("arc"), tmp_path / "a.jsonl")[0]
     assert (example.label, example.names) == (0, ("1", "2", "3", "4"))
 
 
 def test_labels_of_socialiqa_beside_the_questions(tmp_path):
-    rows = [{"context": "a", "question": "b", "answerA": "c", "answerB": "d", "answerC": "e"} for _ in range(3)]
+    rows = [
+        {"context": "a", "question": "b", "answerA": "c", "answerB": "d", "answerC": "e"}
+        for _ in range(3)
+    ]
     write_records(tmp_path / "dev.jsonl", rows)
     task = choice_task("siqa")
     with pytest.raises(DataError, match="no column `correct`"):
@@ -225,7 +276,10 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([{"choices": "[1"}], "`choices` is not a list: not JSON: Expecting ',' delimiter, column 3"),
+        (
+            [{"choices": "[1"}],
+            "`choices` is not a list: not JSON: Expecting ',' delimiter, column 3",
+        ),
         ([{"choices": ["a", None]}], "None is not a text"),
         ([{"label": 2}], "label `2` is none of A, B, and no number from 0 to 1"),
         ([{"label": None}], "label `` is none of A, B, and no number from 0 to 1"),
@@ -243,10 +297,14 @@ def test_tables_with_bad_rows(tmp_path, rows, reason):
 
 def test_choices_that_are_equal_are_said(tmp_path):
     choices = [["a", "b"], ["a", "a"], ["Yes", "yes ", "no"]]
-    write_records(tmp_path / "a.jsonl", [{"question": "?", "choices": texts, "label": 0} for texts in choices])
+    write_records(
+        tmp_path / "a.jsonl", [{"question": "?", "choices": texts, "label": 0} for texts in choices]
+    )
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert [list(example.choices) for example in examples] == choices
-    assert [note.partition("`: ")[2].partition(" with")[0] for note in bad_rows.notes] == ["2 questions"]
+    assert [note.partition("`: ")[2].partition(" with")[0] for note in bad_rows.notes] == [
+        "2 questions"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -267,12 +325,14 @@ def test_bad_rows_of_winogrande(tmp_path, change, reason):
 def test_tables_that_are_none(tmp_path):
     (tmp_path / "a.csv").write_text("question,option1,label\nWhy?,a,0\n")
     with pytest.raises(
-        DataError, match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`"
+        DataError,
+        match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`",
     ):
         read_file(choice_task("choice"), tmp_path / "a.csv")
 
 
-# Rows with the columns of published sets, and what they say: context, question, choices, place of the right one.
+# Rows with the columns of published sets, and what they say: context, question, choices, place of
+# the right one.
 PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], int]]] = {
     "COPA": (
         {"premise": "My body cast a shadow.", "choice1": "The sun was rising.", "choice2": "The grass was cut.",
@@ -365,7 +425,9 @@ def test_published_sets_are_read_whole(tmp_path, name):
     row, expected = PUBLISHED[name]
     write_records(tmp_path / "train.jsonl", [row])
     bad_rows = BadRows("stop")
-    [example] = read_examples(choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows)
+    [example] = read_examples(
+        choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows
+    )
     assert (example.context, example.question, example.choices, example.label) == expected
     assert bad_rows.notes == []
 
@@ -377,7 +439,10 @@ def test_race_and_piqa_of_the_hub(tmp_path):
     for split in ("train", "validation"):
         write_records(tmp_path / f"{split}.jsonl", rows)
     task = choice_task("race")
-    assert task.files(tmp_path) == {"train": tmp_path / "train.jsonl", "dev": tmp_path / "validation.jsonl"}
+    assert task.files(tmp_path) == {
+        "train": tmp_path / "train.jsonl",
+        "dev": tmp_path / "validation.jsonl",
+    }
     examples, bad_rows = read_file(task, tmp_path / "train.jsonl")
     assert [(e.id, e.level, e.label) for e in examples] == [
         ("high1.txt-0", "high", 2), ("high1.txt-1", "high", 0), ("middle20.txt-0", "middle", 2)
@@ -391,13 +456,21 @@ def test_race_and_piqa_of_the_hub(tmp_path):
 
 def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path):
     rows = [
-        {"story": f"It rained on day {n}.", "question": "Why?", "choice1": "Dry.", "choice2": "Wet."} for n in range(9)
+        {
+            "story": f"It rained on day {n}.",
+            "question": "Why?",
+            "choice1": "Dry.",
+            "choice2": "Wet.",
+        }
+        for n in range(9)
     ]
     write_records(tmp_path / "test.jsonl", rows)
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
     assert [example.context for example in examples] == [""] * 9
     assert "`story`" in bad_rows.notes[0]
-    with_story = read_file(find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False)
+    with_story = read_file(
+        find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False
+    )
     assert (with_story[0][3].context, with_story[1].notes) == ("It rained on day 3.", [])
 
 
@@ -452,11 +525,13 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path, kind):
     read_examples(find_task("choice"), file, "train", True, bad_rows)
     assert bad_rows.notes == [note.format(kind, "2 columns hold texts that are", "`story`, `note`")]
     bad_rows = BadRows("stop")
-    read_examples(find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows)
+    read_examples(
+        find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows
+    )
     assert bad_rows.notes == [note.format(kind, "1 column holds texts that are", "`note`")]
 
 
-# --- features ---------------------------------------------------------------------------------------------------------
+# --- features -------------------------------------------------------------------------------------
 
 
 def google(
@@ -466,9 +541,9 @@ def google(
     rows = []
     for choice in example.choices:
         cloze = "_" in example.question
-        qa = tokenizer.encode(example.question.replace("_", choice) if cloze else example.question + " " + choice)[
-            -max_qa_length:
-        ]
+        qa = tokenizer.encode(
+            example.question.replace("_", choice) if cloze else example.question + " " + choice
+        )[-max_qa_length:]
         context = tokenizer.encode(example.context)
         if len(context) + len(qa) > length - 3:
             context = context[: length - 3 - len(qa)]
@@ -488,7 +563,9 @@ def test_features_are_googles(tokenizer, length, max_qa_length):
     task = choice_task("race", length=length, max_qa_length=max_qa_length)
     features = task.features(examples, tokenizer, labelled=True)
     expected = [
-        row for example in examples for row in google(tokenizer, example, length, min(max_qa_length, length - 3))
+        row
+        for example in examples
+        for row in google(tokenizer, example, length, min(max_qa_length, length - 3))
     ]
     sequences = [
         (features.input_ids[a:b].tolist(), features.token_type_ids[a:b].tolist())
@@ -502,24 +579,31 @@ def test_features_are_googles(tokenizer, length, max_qa_length):
 
 
 def test_features_without_a_text_to_read(tokenizer):
-    example = ChoiceExample("0", "", "It is hot. Which one is asked for?", ("this one", "that"), 0, ABC[:2])
+    example = ChoiceExample(
+        "0", "", "It is hot. Which one is asked for?", ("this one", "that"), 0, ABC[:2]
+    )
     task = choice_task("arc")
     features = task.features([example], tokenizer, labelled=False)
     first = tokenizer.decode(features.input_ids[: features.offsets[1]])
     assert first == "[CLS] it is hot. which one is asked for?[SEP] this one[SEP]"
     short = task.with_changes(length=10).features([example], tokenizer, labelled=False)
-    assert tokenizer.decode(short.input_ids[: short.offsets[1]]) == "[CLS] one is asked for?[SEP] this one[SEP]"
+    assert (
+        tokenizer.decode(short.input_ids[: short.offsets[1]])
+        == "[CLS] one is asked for?[SEP] this one[SEP]"
+    )
     num_tokens = len(tokenizer.encode(example.question)) + len(tokenizer.encode("this one"))
     assert features.left_out.tolist() == [0]
     assert short.left_out.tolist() == [num_tokens - 7]  # of length 10, three are special
     with pytest.raises(ConfigError, match="no room"):
         task.with_changes(length=3).features([example], tokenizer, labelled=False)
     with pytest.raises(DataError, match=r"\[bad-label\].*1 of 1 examples have no label"):
-        task.features([ChoiceExample("7", "", "?", ("a", "b"), None, ABC[:2])], tokenizer, labelled=True)
+        task.features(
+            [ChoiceExample("7", "", "?", ("a", "b"), None, ABC[:2])], tokenizer, labelled=True
+        )
     assert task.features([], tokenizer, labelled=True).num_sequences == 0
 
 
-# --- the loss ---------------------------------------------------------------------------------------------------------
+# --- the loss -------------------------------------------------------------------------------------
 
 
 @given(
@@ -533,13 +617,18 @@ def test_a_ragged_softmax_is_that_of_each_example(sizes, seed, ties, unlabelled)
         rows = [row.round(decimals=-1) for row in rows]
     labels = [int(torch.randint(size, (1,), generator=random)) for size in sizes]
     groups = torch.repeat_interleave(torch.arange(len(sizes)) * 3 + 5, torch.tensor(sizes))
-    right = torch.cat([torch.arange(size) == label for size, label in zip(sizes, labels, strict=True)])
+    right = torch.cat(
+        [torch.arange(size) == label for size, label in zip(sizes, labels, strict=True)]
+    )
     if unlabelled:
         right[: sizes[0]] = False
     labelled_rows = list(zip(rows, labels, strict=True))[int(unlabelled) :]
     logits = torch.cat(rows).requires_grad_()
     ours = choice_loss(logits, groups, right)
-    expected_loss = sum((F.cross_entropy(row, torch.tensor(label)) for row, label in labelled_rows), torch.tensor(0.0))
+    expected_loss = sum(
+        (F.cross_entropy(row, torch.tensor(label)) for row, label in labelled_rows),
+        torch.tensor(0.0),
+    )
     assert ours.loss_sum.item() == pytest.approx(expected_loss.item(), rel=1e-5, abs=1e-5)
     assert int(ours.correct) == sum(int(row.argmax()) == label for row, label in labelled_rows)
     assert int(ours.label_count) == len(labelled_rows)
@@ -550,13 +639,19 @@ def test_a_ragged_softmax_is_that_of_each_example(sizes, seed, ties, unlabelled)
     torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-5)
 
 
-def from_padded(ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Sequence[int]) -> Features:
+def from_padded(
+    ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Sequence[int]
+) -> Features:
     """Features of padded [E, choices, S] arrays."""
     num_examples, choices, _ = ids.shape
     ids, mask, types = (array.reshape(num_examples * choices, -1) for array in (ids, mask, types))
-    rows = [(i[m != 0], int((t[m != 0] == 0).sum())) for i, m, t in zip(ids, mask, types, strict=True)]
+    rows = [
+        (i[m != 0], int((t[m != 0] == 0).sum())) for i, m, t in zip(ids, mask, types, strict=True)
+    ]
     right = (np.arange(choices) == np.asarray(labels)[:, None]).astype(np.int64).reshape(-1)
-    return Features.from_sequences(rows, np.repeat(np.arange(num_examples), choices), {"labels": right})
+    return Features.from_sequences(
+        rows, np.repeat(np.arange(num_examples), choices), {"labels": right}
+    )
 
 
 def test_googles_race_model(golden, tmp_path):
@@ -564,7 +659,9 @@ def test_googles_race_model(golden, tmp_path):
     shutil.copytree(golden / "tf1/race", folder, copy_function=shutil.copy)
     convert(folder / "model.ckpt-3", tmp_path / "model", head="multiple-choice")
     model = AlbertForMultipleChoice.from_pretrained(tmp_path / "model").eval()
-    inputs, outputs = (np.load(golden / "tf1/race" / f"{name}.npz") for name in ("inputs", "outputs"))
+    inputs, outputs = (
+        np.load(golden / "tf1/race" / f"{name}.npz") for name in ("inputs", "outputs")
+    )
     arrays = [inputs[name].reshape(2, 4, -1) for name in ("input_ids", "input_mask", "segment_ids")]
     features = from_padded(*arrays, inputs["label_ids"])
     assert features.lengths.min() < features.lengths.max()
@@ -573,7 +670,8 @@ def test_googles_race_model(golden, tmp_path):
         loss = task.losses(model, features.batch(np.arange(8)))["choice"]
     assert loss.mean().item() == pytest.approx(float(outputs["loss"]), abs=1e-5)
     examples = [
-        ChoiceExample(str(n), "a", "b", ("c",) * 4, int(inputs["label_ids"][n]), tuple("ABCD")) for n in range(2)
+        ChoiceExample(str(n), "a", "b", ("c",) * 4, int(inputs["label_ids"][n]), tuple("ABCD"))
+        for n in range(2)
     ]
     records = task.predictions(examples, features, run_model(model, task, features, 50))
     assert [record["index"] for record in records] == outputs["predictions"].tolist()
@@ -612,26 +710,33 @@ def test_transformers_with_padding(tiny_model, tmp_path):
     for (name, parameter), (_, their_parameter) in zip(
         model.named_parameters(), theirs.named_parameters(), strict=True
     ):
-        torch.testing.assert_close(parameter.grad, their_parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
-    unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])  # padding that is seen
+        torch.testing.assert_close(
+            parameter.grad, their_parameter.grad, atol=1e-5, rtol=1e-4, msg=name
+        )
+    # Padding that is seen
+    unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])
     assert abs(unmasked.loss.item() - ours.mean().item()) > 1e-3
     with pytest.raises(ConfigError, match="class weights cannot be used for choices"):
         task.losses(model, batch, torch.ones(3))
 
 
-# --- predictions and files ----------------------------------------------------------------------------------------------
+# --- predictions and files ------------------------------------------------------------------------
 
 
 def test_predictions_scores_and_files(tmp_path):
     levels = ("middle", "middle", "high", "high")
     examples = [
-        ChoiceExample(f"{level}1.txt-{n % 2}", "a", "b", ("c",) * (2 + n % 2), n % 2, ABC[: 2 + n % 2], level)
+        ChoiceExample(
+            f"{level}1.txt-{n % 2}", "a", "b", ("c",) * (2 + n % 2), n % 2, ABC[: 2 + n % 2], level
+        )
         for n, level in enumerate(levels)
     ]
     task = choice_task("race")
     sizes = [len(example.choices) for example in examples]
     features = Features.from_sequences([([1], 1)] * sum(sizes), np.repeat(np.arange(4), sizes))
-    records = task.predictions(examples, features, [1.0, 0.0, 0.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0, 0.0])
+    records = task.predictions(
+        examples, features, [1.0, 0.0, 0.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0, 0.0]
+    )
     assert [(record["id"], record["label"], record["index"]) for record in records] == [
         ("middle1.txt-0", "A", 0), ("middle1.txt-1", "C", 2), ("high1.txt-0", "A", 0), ("high1.txt-1", "B", 1),
     ]  # fmt: skip
@@ -640,14 +745,26 @@ def test_predictions_scores_and_files(tmp_path):
     assert task.score(examples, records) == {"accuracy": 0.75}
     details = task.details(examples, records)
     assert (details["accuracy_middle"], details["accuracy_high"]) == (0.5, 1.0)
-    assert details["intervals"]["accuracy_high"] == pytest.approx(binomtest(2, 2).proportion_ci(method="wilson"))
+    assert details["intervals"]["accuracy_high"] == pytest.approx(
+        binomtest(2, 2).proportion_ci(method="wilson")
+    )
     assert details["intervals"]["accuracy"][0] < 0.75 <= details["intervals"]["accuracy"][1]
-    assert [path.name for path in task.write(tmp_path, records, split="test")] == ["predictions.jsonl", "answers.json"]
-    assert json.loads((tmp_path / "answers.json").read_text()) == {"middle1.txt": ["A", "C"], "high1.txt": ["A", "B"]}
+    assert [path.name for path in task.write(tmp_path, records, split="test")] == [
+        "predictions.jsonl",
+        "answers.json",
+    ]
+    assert json.loads((tmp_path / "answers.json").read_text()) == {
+        "middle1.txt": ["A", "C"],
+        "high1.txt": ["A", "B"],
+    }
     assert read_records(tmp_path / "predictions.jsonl") == records
     for name, file, text in (
         ("siqa", "predictions.lst", "1\n3\n1\n2\n"),
-        ("arc", "predictions.csv", "middle1.txt-0,A\nmiddle1.txt-1,C\nhigh1.txt-0,A\nhigh1.txt-1,B\n"),
+        (
+            "arc",
+            "predictions.csv",
+            "middle1.txt-0,A\nmiddle1.txt-1,C\nhigh1.txt-0,A\nhigh1.txt-1,B\n",
+        ),
     ):
         assert choice_task(name).write(tmp_path / name, records, split="test")[1].name == file
         assert (tmp_path / name / file).read_text() == text
@@ -673,7 +790,13 @@ def test_task_as_a_file_keeps_it():
     "name", ["premise", "passage", "article", "document", "paragraph", "text", "Context", "support"]
 )
 def test_the_text_to_read_first_has_many_names(tmp_path, name):
-    row = {name: "It rained.", "choice1": "Dry.", "choice2": "Wet.", "question": "effect", "label": 1}
+    row = {
+        name: "It rained.",
+        "choice1": "Dry.",
+        "choice2": "Wet.",
+        "question": "effect",
+        "label": 1,
+    }
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps(row) + "\n")
     task = choice_task("choice")
@@ -682,6 +805,9 @@ def test_the_text_to_read_first_has_many_names(tmp_path, name):
     file.write_text(json.dumps({"context": "", **row}) + "\n")
     if name != "Context":
         named = choice_task("choice").with_columns(Columns(text=name))
-        assert next(named.examples(file, split="dev", labelled=True, bad_rows=BadRows())).context == "It rained."
+        assert (
+            next(named.examples(file, split="dev", labelled=True, bad_rows=BadRows())).context
+            == "It rained."
+        )
         with pytest.raises(DataError, match="several texts to read first"):
             list(task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop")))

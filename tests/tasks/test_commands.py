@@ -28,7 +28,14 @@ def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     settings = ("--lr", "1e-3", "--epochs", "8", "--batch-size", "16", "--length", "32", "--json")
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main([*map(str, ("finetune", "classify", start, table, *COLUMNS, "--out", folder, *settings))])
+        main(
+            [
+                *map(
+                    str,
+                    ("finetune", "classify", start, table, *COLUMNS, "--out", folder, *settings),
+                )
+            ]
+        )
     assert not ended.value.code, err.getvalue()
     assert "lr" in err.getvalue()
     assert out.getvalue().count("\n") == 1
@@ -47,20 +54,31 @@ def test_evaluate_predict_and_score_agree_with_the_run(
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0)
     progress = run_command("evaluate", folder, table).err
     assert re.search(r"^evaluating: (\d+) of \1 sequences, ", progress, re.MULTILINE)
-    progress = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl").err
+    progress = run_command(
+        "predict", folder, table / "dev.tsv", "--out", tmp_path / "shown.jsonl"
+    ).err
     rows = len((tmp_path / "shown.jsonl").read_text().splitlines())
     assert re.search(rf"^predicting: {rows} examples, ", progress, re.MULTILINE)
     assert "predicting" not in run_command("predict", folder, table / "dev.tsv").err
     completed = run_command("evaluate", folder, table, "--json")
     assert "evaluating" not in completed.err
     evaluated = completed.json
-    assert {k: evaluated[k] for k in ("accuracy", "f1")} == {k: printed[k] for k in ("accuracy", "f1")}
-    predicted = run_command("predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json").json
+    assert {k: evaluated[k] for k in ("accuracy", "f1")} == {
+        k: printed[k] for k in ("accuracy", "f1")
+    }
+    predicted = run_command(
+        "predict", folder, table / "dev.tsv", "--out", tmp_path / "out", "--json"
+    ).json
     assert [Path(p).name for p in predicted["written"]] == ["predictions.jsonl", "predictions.tsv"]
     for predictions in predicted["written"]:
-        scored = run_command("score", "classify", predictions, table / "dev.tsv", *COLUMNS[2:], "--json").json
+        scored = run_command(
+            "score", "classify", predictions, table / "dev.tsv", *COLUMNS[2:], "--json"
+        ).json
         assert scored["accuracy"] == printed["accuracy"]
-    records = [json.loads(line) for line in run_command("predict", folder, table / "dev.tsv").out.splitlines()]
+    records = [
+        json.loads(line)
+        for line in run_command("predict", folder, table / "dev.tsv").out.splitlines()
+    ]
     assert records == read_records(tmp_path / "out" / "predictions.jsonl")
 
 
@@ -71,7 +89,9 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_com
     tables = printed.getvalue().split("!")[0]
     assert max(map(len, tables.splitlines())) <= 80
     assert "magic" in tables
-    report = run_command("finetune", "classify", start, table, *COLUMNS, "--length", 32, "--check", "--json").json
+    report = run_command(
+        "finetune", "classify", start, table, *COLUMNS, "--length", 32, "--check", "--json"
+    ).json
     assert report["splits"]["train"]["examples"] == 300
 
 
@@ -102,7 +122,9 @@ def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path, task, k
     """As the Model Garden's create_finetuning_data.py writes them."""
     for name in ("train.tf_record", "eval.tf_record"):
         (tmp_path / name).write_bytes(frame(example({"input_ids": [2, 5, 3], "label_ids": [1]})))
-    (tmp_path / "meta_data.json").write_text('{"task_type": "bert_classification", "num_labels": 2}')
+    (tmp_path / "meta_data.json").write_text(
+        '{"task_type": "bert_classification", "num_labels": 2}'
+    )
     data = tmp_path if kind == "folder" else tmp_path / "train.tf_record"
     columns = Columns(text="text", label="label") if task == "classify" else Columns()
     with pytest.raises(AlbertKitError, match="TFRecords for fine-tuning") as raised:

@@ -51,7 +51,9 @@ def labelled(**labels: Tensor) -> LabelledBatch:
     rows = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
     per_token = {name: v.numpy() for name, v in labels.items() if len(v) == sum(LENGTHS)}
     per_sequence = {name: v.numpy() for name, v in labels.items() if len(v) == len(LENGTHS)}
-    features = Features.from_sequences([(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token)
+    features = Features.from_sequences(
+        [(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token
+    )
     return features.batch(torch.arange(len(rows)).numpy())
 
 
@@ -64,11 +66,19 @@ class HeadTask:
         if isinstance(model, AlbertForQuestionAnswering):
             return {"spans": span_loss(logits[0], batch.per_sequence["labels"])}
         if isinstance(model, AlbertForMultipleChoice):
-            return {"choice": class_loss(torch.stack([logits[:2, 0], logits[2:4, 0]]), torch.tensor([1, 0]))}
+            return {
+                "choice": class_loss(
+                    torch.stack([logits[:2, 0], logits[2:4, 0]]), torch.tensor([1, 0])
+                )
+            }
         if isinstance(model, AlbertForTokenClassification):
             return {"tagging": class_loss(logits, batch.per_token["labels"])}
         kind = {"regression": regression_loss, "multi_label_classification": multi_label_loss}
-        return {"text": kind.get(model.config.problem_type, class_loss)(logits, batch.per_sequence["labels"])}
+        return {
+            "text": kind.get(model.config.problem_type, class_loss)(
+                logits, batch.per_sequence["labels"]
+            )
+        }
 
     def counts(self, batch) -> dict[str, int]:  # type: ignore[no-untyped-def]
         return dict.fromkeys(("text", "spans", "choice", "tagging"), 1)
@@ -89,7 +99,9 @@ CASES = {
 }  # fmt: skip
 
 
-def pair(kind: str, **settings: float) -> tuple[DistillationLosses, PretrainedAlbert, PretrainedAlbert, LabelledBatch]:
+def pair(
+    kind: str, **settings: float
+) -> tuple[DistillationLosses, PretrainedAlbert, PretrainedAlbert, LabelledBatch]:
     model_class, changes, labels = CASES[kind]
     student = model_of(model_class, 0, **changes)
     teacher = model_of(model_class, 1, hidden_size=128, num_hidden_layers=4, **changes)
@@ -102,12 +114,18 @@ def pair(kind: str, **settings: float) -> tuple[DistillationLosses, PretrainedAl
 
 
 def rows(batch: PackedBatch) -> dict[str, Tensor]:
-    return {"input_ids": batch.unpack(batch.input_ids), "attention_mask": batch.padding_mask().long()}
+    return {
+        "input_ids": batch.unpack(batch.input_ids),
+        "attention_mask": batch.padding_mask().long(),
+    }
 
 
 def padded_kl(student: Tensor, teacher: Tensor, dim: int = -1) -> Tensor:
     """Summed over rows, with torch's own function on probabilities."""
-    return F.kl_div((student / T).log_softmax(dim), (teacher / T).softmax(dim), reduction="none").sum() * T**2
+    return (
+        F.kl_div((student / T).log_softmax(dim), (teacher / T).softmax(dim), reduction="none").sum()
+        * T**2
+    )
 
 
 def expected_and_count(
@@ -115,7 +133,8 @@ def expected_and_count(
 ) -> tuple[Tensor, int]:
     """The teacher's loss by padded forward passes, as one writes it with transformers."""
     padded = rows(batch.packed)
-    if kind == "choice":  # 2 x 3 rows, the missing third choice of the first example at minus infinity
+    # 2 x 3 rows, the missing third choice of the first example at minus infinity
+    if kind == "choice":
         logits = [model.packed_logits(batch.packed)[:, 0] for model in (student, teacher)]
         tables = [torch.cat([v[:2], v.new_tensor([-torch.inf]), v[2:]]).view(2, 3) for v in logits]
         probabilities = (tables[1] / T).softmax(-1)
@@ -125,8 +144,13 @@ def expected_and_count(
     if kind == "spans":
         floor = torch.finfo(torch.float32).min
         hidden = padded["attention_mask"] == 0
-        tables = [(o.start_logits.masked_fill(hidden, floor), o.end_logits.masked_fill(hidden, floor)) for o in outputs]
-        return (padded_kl(tables[0][0], tables[1][0]) + padded_kl(tables[0][1], tables[1][1])) / 2, 5
+        tables = [
+            (o.start_logits.masked_fill(hidden, floor), o.end_logits.masked_fill(hidden, floor))
+            for o in outputs
+        ]
+        return (
+            padded_kl(tables[0][0], tables[1][0]) + padded_kl(tables[0][1], tables[1][1])
+        ) / 2, 5
     student_logits, teacher_logits = (output.logits for output in outputs)
     if kind == "regression":
         return ((student_logits - teacher_logits) ** 2).sum(), 5
@@ -136,7 +160,9 @@ def expected_and_count(
         return -(soft * log[0] + (1 - soft) * log[1]).sum() * T**2, 15
     if kind == "tagging":
         is_labelled = batch.packed.unpack((batch.per_token["labels"] != IGNORED).long()) == 1
-        return padded_kl(student_logits[is_labelled], teacher_logits[is_labelled]), int(is_labelled.sum())
+        return padded_kl(student_logits[is_labelled], teacher_logits[is_labelled]), int(
+            is_labelled.sum()
+        )
     return padded_kl(student_logits, teacher_logits), 5
 
 
@@ -167,7 +193,9 @@ def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind):
     right = 0.5 * expected_and_count(kind, student, teacher, batch)[0]
     if kind != "regression":
         losses.temperature = 1.0
-        assert not torch.allclose(losses.losses(batch)["distillation"].total, right, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(
+            losses.losses(batch)["distillation"].total, right, atol=1e-4, rtol=1e-4
+        )
     wrong = 0.5 * expected_and_count(kind, teacher, student, batch)[0]  # the two exchanged
     assert kind == "regression" or not torch.allclose(wrong, right, atol=1e-4, rtol=1e-4)
 
@@ -191,16 +219,20 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
         if losses.projection is not None:
             states = [s @ losses.projection.weight.T for s in states]
         pairs = zip(states, passes, strict=True)
-        return torch.stack([F.mse_loss(mine, teacher_states[at][real]) for mine, at in pairs]).mean()
+        return torch.stack(
+            [F.mse_loss(mine, teacher_states[at][real]) for mine, at in pairs]
+        ).mean()
 
     part = losses.losses(batch)["hidden_states"]
     assert part.count == losses.counts(batch)["hidden_states"] == sum(LENGTHS) * 2
     torch.testing.assert_close(part.total / part.count, 2 * distance((3, 6)), atol=1e-5, rtol=1e-5)
-    assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3  # another map would be noticed
+    # Another map would be noticed
+    assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3
 
 
 def test_map_of_layers():
-    assert [layer_at_same_depth(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]  # TinyBERT's g(m) = 3m
+    # TinyBERT's g(m) = 3m
+    assert [layer_at_same_depth(k, 4, 12) for k in (1, 2, 3, 4)] == [3, 6, 9, 12]
     assert [layer_at_same_depth(k, 12, 12) for k in range(13)] == list(range(13))
     assert [layer_at_same_depth(k, 5, 12) for k in range(1, 6)] == [2, 5, 7, 10, 12]
     assert [layer_at_same_depth(k, 6, 2) for k in range(1, 7)] == [0, 1, 1, 1, 2, 2]
@@ -222,10 +254,16 @@ def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode():
 
 
 def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
-    def run(folder: Path, steps: int, resume: bool = False) -> tuple[DistillationLosses, PretrainedAlbert]:
+    def run(
+        folder: Path, steps: int, resume: bool = False
+    ) -> tuple[DistillationLosses, PretrainedAlbert]:
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
-        objective = SimpleNamespace(counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0)
-        settings = LoopSettings(steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2)
+        objective = SimpleNamespace(
+            counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0
+        )
+        settings = LoopSettings(
+            steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2
+        )
         recipe = TrainingRecipe(
             model=losses,
             objective=objective,
@@ -235,14 +273,23 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
             select="score",
             save=student.save_pretrained,
         )
-        train(recipe, folder, World(0, 1, torch.device("cpu")), Display(folder, silent=True), resume=resume)
+        train(
+            recipe,
+            folder,
+            World(0, 1, torch.device("cpu")),
+            Display(folder, silent=True),
+            resume=resume,
+        )
         return losses, student
 
     before = pair("classification", hidden_weight=1.0)[0]
     uninterrupted, _ = run(tmp_path / "whole", 4)
     run(tmp_path / "halves", 2)
     halves, student = run(tmp_path / "halves", 4, resume=True)
-    assert all(torch.equal(a, b) for a, b in zip(uninterrupted.parameters(), halves.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(uninterrupted.parameters(), halves.parameters(), strict=True)
+    )
     assert not torch.equal(uninterrupted.projection.weight, before.projection.weight)
     saved = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "best")
     assert set(saved.state_dict()) == set(student.state_dict())  # without the projection

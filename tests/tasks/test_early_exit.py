@@ -35,10 +35,19 @@ def run(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
         rows = ["text\tlabel"]
         for number in range(count):
             label = ("good", "bad")[number % 2]
-            rows.append(f"{' '.join(rng.choice(WORDS[label], 3))} {rng.choice(['fox', 'dog', 'rivers'])}\t{label}")
+            rows.append(
+                f"{' '.join(rng.choice(WORDS[label], 3))} {rng.choice(['fox', 'dog', 'rivers'])}\t{label}"
+            )
         (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     settings = FinetuneSettings(
-        exits=True, steps=60, lr=3e-3, batch_size=32, length=32, eval_every=60, precision="fp32", dropout=0.0
+        exits=True,
+        steps=60,
+        lr=3e-3,
+        batch_size=32,
+        length=32,
+        eval_every=60,
+        precision="fp32",
+        dropout=0.0,
     )
     task = albertkit.find_task("classify", albertkit.Columns(text="text", label="label"))
     albertkit.finetune(task, start, folder, folder / "run", settings)
@@ -46,7 +55,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start(tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any) -> Path:
+def start(
+    tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any
+) -> Path:
     folder: Path = tmp_path_factory.mktemp("start") / "model"
     tiny_model(AlbertModel, num_hidden_layers=4).save_pretrained(folder, tiny_tokenizer)
     return folder
@@ -68,12 +79,13 @@ def logits_by_layer(model, exits: ExitHeads, batch) -> list[torch.Tensor]:
         last = model.packed_logits(batch.packed, trace)
         states = enumerate(trace.hidden_states[1:-1], start=1)
         first = [
-            exits(pooler_output(model.albert, s[batch.packed.starts]), torch.full((len(TEXTS),), n)) for n, s in states
+            exits(pooler_output(model.albert, s[batch.packed.starts]), torch.full((len(TEXTS),), n))
+            for n, s in states
         ]
     return [*first, last]
 
 
-# --- leaving ----------------------------------------------------------------------------------------------------------
+# --- leaving --------------------------------------------------------------------------------------
 
 
 def test_early_and_late_logits_are_those_of_the_heads(run):
@@ -96,10 +108,16 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
                     expected = layer + 1
                     break
             assert passes[n] == expected
-            torch.testing.assert_close(logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4)
-    shares = torch.tensor([[entropy_share(row) for row in rows.numpy()] for rows in torch.stack(by_pass, dim=1)])
+            torch.testing.assert_close(
+                logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4
+            )
+    shares = torch.tensor(
+        [[entropy_share(row) for row in rows.numpy()] for rows in torch.stack(by_pass, dim=1)]
+    )
     middle = float(shares[:, 0].quantile(0.5))  # between two of the four texts
-    logits_of_rule, passes = exit_early(engine, batch.packed, exits_of(model, exits, ExitRule("entropy", middle)))
+    logits_of_rule, passes = exit_early(
+        engine, batch.packed, exits_of(model, exits, ExitRule("entropy", middle))
+    )
     sure = shares[:, :3] < middle
     expected = torch.where(sure.any(1), sure.int().argmax(1) + 1, 4)
     assert passes.tolist() == expected.tolist()
@@ -113,14 +131,15 @@ def test_entropy_is_scipys():
 
 
 @pytest.mark.parametrize(
-    "text", ["patience:0", "patience:1.5", "entropy:0", "entropy:1", "sure", "patience", "entropy:x", 3]
+    "text",
+    ["patience:0", "patience:1.5", "entropy:0", "entropy:1", "sure", "patience", "entropy:x", 3],
 )
 def test_rules_that_are_none(text):
     with pytest.raises(AlbertKitError, match="bad-value"):
         ExitRule.parse(text)
 
 
-# --- training ---------------------------------------------------------------------------------------------------------
+# --- training -------------------------------------------------------------------------------------
 
 
 def test_the_loss_is_pabees(run):
@@ -136,7 +155,9 @@ def test_the_loss_is_pabees(run):
         loss_part = losses.losses(batch)["classification"]
     labels = batch.per_sequence["labels"]
     layer_losses = [torch.nn.functional.cross_entropy(row, labels, reduction="sum") for row in rows]
-    torch.testing.assert_close(loss_part.total, sum((j + 1) * loss for j, loss in enumerate(layer_losses)) / 10)
+    torch.testing.assert_close(
+        loss_part.total, sum((j + 1) * loss for j, loss in enumerate(layer_losses)) / 10
+    )
     assert int(loss_part.correct) == int((rows[-1].argmax(1) == labels).sum())
 
 
@@ -160,7 +181,9 @@ def test_no_round_is_refused(run):
 
 def test_the_command(run, run_command):
     dev = str(run.parent / "dev.tsv")
-    curve = run_command("early-exit", run, dev, "--rule", "entropy:0.5", "--rounds", 1, "--json").json
+    curve = run_command(
+        "early-exit", run, dev, "--rule", "entropy:0.5", "--rounds", 1, "--json"
+    ).json
     assert [point["rule"] for point in curve["points"]] == ["all layers", "entropy:0.5"]
     printed = run_command("early-exit", run, dev, "--rule", "patience:1", "--rounds", 1).out
     assert "patience:1" in printed
@@ -170,7 +193,9 @@ def test_the_command(run, run_command):
 def test_pipelines_that_leave_early(run):
     _, model, features = batch_of(run, TEXTS)
     exits = exits_of(model, ExitHeads.load(run / "best", model), ExitRule("entropy", 0.9))
-    logits, passes = exit_early(load_engine(model, "fp32"), features.batch(np.arange(len(TEXTS))).packed, exits)
+    logits, passes = exit_early(
+        load_engine(model, "fp32"), features.batch(np.arange(len(TEXTS))).packed, exits
+    )
     assert passes.min() < 4
     records_of_all_layers = albertkit.load_pipeline(run, precision="fp32")(TEXTS)
     for records in (
@@ -188,7 +213,7 @@ def test_models_without_exits_make_all_passes_or_are_refused(start):
     assert "embed" in load_pipelines(start, exits="patience:2")
 
 
-# --- refusals ---------------------------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 def test_a_model_without_exits(run, tmp_path):

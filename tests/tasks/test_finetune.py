@@ -34,7 +34,9 @@ from albertkit.training.processes import World
 
 COLUMNS = Columns(text="sentence", label="label")
 learn = partial(finetune, "classify", columns=COLUMNS)
-SETTINGS = FinetuneSettings(lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512)
+SETTINGS = FinetuneSettings(
+    lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,9 @@ def test_the_best_folder_is_hugging_faces(learned):
     assert theirs.config.id2label == {0: "magic", 1: "plain"}
     encoded = loaded.tokenizer("seven wizards brew", return_tensors="pt")
     with torch.inference_mode():
-        torch.testing.assert_close(theirs(**encoded).logits, loaded.model(**encoded).logits, rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            theirs(**encoded).logits, loaded.model(**encoded).logits, rtol=0, atol=1e-5
+        )
     card = (run / "best" / "README.md").read_text()
     assert "text-classification" in card
     assert "300 training examples" in card
@@ -93,7 +97,9 @@ def test_predictions_do_not_depend_on_the_batch_and_keep_their_order(learned, ta
 def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
     run, _ = learned
     empty = tmp_path / "empty.jsonl"
-    empty.write_text('{"sentence": "the quick fox"}\n{"sentence": " "}\n{"text": "x"}\n{"sentence": "seven wizards"}\n')
+    empty.write_text(
+        '{"sentence": "the quick fox"}\n{"sentence": " "}\n{"text": "x"}\n{"sentence": "seven wizards"}\n'
+    )
     with pytest.raises(DataError, match=r"\[bad-row\].*line 2"):
         predict(run, empty, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
@@ -112,13 +118,20 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
         return scores(evaluator, model)
 
     monkeypatch.setattr(TaskEvaluator, "scores", stopping)
-    results = [learn(start, table, tmp_path / "cut", settings, resume=resume) for resume in (False, True, True, True)]
+    results = [
+        learn(start, table, tmp_path / "cut", settings, resume=resume)
+        for resume in (False, True, True, True)
+    ]
     assert [result.model is None for result in results] == [True, True, True, False]
     for name in ("best/model.safetensors", "dev/predictions.tsv", "best/task.json"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), name
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes(), (
+            name
+        )
 
 
-def test_another_run_other_settings_and_other_data_are_refused(learned, start, table, tmp_path, slug_of):
+def test_another_run_other_settings_and_other_data_are_refused(
+    learned, start, table, tmp_path, slug_of
+):
     run, _ = learned
     learn_again = partial(learn, start)
     assert slug_of(learn_again, table, run, SETTINGS) == "exists"
@@ -128,7 +141,14 @@ def test_another_run_other_settings_and_other_data_are_refused(learned, start, t
         (tmp_path / name).write_text((table / name).read_text().replace("wizards", "rivers"))
     assert slug_of(learn_again, tmp_path, run, SETTINGS, resume=True) == "changed"
     with pytest.raises(CheckpointError, match="trained on classify, not on other"):
-        finetune(find_task("classify", COLUMNS).with_changes(name="other"), start, table, run, SETTINGS, resume=True)
+        finetune(
+            find_task("classify", COLUMNS).with_changes(name="other"),
+            start,
+            table,
+            run,
+            SETTINGS,
+            resume=True,
+        )
 
 
 def test_a_run_that_learns_nothing_says_so(start, table, tmp_path):
@@ -141,22 +161,30 @@ def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
     settings = replace(SETTINGS, lr=1.2345e-9, epochs=20, eval_every=5, patience=2)
     result = learn(start, table, tmp_path / "run", settings)
     assert result.steps == 15  # the first evaluation is the best, two more are not better
-    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["lr"] == 1.2345e-9  # as given, not rounded
+    # As given, not rounded
+    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["lr"] == 1.2345e-9
 
 
-@pytest.mark.parametrize("changes", [dict(freeze=True), dict(lora=4, lr=2e-2)], ids=["freeze", "lora"])
+@pytest.mark.parametrize(
+    "changes", [dict(freeze=True), dict(lora=4, lr=2e-2)], ids=["freeze", "lora"]
+)
 def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path, changes):
     if "lora" in changes:
         pytest.importorskip("peft")
     settings = replace(SETTINGS, epochs=2, eval_every=19, **changes)
     result = learn(start, table, tmp_path / "run", settings)
-    before, after = load_file(start / "model.safetensors"), load_file(result.model / "model.safetensors")
+    before, after = (
+        load_file(start / "model.safetensors"),
+        load_file(result.model / "model.safetensors"),
+    )
     encoder = [name for name in before if name.startswith("albert.") and "pooler" not in name]
     assert set(encoder) < set(after)
     changed = [name for name in encoder if not torch.equal(before[name], after[name])]
     assert bool(changed) == ("lora" in changes)
     assert all("attention" in name or "ffn" in name for name in changed)
-    state = load_file(next((tmp_path / "run" / "checkpoints").glob("step-*")) / "training_state.safetensors")
+    state = load_file(
+        next((tmp_path / "run" / "checkpoints").glob("step-*")) / "training_state.safetensors"
+    )
     trained = {name.removeprefix("parameters/") for name in state if name.startswith("parameters/")}
     assert not any("embeddings" in name for name in trained)
     AlbertForSequenceClassification.from_pretrained(result.model)
@@ -166,7 +194,9 @@ def test_a_teacher_is_imitated(learned, start, table, tmp_path):
     run, _ = learned
     settings = replace(SETTINGS, epochs=2, teacher=run, teacher_weight=1.0, teacher_hidden=0.1)
     more_texts = tmp_path / "texts.txt"
-    more_texts.write_text("\n".join(f"seven {word} wizards brew" for word in ("old", "lazy", "brown")))
+    more_texts.write_text(
+        "\n".join(f"seven {word} wizards brew" for word in ("old", "lazy", "brown"))
+    )
     result = learn(start, table, tmp_path / "student", settings, unlabelled=more_texts)
     metrics = (tmp_path / "student" / "metrics.jsonl").read_text()
     assert "distillation_loss" in metrics
@@ -181,7 +211,9 @@ def test_a_teacher_that_was_not_fine_tuned_is_refused(start, table, tmp_path):
 
 
 def test_class_weights_make_rare_classes_count(start, tmp_path):
-    rows = ["sentence\tlabel"] + ["the quick brown fox\tmany"] * 190 + ["seven old wizards\trare"] * 10
+    rows = (
+        ["sentence\tlabel"] + ["the quick brown fox\tmany"] * 190 + ["seven old wizards\trare"] * 10
+    )
     (tmp_path / "train.tsv").write_text("\n".join(rows))
     (tmp_path / "dev.tsv").write_text("\n".join(rows[:1] + rows[-20:]))
     task = find_task("classify", COLUMNS)
@@ -189,7 +221,8 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     task = task.fitted(examples)
     balanced = replace(SETTINGS, class_weights="balanced")
     weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
-    assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])  # scikit-learn's "balanced"
+    # Scikit-learn's "balanced"
+    assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])
     assert learn(start, tmp_path, tmp_path / "run", balanced).value == 1.0
 
 
@@ -210,7 +243,9 @@ def test_a_head_is_kept_only_for_the_same_labels(learned, start):
 def test_an_update_is_so_many_examples_and_every_process_its_share():
     rng = np.random.default_rng(0)
     lengths = rng.integers(2, 30, 50)
-    features = Features.from_sequences([([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)})
+    features = Features.from_sequences(
+        [([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)}
+    )
     stream = ExampleStream(features, batch_size=8, batch_tokens=40, seed=3)
     example_numbers, updates = [], 0
     while True:
@@ -222,7 +257,10 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
         labels = np.concatenate([batch.per_sequence["labels"].numpy() for batch in update])
         assert len(labels) == (8 if updates < 7 else 2)
         assert all(batch.num_tokens <= 40 or batch.packed.num_sequences == 1 for batch in update)
-        parts = [ExampleStream(features, batch_size=8, batch_tokens=40, seed=3, rank=r, world_size=2) for r in (0, 1)]
+        parts = [
+            ExampleStream(features, batch_size=8, batch_tokens=40, seed=3, rank=r, world_size=2)
+            for r in (0, 1)
+        ]
         for part in parts:
             part.restore(state)
         shared = [b.per_sequence["labels"].numpy() for part in parts for b in next(part)]
@@ -266,12 +304,18 @@ def test_published_settings_are_the_papers_and_in_proportion():
 def test_impossible_settings_are_listed_at_once():
     with pytest.raises(ConfigError) as caught:
         FinetuneSettings(lr=-1.0, epochs=1, steps=3, dropout=1.0, freeze=True, lora=8).check()
-    assert all(word in caught.value.message for word in ("lr", "epochs and steps", "dropout", "freeze and lora"))
+    assert all(
+        word in caught.value.message
+        for word in ("lr", "epochs and steps", "dropout", "freeze and lora")
+    )
 
 
 def test_every_task_is_found_and_its_file_read_again(tmp_path, slug_of):
     for name in TASKS:
-        task = find_task(name, Columns(text="a", label="b") if name in ("classify", "regress", "multilabel") else None)
+        task = find_task(
+            name,
+            Columns(text="a", label="b") if name in ("classify", "regress", "multilabel") else None,
+        )
         assert task.name == name
         assert task_from_dict(json.loads(json.dumps(task.to_dict())), tmp_path) == task
     assert find_task("SST-2").name == "sst2"
@@ -298,13 +342,22 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     for processes in (1, 2):
         run = tmp_path / f"run-{processes}"
         arguments = [str(start), str(table), str(run), str(tmp_path / "settings.toml")]
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        completed = subprocess.run([*command, str(script), *arguments], capture_output=True, text=True, timeout=300)
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={processes}",
+        ]
+        completed = subprocess.run(
+            [*command, str(script), *arguments], capture_output=True, text=True, timeout=300
+        )
         assert completed.returncode == 0, completed.stderr
         records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
         losses.append([record["loss"] for record in records if record["event"] == "step"])
     assert len(losses[0]) == 19
-    # Adam makes steps of one size of gradients that are nothing but rounding, so weights drift apart and losses do not.
+    # Adam makes steps of one size of gradients that are nothing but rounding, so weights drift
+    # apart and losses do not.
     assert losses[1] == pytest.approx(losses[0], abs=2e-4)
     assert losses[1] != pytest.approx(losses[0][::-1], abs=2e-4)
 

@@ -25,11 +25,15 @@ from albertkit.training.results import result_sections
 from .conftest import read_examples
 
 COLUMNS = Columns(text="sentence", label="label")
-SETTINGS = FinetuneSettings(lr=3e-3, steps=6, eval_every=3, batch_size=8, length=16, precision="fp32", dropout=0.0)
+SETTINGS = FinetuneSettings(
+    lr=3e-3, steps=6, eval_every=3, batch_size=8, length=16, precision="fp32", dropout=0.0
+)
 
 
 def rows_of(labels: list) -> list[dict]:
-    return [{"sentence": f"the fox number {n} jumps", "label": label} for n, label in enumerate(labels)]
+    return [
+        {"sentence": f"the fox number {n} jumps", "label": label} for n, label in enumerate(labels)
+    ]
 
 
 def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, tmp_path, capsys):
@@ -37,7 +41,9 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     result = finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
     assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best" / "README.md").read_text()
     evaluations = read_records(run / "metrics.jsonl")
-    values = {record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"}
+    values = {
+        record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"
+    }
     best = max(values, key=lambda step: (values[step], -step))
     results = json.loads((run / "results.json").read_text())
     assert (results["data"], results["examples"], results["best_step"]) == ("dev.tsv", 100, best)
@@ -50,7 +56,9 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     wrong = read_records(run / "dev" / "errors.jsonl")
     assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
     assert all(record["label"] != record["gold"] for record in wrong)
-    assert [record["error"] for record in wrong] == sorted((record["error"] for record in wrong), reverse=True)
+    assert [record["error"] for record in wrong] == sorted(
+        (record["error"] for record in wrong), reverse=True
+    )
 
 
 def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_path, slug_of, capfd):
@@ -61,13 +69,25 @@ def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_pat
     assert result.scores["f1"] == rows["magic"]["f1"]
     assert evaluate_task(tmp_path / "run", table).details["positive_class"] == "magic"
     regression = {"train": rows_of([1.0, 2.0] * 8), "dev": rows_of([1.0, 2.0])}
-    assert slug_of(finetune, "regress", start, regression, tmp_path / "r", settings, columns=COLUMNS) == "bad-value"
+    assert (
+        slug_of(finetune, "regress", start, regression, tmp_path / "r", settings, columns=COLUMNS)
+        == "bad-value"
+    )
 
 
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
     rows = rows_of(["magic", "plain"])
-    finetune("classify", start, {"train": rows * 8, "dev": rows}, tmp_path / "run", SETTINGS, columns=COLUMNS)
-    result = evaluate_task(tmp_path / "run", [{"sentence": "a fox", "label": name} for name in ("magic", "plain")])
+    finetune(
+        "classify",
+        start,
+        {"train": rows * 8, "dev": rows},
+        tmp_path / "run",
+        SETTINGS,
+        columns=COLUMNS,
+    )
+    result = evaluate_task(
+        tmp_path / "run", [{"sentence": "a fox", "label": name} for name in ("magic", "plain")]
+    )
     assert result.collapsed
     assert not any("--lr" in note for note in result.results()["notes"])
 
@@ -82,15 +102,27 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
     ):
         values = [{"id": "", "value": 2.7 + spread * label} for label in labels]
         assert task.collapsed(examples, values) == note
-    assert task.collapsed(examples, [{"id": "", "value": 2.7 + 0.3 * label} for label in labels]) is None
+    assert (
+        task.collapsed(examples, [{"id": "", "value": 2.7 + 0.3 * label} for label in labels])
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("labels", "finding"),
     [
-        (["good", "bad", "NaN"] * 6, "labels `NaN`: the label of 6 training examples; or is it missing there?"),
-        (["good", "bad", "-"] * 6, "labels `-`: the label of 6 training examples; or is it missing there?"),
-        (["0", "1", "-1"] * 6, "labels `-1`: the label of 6 training examples; or is it missing there?"),
+        (
+            ["good", "bad", "NaN"] * 6,
+            "labels `NaN`: the label of 6 training examples; or is it missing there?",
+        ),
+        (
+            ["good", "bad", "-"] * 6,
+            "labels `-`: the label of 6 training examples; or is it missing there?",
+        ),
+        (
+            ["0", "1", "-1"] * 6,
+            "labels `-1`: the label of 6 training examples; or is it missing there?",
+        ),
         (["+", "-"] * 6, None),
         (["good", "bad"] * 6, None),
     ],
@@ -101,7 +133,12 @@ def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
     findings = [line for line in report.findings if "missing" in line]
     assert findings == ([finding] if finding else [])
     data = read_given(
-        find_task("classify", COLUMNS), {"train": rows, "dev": rows}, None, FinetuneSettings(), False, BadRows()
+        find_task("classify", COLUMNS),
+        {"train": rows, "dev": rows},
+        None,
+        FinetuneSettings(),
+        False,
+        BadRows(),
     )
     assert [line for line in data.notes if "missing" in line] == findings
 
@@ -115,22 +152,40 @@ def test_a_number_that_is_none_is_a_missing_label(start):
 
 def test_a_bad_row_is_a_stop_or_skipped_and_nothing_else(start):
     with pytest.raises(ConfigError, match="on_error cannot be `raise`"):
-        finetune("classify", start, rows_of(["1", "0"] * 4), "unused", SETTINGS, columns=COLUMNS, on_error="raise")
+        finetune(
+            "classify",
+            start,
+            rows_of(["1", "0"] * 4),
+            "unused",
+            SETTINGS,
+            columns=COLUMNS,
+            on_error="raise",
+        )
 
 
 def test_one_text_that_is_a_whole_book_is_pointed_at(start):
     rows = rows_of(["good", "bad"] * 20)
     rows[7]["sentence"] = "the quick brown fox " * 3000
     settings = FinetuneSettings(length=64)
-    findings = check_task("classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS).findings
-    length_findings = [line for line in findings if line.startswith("the longest of 40 train examples has ")]
+    findings = check_task(
+        "classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS
+    ).findings
+    length_findings = [
+        line for line in findings if line.startswith("the longest of 40 train examples has ")
+    ]
     assert len(length_findings) == 1
     assert length_findings[0].endswith("; 64 are read")
 
 
 def test_a_label_for_every_row_is_the_wrong_column(start):
     with pytest.raises(DataError) as caught:
-        check_task("classify", start, rows_of([f"number {n}" for n in range(60)]), SETTINGS, columns=COLUMNS)
+        check_task(
+            "classify",
+            start,
+            rows_of([f"number {n}" for n in range(60)]),
+            SETTINGS,
+            columns=COLUMNS,
+        )
     assert "has a label of its own" in caught.value.message
     assert "is it the right column?" in caught.value.hint
 
@@ -143,10 +198,15 @@ def test_rows_that_cannot_be_read_are_named_before_there_being_no_dev(start, tmp
 
 def test_squad_2_without_an_unanswerable_question_is_pointed_at(start, tmp_path):
     answer = {"text": "fox", "answer_start": 4}
-    questions = [{"id": str(n), "question": "who?", "answers": [answer], "is_impossible": False} for n in range(2)]
+    questions = [
+        {"id": str(n), "question": "who?", "answers": [answer], "is_impossible": False}
+        for n in range(2)
+    ]
     document = {"title": "a", "paragraphs": [{"context": "the fox jumps", "qas": questions}]}
     for name in ("train", "dev"):
-        (tmp_path / f"{name}-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": [document]}))
+        (tmp_path / f"{name}-v2.0.json").write_text(
+            json.dumps({"version": "v2.0", "data": [document]})
+        )
     findings = check_task("squad2", start, tmp_path, FinetuneSettings(length=32)).findings
     assert any("no training question is unanswerable" in line for line in findings)
 
@@ -168,7 +228,9 @@ def test_klue_sts_is_scored_as_similar_or_not_too(data):
     scores = task.score(examples, [{"id": "", "value": value} for value in values])
     official = [record["labels"]["binary-label"] for record in json.loads(file.read_text())]
     assert scores["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
-    intervals = task.details(examples, [{"id": "", "value": value} for value in values])["intervals"]
+    intervals = task.details(examples, [{"id": "", "value": value} for value in values])[
+        "intervals"
+    ]
     assert intervals["f1"][0] < scores["f1"] < intervals["f1"][1]
 
 
@@ -180,7 +242,9 @@ def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
     (tmp_path / "predictions.json").write_text(json.dumps({"a": "1843년"}))
     with pytest.raises(ConfigError, match=r"\[doubtful\]"):
         score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json")
-    scores = score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words")
+    scores = score_file(
+        "squad", tmp_path / "predictions.json", tmp_path / "gold.json", f1_of="words"
+    )
     assert scores["f1"] == 0
     task = find_task("squad1")
     examples = read_examples(task, tmp_path / "gold.json")

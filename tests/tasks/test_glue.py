@@ -52,33 +52,50 @@ def test_features_are_those_of_the_original(golden, tokenizer, theirs):
             continue
         task = official_task(name)
         file = task.files(golden / "glue/data")[files.get(split, split)]
-        bad_rows = BadRows("skip")  # the original passes over QQP's short rows in silence, here a note says it
+        # The original passes over QQP's short rows in silence, here a note says it
+        bad_rows = BadRows("skip")
         examples = read_examples(task, file, split, labelled=split != "test", bad_rows=bad_rows)
         assert len(examples) == index[split]["examples"]
         assert bad_rows.rows == []
-        short = {"train": "1 row without", "dev": "2 rows without"}.get(split, "") if name == "qqp" else ""
+        short = (
+            {"train": "1 row without", "dev": "2 rows without"}.get(split, "")
+            if name == "qqp"
+            else ""
+        )
         assert any(short in note for note in bad_rows.notes) == bool(short)
         if name != "stsb":
             assert list(OFFICIAL[name].labels) == index["labels"]
         for length in (128, 32):
-            arrays = [expected.get(f"{split}_{length}_{part}") for part in ("input_ids", "input_mask", "segment_ids")]
+            arrays = [
+                expected.get(f"{split}_{length}_{part}")
+                for part in ("input_ids", "input_mask", "segment_ids")
+            ]
             if arrays[0] is None:
                 continue
-            features = replace(task, length=length).features(examples, tokenizer, labelled=split != "test")
+            features = replace(task, length=length).features(
+                examples, tokenizer, labelled=split != "test"
+            )
             assert np.array_equal(padded(features, arrays), np.array(arrays))
             if split != "test":
-                assert np.array_equal(features.per_sequence["labels"], expected[f"{split}_label_ids"])
+                assert np.array_equal(
+                    features.per_sequence["labels"], expected[f"{split}_label_ids"]
+                )
             compared += len(examples)
             shorter = replace(task, length=length - 1).features(examples, tokenizer, labelled=False)
             if index[split][f"full_at_{length}"]:  # the comparison notices one piece less
                 assert not np.array_equal(padded(shorter, arrays), np.array(arrays))
         ids = [guid.split("-")[-1] for guid in expected[f"{split}_guid"]]
-        numbered = [int(number) for number in ids] == list(range(int(ids[0]), int(ids[0]) + len(ids)))
-        assert [e.id for e in examples] == (ids if not numbered else [str(number) for number in range(len(ids))])
+        numbered = [int(number) for number in ids] == list(
+            range(int(ids[0]), int(ids[0]) + len(ids))
+        )
+        assert [e.id for e in examples] == (
+            ids if not numbered else [str(number) for number in range(len(ids))]
+        )
     assert compared
 
 
-# Folder, rows of each split (the folder's README), place of the label in a raw line, whether there is a header.
+# Folder, rows of each split (the folder's README), place of the label in a raw line, whether there
+# is a header.
 REAL = {
     "cola": ("glue", {"train": 8551, "dev": 527, "dev_out_of_domain": 516}, 1, False),
     "sst2": ("glue", {"train": 60614, "dev": 6735, "test": 872}, 1, True),
@@ -111,9 +128,12 @@ def test_every_row_of_the_real_files_is_read(data, name):
         assert [example.label for example in examples] == expected
         assert all(example.text in fields for example, fields in zip(examples, raw, strict=True))
         assert all(
-            example.pair is None or example.pair in fields for example, fields in zip(examples, raw, strict=True)
+            example.pair is None or example.pair in fields
+            for example, fields in zip(examples, raw, strict=True)
         )
-        assert len(task.fitted(examples).head().get("label2id", ())) == (0 if task.kind == "regression" else 2)
+        assert len(task.fitted(examples).head().get("label2id", ())) == (
+            0 if task.kind == "regression" else 2
+        )
 
 
 def test_klue(data):
@@ -123,11 +143,16 @@ def test_klue(data):
     examples = read_examples(inference, files[0]["dev"], "dev", labelled=True)
     records = json.loads(files[0]["dev"].read_text(encoding="utf-8"))
     fields = ("guid", "premise", "hypothesis", "gold_label")
-    assert [(e.id, e.text, e.pair, e.label) for e in examples] == [tuple(r[f] for f in fields) for r in records]
-    assert Counter(e.label for e in examples) == dict.fromkeys(("entailment", "neutral", "contradiction"), 1000)
+    assert [(e.id, e.text, e.pair, e.label) for e in examples] == [
+        tuple(r[f] for f in fields) for r in records
+    ]
+    assert Counter(e.label for e in examples) == dict.fromkeys(
+        ("entailment", "neutral", "contradiction"), 1000
+    )
     records = json.loads(files[1]["dev"].read_text(encoding="utf-8"))
     assert [
-        (e.id, e.text, e.pair, e.label) for e in read_examples(similarity, files[1]["dev"], "dev", labelled=True)
+        (e.id, e.text, e.pair, e.label)
+        for e in read_examples(similarity, files[1]["dev"], "dev", labelled=True)
     ] == [(r["guid"], r["sentence1"], r["sentence2"], r["labels"]["label"]) for r in records]
 
 

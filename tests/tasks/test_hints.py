@@ -35,7 +35,9 @@ ELSEWHERE = {
 
 
 def options_of(command: str) -> set[str]:
-    return {name for argument in app[command].assemble_argument_collection() for name in argument.names}
+    return {
+        name for argument in app[command].assemble_argument_collection() for name in argument.names
+    }
 
 
 def named_in(file: Path) -> set[str]:
@@ -48,15 +50,23 @@ def named_in(file: Path) -> set[str]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in documented]
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node not in documented
+    ]
     return {option for text in texts if isinstance(text, str) for option in OPTION.findall(text)}
 
 
-@pytest.mark.parametrize(("name", "label"), [("classify", "label"), ("regress", "label"), ("multilabel", "labels")])
+@pytest.mark.parametrize(
+    ("name", "label"), [("classify", "label"), ("regress", "label"), ("multilabel", "labels")]
+)
 def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
     file = tmp_path / "train.csv"
     file.write_text(f"text,{label}\na text,1\nanother,2\n")
-    examples = list(find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+    examples = list(
+        find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows())
+    )
     assert [example.text for example in examples] == ["a text", "another"]
     file.write_text(f"sentence,{label}\na text,1\n")
     with pytest.raises(DataError, match="no column `text` for") as caught:
@@ -65,9 +75,14 @@ def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
 
 
 def test_every_option_that_is_named_exists():
-    options = set().union(*map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit")))
+    options = set().union(
+        *map(options_of, ("finetune", "predict", "evaluate", "score", "early-exit"))
+    )
     options_in_files = {
-        (file.name, option) for room in (TASKS, TABLES) for file in room.rglob("*.py") for option in named_in(file)
+        (file.name, option)
+        for room in (TASKS, TABLES)
+        for file in room.rglob("*.py")
+        for option in named_in(file)
     }
     assert len(options_in_files) > 30
     assert {(file, option) for file, option in options_in_files if option not in options} == set()

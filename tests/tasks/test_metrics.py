@@ -51,7 +51,11 @@ def test_glue_metrics_equal_golden(golden):
 def test_the_comparison_notices_one_changed_prediction(golden):
     for case in json.loads((golden / "glue" / "metrics.json").read_text())["cases"]:
         first = case["predictions"][0]
-        changed = first + 0.01 if case["task"] == "sts-b" else (first + 1) % (3 if "mnli" in case["task"] else 2)
+        changed = (
+            first + 0.01
+            if case["task"] == "sts-b"
+            else (first + 1) % (3 if "mnli" in case["task"] else 2)
+        )
         assert furthest({**case, "predictions": [changed, *case["predictions"][1:]]}) > 1e-9
 
 
@@ -70,7 +74,9 @@ def test_undefined_correlations_are_nan():
 @settings(max_examples=40)
 @given(
     st.integers(2, 6).flatmap(
-        lambda c: st.tuples(st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=30))
+        lambda c: st.tuples(
+            st.just(c), st.lists(st.tuples(*[st.integers(0, c - 1)] * 2), min_size=1, max_size=30)
+        )
     )
 )
 def test_class_scores_equal_scikit_learn(example):
@@ -92,9 +98,13 @@ def test_class_scores_equal_scikit_learn(example):
             "recall": recall,
             "matthews_correlation": metrics.matthews_corrcoef(labels, predictions),
         }
-        rows = metrics.precision_recall_fscore_support(labels, predictions, labels=range(num_classes), zero_division=0)
+        rows = metrics.precision_recall_fscore_support(
+            labels, predictions, labels=range(num_classes), zero_division=0
+        )
     theirs["accuracy_and_f1"] = (theirs["accuracy"] + theirs["f1"]) / 2
-    assert class_scores(labels, predictions, num_classes)(EVERY_ROW) == pytest.approx(theirs, abs=1e-12)
+    assert class_scores(labels, predictions, num_classes)(EVERY_ROW) == pytest.approx(
+        theirs, abs=1e-12
+    )
     table = class_table(labels, predictions, [f"class {number}" for number in range(num_classes)])
     for row, *values in zip(table, *rows, strict=True):
         assert list(row.values())[1:] == pytest.approx(values, abs=1e-12)
@@ -103,7 +113,8 @@ def test_class_scores_equal_scikit_learn(example):
 def test_absent_class_and_single_class():
     assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["f1"] == 0.0  # class 1 occurs nowhere
     assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["accuracy"] == 1.0
-    assert class_scores([0, 1], [0, 1], 5)(EVERY_ROW)["f1_macro"] == 1.0  # over the classes that occur
+    # Over the classes that occur
+    assert class_scores([0, 1], [0, 1], 5)(EVERY_ROW)["f1_macro"] == 1.0
     table = class_table([0, 1, 1], [0, 1, 0], ["a", "b", "c"])
     assert table[2] == {"name": "c", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert table[1] == {"name": "b", "precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}
@@ -111,18 +122,22 @@ def test_absent_class_and_single_class():
 
 
 def test_label_sets():
-    scores = label_scores(np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]]))(
-        EVERY_ROW
-    )
+    scores = label_scores(
+        np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]])
+    )(EVERY_ROW)
     # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
-    assert scores == pytest.approx({"f1_micro": 4 / 6, "f1_macro": (2 / 3 + 2 / 3 + 0) / 3, "subset_accuracy": 1 / 3})
+    assert scores == pytest.approx(
+        {"f1_micro": 4 / 6, "f1_macro": (2 / 3 + 2 / 3 + 0) / 3, "subset_accuracy": 1 / 3}
+    )
 
 
-# --- entities ---------------------------------------------------------------------------------------------------------
+# --- entities -------------------------------------------------------------------------------------
 
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BIES" for kind in ("PER", "LOC", "a-b")), "B", "I"]
 sentence_pairs = st.integers(1, 12).flatmap(
-    lambda length: st.tuples(*[st.lists(st.sampled_from(TAGS), min_size=length, max_size=length)] * 2)
+    lambda length: st.tuples(
+        *[st.lists(st.sampled_from(TAGS), min_size=length, max_size=length)] * 2
+    )
 )
 
 
@@ -145,28 +160,39 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
 
 
 def test_ill_formed_tags_are_read_as_conlleval_reads_them():
-    assert spans(["O", "I-PER", "I-PER", "I-LOC", "B-LOC", "I-LOC"]) == [("PER", 1, 2), ("LOC", 3, 3), ("LOC", 4, 5)]
+    assert spans(["O", "I-PER", "I-PER", "I-LOC", "B-LOC", "I-LOC"]) == [
+        ("PER", 1, 2),
+        ("LOC", 3, 3),
+        ("LOC", 4, 5),
+    ]
     # a reading that lets only B- start an entity would find one entity less and notice it here
     assert span_scores([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
-    assert span_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert span_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {
+        "precision": 0.0,
+        "recall": 0.0,
+        "f1": 0.0,
+    }
     assert span_scores([[]], [[]])(EVERY_ROW)["f1"] == 0.0
 
 
-# --- intervals --------------------------------------------------------------------------------------------------------
+# --- intervals ------------------------------------------------------------------------------------
 
 
 def test_interval_of_a_mean_equals_scipys_bootstrap():
     from scipy.stats import bootstrap
 
     right = np.random.default_rng(1).random(400) < 0.8
-    low, high = bootstrap_intervals(lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000)["score"]
+    low, high = bootstrap_intervals(
+        lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000
+    )["score"]
     theirs = bootstrap(
         (right,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(3)
     ).confidence_interval
-    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.004)  # a tenth of the interval's width
-    narrow = bootstrap_intervals(lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000, share=0.5)[
-        "score"
-    ]
+    # A tenth of the interval's width
+    assert (low, high) == pytest.approx((theirs.low, theirs.high), abs=0.004)
+    narrow = bootstrap_intervals(
+        lambda rows: {"score": float(right[rows].mean())}, 400, samples=4000, share=0.5
+    )["score"]
     assert narrow[1] - narrow[0] < 0.5 * (high - low)
 
 
@@ -176,7 +202,9 @@ def test_interval_is_reproducible_and_leaves_undefined_samples_out():
     first, second = (bootstrap_intervals(scores, 3, samples=50, seed=4) for _ in range(2))
     assert first == second
     assert np.isfinite(first["pearson"]).all()
-    assert np.isnan(bootstrap_intervals(lambda rows: {"score": float("nan")}, 3, samples=5)["score"]).all()
+    assert np.isnan(
+        bootstrap_intervals(lambda rows: {"score": float("nan")}, 3, samples=5)["score"]
+    ).all()
 
 
 def test_counted_samples_score_as_drawn_samples():
@@ -196,11 +224,14 @@ def test_counted_samples_score_as_drawn_samples():
             rows = random.integers(0, 60, 60)
             direct = class_scores(labels[rows], predictions[rows], num_classes)(EVERY_ROW)
             assert counted(rows) == pytest.approx(direct, abs=1e-12)
-    gold, predicted = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)], [["B-PER"] * 5] * 9
-    rows = random.integers(0, 9, 9)
-    assert span_scores(gold, predicted)(rows) == span_scores([gold[r] for r in rows], [predicted[r] for r in rows])(
-        EVERY_ROW
+    gold, predicted = (
+        [list(map(str, random.choice(TAGS, 5))) for _ in range(9)],
+        [["B-PER"] * 5] * 9,
     )
+    rows = random.integers(0, 9, 9)
+    assert span_scores(gold, predicted)(rows) == span_scores(
+        [gold[r] for r in rows], [predicted[r] for r in rows]
+    )(EVERY_ROW)
     assert span_counts([], []).shape == (0, 3)
 
 
@@ -208,7 +239,9 @@ def test_counted_samples_score_as_drawn_samples():
 def test_where_all_answers_are_right_or_none_the_interval_is_wilsons(right, total):
     """The bootstrap knows no error that it has not seen; a correlation of 1 stays as it is."""
     accuracy = float(right > 0)
-    intervals = bootstrap_intervals(lambda rows: {"accuracy": accuracy, "f1": 100 * accuracy, "pearson": 1.0}, total)
+    intervals = bootstrap_intervals(
+        lambda rows: {"accuracy": accuracy, "f1": 100 * accuracy, "pearson": 1.0}, total
+    )
     wilson = binomtest(right, total).proportion_ci(method="wilson")
     assert intervals["accuracy"] == pytest.approx((wilson.low, wilson.high), abs=1e-9)
     assert intervals["pearson"] == (1.0, 1.0)

@@ -50,9 +50,12 @@ def test_a_page_is_replaced_by_a_page(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["scored.csv.gz", "a.xlsx", "a.json", "a.ndjson", "a.html", "a.npz", "a.jsonl.zst", "a.h5"]
+    "name",
+    ["scored.csv.gz", "a.xlsx", "a.json", "a.ndjson", "a.html", "a.npz", "a.jsonl.zst", "a.h5"],
 )
-def test_predictions_in_a_file_of_a_kind_that_is_not_written_are_refused(name, tmp_path, untrained, table):
+def test_predictions_in_a_file_of_a_kind_that_is_not_written_are_refused(
+    name, tmp_path, untrained, table
+):
     with pytest.raises(ConfigError, match="is called a file, and a folder is written") as error:
         predict(untrained, table, out=tmp_path / name)
     assert ".jsonl, .csv or .tsv" in error.value.hint

@@ -38,7 +38,8 @@ def test_fp32_is_the_model_itself(untrained, table, tmp_path):
         classifier.classifier.bias[0] += 1e-3
     assert (
         max_probability_difference(
-            records, task.predictions(examples, features, run_model(classifier, task, features, 8192))
+            records,
+            task.predictions(examples, features, run_model(classifier, task, features, 8192)),
         )
         > 1e-5
     )
@@ -47,38 +48,57 @@ def test_fp32_is_the_model_itself(untrained, table, tmp_path):
 def max_probability_difference(predictions, expected):
     """The largest difference of a probability."""
     shares = (
-        np.array([list(record["probabilities"].values()) for record in records]) for records in (predictions, expected)
+        np.array([list(record["probabilities"].values()) for record in records])
+        for records in (predictions, expected)
     )
     return np.abs(np.subtract(*shares)).max()
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_packed_weights_are_near_fp32_and_used_for_scores_too(untrained, table, tmp_path, precision):
+def test_packed_weights_are_near_fp32_and_used_for_scores_too(
+    untrained, table, tmp_path, precision
+):
     if reason := lacking("bf16") or lacking(precision):
         pytest.skip(reason)
     shares = [
-        np.array([list(record["probabilities"].values()) for record in predicted(untrained, table, tmp_path, name)])
+        np.array(
+            [
+                list(record["probabilities"].values())
+                for record in predicted(untrained, table, tmp_path, name)
+            ]
+        )
         for name in ("fp32", precision)
     ]
     assert 0 < np.abs(shares[0] - shares[1]).max() < 0.02
     scored = evaluate_task(untrained, table, precision=precision)
-    assert scored.scores["accuracy"] == pytest.approx(evaluate_task(untrained, table, precision="fp32").value, abs=0.05)
-    assert not any(note.startswith("not ") for note in scored.details.get("notes", ()))  # no fall back
+    assert scored.scores["accuracy"] == pytest.approx(
+        evaluate_task(untrained, table, precision="fp32").value, abs=0.05
+    )
+    # No fall back
+    assert not any(note.startswith("not ") for note in scored.details.get("notes", ()))
 
 
 def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_path):
     """As many different predictions as dev texts, in the dev files and in `evaluate`, near the same numbers."""
     rng = np.random.default_rng(4)
     for name, rows in (("train", 32), ("dev", 60)):
-        lines = [f"{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}\t{rng.uniform(0, 5):.2f}" for _ in range(rows)]
+        lines = [
+            f"{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}\t{rng.uniform(0, 5):.2f}"
+            for _ in range(rows)
+        ]
         (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tscore", *lines]) + "\n")
-    settings = FinetuneSettings(lr=1e-3, steps=2, batch_size=16, length=32, precision="bf16", dropout=0.0)
+    settings = FinetuneSettings(
+        lr=1e-3, steps=2, batch_size=16, length=32, precision="bf16", dropout=0.0
+    )
     columns = Columns(text="text", label="score")
     finetune("regress", start, tmp_path, tmp_path / "run", settings, columns=columns)
     precision = "fp32" if lacking("bf16") else "bf16"
     evaluated = evaluate_task(tmp_path / "run", tmp_path, tmp_path / "scored", precision=precision)
     values = []
-    for table in (tmp_path / "run" / "dev" / "predictions.tsv", tmp_path / "scored" / "predictions.tsv"):
+    for table in (
+        tmp_path / "run" / "dev" / "predictions.tsv",
+        tmp_path / "scored" / "predictions.tsv",
+    ):
         values.append([float(line.split("\t")[1]) for line in table.read_text().splitlines()[1:]])
     assert [len(set(column)) for column in values] == [60, 60]
     np.testing.assert_allclose(*values, atol=0.02)
@@ -87,11 +107,16 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
 
 
 def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monkeypatch):
-    monkeypatch.setattr(load, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here"))
+    monkeypatch.setattr(
+        load, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here")
+    )
     report = predict(untrained, table / "dev.tsv", tmp_path / "out.jsonl", precision="int8")
     assert report.notes[0] == "not int8: no int8 here"
     assert report.to_dict()["notes"] == report.notes
-    assert "not int8: no int8 here" in evaluate_task(untrained, table, precision="int8").results()["notes"]
+    assert (
+        "not int8: no int8 here"
+        in evaluate_task(untrained, table, precision="int8").results()["notes"]
+    )
 
 
 def test_another_precision_is_refused(untrained, table):

@@ -41,7 +41,7 @@ def write(file: Path, content: Any) -> Path:
     return file
 
 
-# --- GLUE -------------------------------------------------------------------------------------------------------------
+# --- GLUE -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("theirs", GLUE_FILES)
@@ -49,7 +49,9 @@ def test_submissions_score_as_scikit_learn_and_scipy_do(golden, tmp_path, theirs
     name, file = GLUE_FILES[theirs]
     labels = getattr(official_task(name), "labels", ())
     cases = json.loads((golden / "glue" / "metrics.json").read_text())["cases"]
-    ours = [case for case in cases if case["task"] == theirs and case["name"].startswith("dev rows")]
+    ours = [
+        case for case in cases if case["task"] == theirs and case["name"].startswith("dev rows")
+    ]
     assert len(ours) >= 3
     for case in ours:
         predictions = [labels[value] if labels else value for value in case["predictions"]]
@@ -59,7 +61,8 @@ def test_submissions_score_as_scikit_learn_and_scipy_do(golden, tmp_path, theirs
         undefined = {key for key, value in case["metrics"].items() if value is None}
         assert {key for key, value in scores.items() if value is None} == undefined
         for key in scores.keys() - undefined:
-            tolerance = 1e-7 if theirs == "sts-b" else 1e-9  # their labels went through float32: 3.8 is 3.7999999
+            # Their labels went through float32: 3.8 is 3.7999999
+            tolerance = 1e-7 if theirs == "sts-b" else 1e-9
             assert scores[key] == pytest.approx(case["metrics"][key], abs=tolerance)
         assert results["examples"] == len(predictions)
     if theirs != "sts-b":  # one right prediction less must show
@@ -73,9 +76,16 @@ def test_predictions_are_joined_by_id_or_by_position(tmp_path):
     gold = write(tmp_path / "gold.csv", "id,text,label\na,x,yes\nb,y,no\nc,z,no\n")
     by_id = write(tmp_path / "by_id.csv", "id,prediction\nc,no\na,yes\nb,yes\n")
     by_place = write(tmp_path / "by_place.tsv", "index\tprediction\n0\tyes\n1\tyes\n2\tno\n")
-    records = [{"id": name, "label": label, "index": 1} for name, label in (("b", "yes"), ("c", "no"), ("a", "yes"))]
-    lines = write(tmp_path / "lines.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records))
-    results = [score_file("classify", path, gold, label="label") for path in (by_id, by_place, lines)]
+    records = [
+        {"id": name, "label": label, "index": 1}
+        for name, label in (("b", "yes"), ("c", "no"), ("a", "yes"))
+    ]
+    lines = write(
+        tmp_path / "lines.jsonl.gz", "".join(json.dumps(record) + "\n" for record in records)
+    )
+    results = [
+        score_file("classify", path, gold, label="label") for path in (by_id, by_place, lines)
+    ]
     assert [scores["accuracy"] for scores in results] == [2 / 3] * 3
     assert results[0]["confusion"] == {"names": ["no", "yes"], "counts": [[1, 1], [0, 1]]}
 
@@ -86,9 +96,15 @@ def test_tables_of_numbers_and_of_label_sets(tmp_path):
     scores = score_file("regress", predicted, numbers, label="stars", out=tmp_path / "out")
     assert (scores["mse"], scores["pearson"]) == (1.0, pytest.approx(1.0))
     assert "pairs" not in scores
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["pairs"] == [[1, 2], [2, 3], [4, 5]]
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["pairs"] == [
+        [1, 2],
+        [2, 3],
+        [4, 5],
+    ]
     sets = write(tmp_path / "sets.tsv", "tags\na,b\n\nb\n")
-    records = write(tmp_path / "sets.jsonl", '{"labels": ["a", "b"]}\n{"labels": ["c"]}\n{"labels": ["b"]}\n')
+    records = write(
+        tmp_path / "sets.jsonl", '{"labels": ["a", "b"]}\n{"labels": ["c"]}\n{"labels": ["b"]}\n'
+    )
     with pytest.raises(AlbertKitError, match="an empty line"):
         score_file("multilabel", records, sets, label="tags")
     scores = score_file(
@@ -97,11 +113,14 @@ def test_tables_of_numbers_and_of_label_sets(tmp_path):
         write(tmp_path / "sets.jsonl.gz", '{"tags": ["a", "b"]}\n{"tags": []}\n{"tags": ["b"]}\n'),
         label="tags",
     )
-    assert (scores["f1_micro"], scores["subset_accuracy"]) == (pytest.approx(6 / 7), pytest.approx(2 / 3))
+    assert (scores["f1_micro"], scores["subset_accuracy"]) == (
+        pytest.approx(6 / 7),
+        pytest.approx(2 / 3),
+    )
     assert scores["notes"] == ["predicted, but the label of no example: `c`"]
 
 
-# --- SQuAD ------------------------------------------------------------------------------------------------------------
+# --- SQuAD ----------------------------------------------------------------------------------------
 
 
 def test_published_predictions(data, run_command):
@@ -121,8 +140,14 @@ def test_null_odds_as_the_official_script(golden, tmp_path):
     predictions = write(tmp_path / "predictions.json", results["predictions_no_threshold"])
     odds = write(tmp_path / "null_odds.json.gz", results["null_odds"])
     official = results["official_no_threshold"]
-    plain, with_odds = score_file("squad", predictions, gold), score_file("squad2", predictions, gold, null_odds=odds)
-    for scores, theirs in ((plain, official["without_na_file"]), (with_odds, official["with_na_file"])):
+    plain, with_odds = (
+        score_file("squad", predictions, gold),
+        score_file("squad2", predictions, gold, null_odds=odds),
+    )
+    for scores, theirs in (
+        (plain, official["without_na_file"]),
+        (with_odds, official["with_na_file"]),
+    ):
         assert scores["task"] == "squad2"
         assert {name: scores[name] for name in theirs} == pytest.approx(theirs, abs=1e-9)
         assert scores["exact_match"] == scores["exact"]
@@ -135,7 +160,9 @@ def test_null_odds_as_the_official_script(golden, tmp_path):
 def test_missing_and_superfluous_answers_are_counted_and_said(golden, tmp_path):
     results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
     answers = dict(list(results["predictions"].items())[3:]) | {"nobody asked": "42"}
-    scores = score_file("squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json")
+    scores = score_file(
+        "squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json"
+    )
     assert (scores["missing"], scores["extra"], scores["examples"]) == (3, 1, 60)
     assert scores["exact_match"] < results["eval_v1"]["exact_match"]
     assert [note.split()[0] for note in scores["notes"]] == ["3", "1"]
@@ -143,13 +170,20 @@ def test_missing_and_superfluous_answers_are_counted_and_said(golden, tmp_path):
 
 def test_records_of_predict_score_as_the_official_file(golden, tmp_path):
     results = json.loads((golden / "squad" / "pred_v1_v11_s384.json").read_text())["n20_l30"]
-    records = [{"id": name, "answer": text, "nbest": [{"text": text}]} for name, text in results["predictions"].items()]
-    lines = write(tmp_path / "predictions.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    records = [
+        {"id": name, "answer": text, "nbest": [{"text": text}]}
+        for name, text in results["predictions"].items()
+    ]
+    lines = write(
+        tmp_path / "predictions.jsonl", "".join(json.dumps(record) + "\n" for record in records)
+    )
     scores = score_file("squad1", lines, golden / "squad" / "v11_dev60.json")
-    assert {name: scores[name] for name in ("exact_match", "f1")} == pytest.approx(results["eval_v1"], abs=1e-9)
+    assert {name: scores[name] for name in ("exact_match", "f1")} == pytest.approx(
+        results["eval_v1"], abs=1e-9
+    )
 
 
-# --- tags and choices -------------------------------------------------------------------------------------------------
+# --- tags and choices -----------------------------------------------------------------------------
 
 
 def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data, tmp_path):
@@ -159,15 +193,26 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data, tmp_path):
     examples = read_examples(tagging_task("wnut17"), gold)
     draw = random.Random(0)
     kinds = sorted({tag for example in examples for tag in example.tags})
-    tags = [[draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags] for example in examples]
-    columns = [list(zip(e.words, e.tags, row, strict=True)) for e, row in zip(examples, tags, strict=True)]
-    predictions = write(tmp_path / "p.conll", "\n".join("".join(f"{w}\t{p}\n" for w, _, p in rows) for rows in columns))
+    tags = [
+        [draw.choice(kinds) if draw.random() < 0.05 else tag for tag in example.tags]
+        for example in examples
+    ]
+    columns = [
+        list(zip(e.words, e.tags, row, strict=True)) for e, row in zip(examples, tags, strict=True)
+    ]
+    predictions = write(
+        tmp_path / "p.conll",
+        "\n".join("".join(f"{w}\t{p}\n" for w, _, p in rows) for rows in columns),
+    )
     gold_and_predictions = write(
-        tmp_path / "both.conll", "\n".join("".join(f"{w} {g} {p}\n" for w, g, p in rows) for rows in columns)
+        tmp_path / "both.conll",
+        "\n".join("".join(f"{w} {g} {p}\n" for w, g, p in rows) for rows in columns),
     )
     lines = write(
         tmp_path / "p.jsonl",
-        "".join(json.dumps({"id": e.id, "tags": t}) + "\n" for e, t in zip(examples, tags, strict=True)),
+        "".join(
+            json.dumps({"id": e.id, "tags": t}) + "\n" for e, t in zip(examples, tags, strict=True)
+        ),
     )
     truth = [list(example.tags) for example in examples]
     report = classification_report(truth, tags, output_dict=True, zero_division=0)
@@ -183,14 +228,20 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data, tmp_path):
             assert row["support"] == report[row["name"]]["support"]
 
 
-@pytest.mark.parametrize(("name", "file"), [("siqa", "siqa-dev.jsonl"), ("arc", "arc_challenge_dev.csv")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("siqa", "siqa-dev.jsonl"), ("arc", "arc_challenge_dev.csv")]
+)
 def test_choices_score_from_every_file_that_predict_writes(data, tmp_path, name, file):
     task, gold = choice_task(name), data / "multiple-choice" / file
-    examples = list(
-        task.examples(gold, split="dev", labelled=True, bad_rows=BadRows("skip"))
-    )  # ARC has questions without choices
+    # ARC has questions without choices
+    examples = list(task.examples(gold, split="dev", labelled=True, bad_rows=BadRows("skip")))
     records = [
-        {"id": e.id, "label": e.names[number % len(e.choices)], "index": number % len(e.choices), "probabilities": {}}
+        {
+            "id": e.id,
+            "label": e.names[number % len(e.choices)],
+            "index": number % len(e.choices),
+            "probabilities": {},
+        }
         for number, e in enumerate(examples)
     ]
     right = sum(record["index"] == e.label for record, e in zip(records, examples, strict=True))
@@ -200,7 +251,7 @@ def test_choices_score_from_every_file_that_predict_writes(data, tmp_path, name,
         assert score_file(name, path, gold, on_error="skip")["accuracy"] == right / len(examples)
 
 
-# --- what is wrong ----------------------------------------------------------------------------------------------------
+# --- what is wrong --------------------------------------------------------------------------------
 
 GOLD = "id,text,label\na,x,yes\nb,y,no\nc,z,no\n"
 WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -234,14 +285,20 @@ WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }  # fmt: skip
 
 
-def table(folder: Path, predictions: str, kind: str = "classify", gold: str = GOLD, label: str = "label") -> Any:
-    return score_file(kind, write(folder / "p.csv", predictions), write(folder / "g.csv", gold), label=label)
+def table(
+    folder: Path, predictions: str, kind: str = "classify", gold: str = GOLD, label: str = "label"
+) -> Any:
+    return score_file(
+        kind, write(folder / "p.csv", predictions), write(folder / "g.csv", gold), label=label
+    )
 
 
 def squad(folder: Path, predictions: Any, name: str = "squad", **options: Any) -> Any:
     answer = {"text": "x", "answer_start": 0}
     paragraph = {"context": "x y", "qas": [{"id": "a", "question": "q", "answers": [answer]}]}
-    gold = write(folder / "g.json", {"data": [{"title": "t", "paragraphs": [paragraph]}], "version": "1.1"})
+    gold = write(
+        folder / "g.json", {"data": [{"title": "t", "paragraphs": [paragraph]}], "version": "1.1"}
+    )
     return score_file(name, write(folder / "p.json", predictions), gold, **options)
 
 
@@ -253,7 +310,11 @@ def tags(folder: Path, predictions: str) -> Any:
 def choice(folder: Path, chosen: str, **other_fields: str) -> Any:
     row = {"question": "q", "choice1": "x", "choice2": "y", "label": "A"}
     gold = write(folder / "g.jsonl", json.dumps(row) + "\n")
-    return score_file("choice", write(folder / "p.jsonl", json.dumps({"label": chosen, **other_fields}) + "\n"), gold)
+    return score_file(
+        "choice",
+        write(folder / "p.jsonl", json.dumps({"label": chosen, **other_fields}) + "\n"),
+        gold,
+    )
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -277,7 +338,9 @@ def test_the_class_of_f1_is_named_and_can_be_chosen(tmp_path, capsys, chosen, ex
     gold, predicted = ["ok"] * 9 + ["fraud"] * 3, ["ok"] * 8 + ["fraud"] * 2 + ["ok"] * 2
     write(tmp_path / "g.csv", "\n".join(["label", *gold]))
     write(tmp_path / "p.csv", "\n".join(["prediction", *predicted]))
-    scores = score_file("classify", tmp_path / "p.csv", tmp_path / "g.csv", label="label", positive_class=chosen)
+    scores = score_file(
+        "classify", tmp_path / "p.csv", tmp_path / "g.csv", label="label", positive_class=chosen
+    )
     assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label=expected))
     assert scores["positive_class"] == expected
     show_scores(scores)
@@ -293,23 +356,37 @@ def test_all_wrong_labels_are_named(tmp_path):
         score_file("sst2", predictions, gold)
 
 
-# --- gold and prediction side by side ---------------------------------------------------------------------------------
+# --- gold and prediction side by side -------------------------------------------------------------
 
 SIDE_BY_SIDE: dict[str, Callable[[Path, str], Any]] = {
     "classify": lambda f, name: table(f, f"id,label,{name}\na,yes,no\nb,no,yes\nc,no,yes\n"),
-    "regress": lambda f, name: table(f, f"n,{name}\n1,3\n2,2\n3,1\n", "regress", "n\n1\n2\n3\n", "n"),
+    "regress": lambda f, name: table(
+        f, f"n,{name}\n1,3\n2,2\n3,1\n", "regress", "n\n1\n2\n3\n", "n"
+    ),
     "squad": lambda f, name: squad(f, json.dumps({"id": "a", "answer": "x", name: "y"}) + "\n"),
-    "ner": lambda f, name: tags(f, json.dumps({"id": "0", "tags": ["B-PER", "O"], name: ["O", "B-PER"]}) + "\n"),
+    "ner": lambda f, name: tags(
+        f, json.dumps({"id": "0", "tags": ["B-PER", "O"], name: ["O", "B-PER"]}) + "\n"
+    ),
     "choice": lambda f, name: choice(f, "A", **{name: "B"}),
 }
-SCORES = {"classify": "accuracy", "regress": "pearson", "squad": "exact_match", "ner": "f1", "choice": "accuracy"}
+SCORES = {
+    "classify": "accuracy",
+    "regress": "pearson",
+    "squad": "exact_match",
+    "ner": "f1",
+    "choice": "accuracy",
+}
 
 
 @pytest.mark.parametrize("name", ["score", "scores", "logits", "probability"])
 def test_scores_are_predictions_of_numbers_and_beside_a_label_doubtful(tmp_path, name):
     gold = "text,label\na,1\nb,2\nc,3\n"
-    assert table(tmp_path, f"text,{name}\na,3\nb,2\nc,1\n", "regress", gold)["pearson"] == pytest.approx(-1)
-    with pytest.raises(AlbertKitError, match=f"may have its predictions in any of `label`, `{name}`"):
+    assert table(tmp_path, f"text,{name}\na,3\nb,2\nc,1\n", "regress", gold)[
+        "pearson"
+    ] == pytest.approx(-1)
+    with pytest.raises(
+        AlbertKitError, match=f"may have its predictions in any of `label`, `{name}`"
+    ):
         table(tmp_path, f"label,{name}\n1,3\n2,2\n3,1\n", "regress", gold)
     classes = f"label,{name}\nyes,0.9\nno,0.8\nno,0.7\n"  # as pipelines of transformers write them
     assert table(tmp_path, classes)["accuracy"] == 1
@@ -319,12 +396,16 @@ def test_scores_are_predictions_of_numbers_and_beside_a_label_doubtful(tmp_path,
 @pytest.mark.parametrize("name", ["prediction", "Predicted", "pred"])
 def test_predictions_beside_the_gold_are_scored(tmp_path, task, name):
     """Every prediction is wrong, so 0 (a correlation of -1) is right; the gold against itself would be 1."""
-    assert SIDE_BY_SIDE[task](tmp_path, name)[SCORES[task]] == pytest.approx(-1 if task == "regress" else 0)
+    assert SIDE_BY_SIDE[task](tmp_path, name)[SCORES[task]] == pytest.approx(
+        -1 if task == "regress" else 0
+    )
 
 
 @pytest.mark.parametrize("task", SIDE_BY_SIDE)
 def test_a_column_of_an_unknown_name_beside_the_label_is_refused(tmp_path, task):
-    with pytest.raises(AlbertKitError, match=r"may have its predictions in any of .*`guess`") as caught:
+    with pytest.raises(
+        AlbertKitError, match=r"may have its predictions in any of .*`guess`"
+    ) as caught:
         SIDE_BY_SIDE[task](tmp_path, "guess")
     assert caught.value.slug == "predictions-mismatch"
 
@@ -336,15 +417,21 @@ LIKELIEST = {  # likeliest classes, in the order of GOLD's labels yes, no, no
 
 
 @pytest.mark.parametrize("form", LIKELIEST)
-@pytest.mark.parametrize(("likeliest", "is_gold"), [((0.9, 0.2, 0.1), False), ((0.1, 0.2, 0.1), True)])
-def test_labels_beside_probabilities_are_the_likeliest_or_refused(tmp_path, form, likeliest, is_gold):
+@pytest.mark.parametrize(
+    ("likeliest", "is_gold"), [((0.9, 0.2, 0.1), False), ((0.1, 0.2, 0.1), True)]
+)
+def test_labels_beside_probabilities_are_the_likeliest_or_refused(
+    tmp_path, form, likeliest, is_gold
+):
     """The labels are the gold's: scored, they would have an accuracy of 1."""
     records = [
         {"id": name, "label": label, **LIKELIEST[form](yes)}
         for name, label, yes in zip("abc", ["yes", "no", "no"], likeliest, strict=True)
     ]
     write(tmp_path / "g.csv", GOLD)
-    predictions = write(tmp_path / "p.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    predictions = write(
+        tmp_path / "p.jsonl", "".join(json.dumps(record) + "\n" for record in records)
+    )
     if not is_gold:
         assert score_file("classify", predictions, tmp_path / "g.csv")["accuracy"] == 1
         return
@@ -360,7 +447,15 @@ def test_entities_beside_tags_are_those_of_the_tags_or_refused(tmp_path, form, i
     start, end = (5, 9) if is_predicted else (0, 4)
     word = int(is_predicted)
     entities = {
-        "objects": [{"type": "PER", "text": "Anna lebt"[start:end], "start": start, "end": end, "score": 0.9}],
+        "objects": [
+            {
+                "type": "PER",
+                "text": "Anna lebt"[start:end],
+                "start": start,
+                "end": end,
+                "score": 0.9,
+            }
+        ],
         "lists": [[start, end, "PER"]],
         "of words": [{"start": word, "end": word + 1, "type": "PER"}],
         "tags": ["B-PER", "O"][:: -1 if is_predicted else 1],
@@ -369,12 +464,20 @@ def test_entities_beside_tags_are_those_of_the_tags_or_refused(tmp_path, form, i
     if not is_predicted:
         assert tags(tmp_path, json.dumps(record) + "\n")["f1"] == 1
         return
-    with pytest.raises(AlbertKitError, match=r"line 1: its `entities` are others than its `tags`") as caught:
+    with pytest.raises(
+        AlbertKitError, match=r"line 1: its `entities` are others than its `tags`"
+    ) as caught:
         tags(tmp_path, json.dumps(record) + "\n")
     assert caught.value.slug == "predictions-mismatch"
 
 
-ROWS = [("Bob", "O", "B-PER"), ("ran", "B-LOC", "O"), ("", "", ""), ("Paris", "O", "B-LOC"), ("is", "O", "O")]
+ROWS = [
+    ("Bob", "O", "B-PER"),
+    ("ran", "B-LOC", "O"),
+    ("", "", ""),
+    ("Paris", "O", "B-LOC"),
+    ("is", "O", "O"),
+]
 
 
 def columns(*indices):
@@ -385,7 +488,9 @@ def columns(*indices):
 def test_tags_before_the_gold_are_refused(tmp_path):
     """The last column is the gold: it would be 1.0. conlleval prints 0.00 for the right order."""
     gold = write(tmp_path / "g.conll", columns(0, 2))
-    with pytest.raises(AlbertKitError, match="predictions in column 2 or in column 3, the last") as caught:
+    with pytest.raises(
+        AlbertKitError, match="predictions in column 2 or in column 3, the last"
+    ) as caught:
         score_file("ner", write(tmp_path / "p.conll", columns(0, 1, 2)), gold)
     assert caught.value.slug == "predictions-mismatch"
     silent = columns(0, 1, 2).replace("B-LOC O", "O O")  # nothing is predicted
@@ -406,9 +511,14 @@ def test_one_file_of_tags_says_which_column_is_the_gold(tmp_path):
         score_file("ner", write(tmp_path / "gold.jsonl", gold_alone))
 
 
-@pytest.mark.parametrize(("gold", "predicted"), [("12345", "01234"), ("01234", "12345"), ("1213", "0102")])
+@pytest.mark.parametrize(
+    ("gold", "predicted"), [("12345", "01234"), ("01234", "12345"), ("1213", "0102")]
+)
 def test_numbers_of_classes_that_begin_with_another_one_are_refused(tmp_path, gold, predicted):
-    texts = [f"text,label\n{''.join(f'a,{label}' + chr(10) for label in labels)}" for labels in (gold, predicted)]
+    texts = [
+        f"text,label\n{''.join(f'a,{label}' + chr(10) for label in labels)}"
+        for labels in (gold, predicted)
+    ]
     with pytest.raises(AlbertKitError, match="numbers that begin with another one") as caught:
         table(tmp_path, texts[1], "classify", texts[0])
     assert caught.value.slug == "predictions-mismatch"
@@ -422,12 +532,25 @@ def test_a_class_that_no_gold_row_has_is_no_other_numbering(tmp_path):
 
 @pytest.mark.parametrize(
     ("predicted", "accuracy"),
-    [([0, 1, 2, 3], 1), ([1, 2, 3, 4], 1), ([1, 2, 3, 0], 0), (["A", "B", 1, 0], 0.5), ([1, 2, 1, 2], None)],
+    [
+        ([0, 1, 2, 3], 1),
+        ([1, 2, 3, 4], 1),
+        ([1, 2, 3, 0], 0),
+        (["A", "B", 1, 0], 0.5),
+        ([1, 2, 1, 2], None),
+    ],
 )
-def test_numbers_for_letters_are_mapped_where_their_first_one_is_certain(tmp_path, predicted, accuracy):
-    rows = [{"question": "q", "choices": ["w", "x", "y", "z"], "label": letter} for letter in "ABCD"]
+def test_numbers_for_letters_are_mapped_where_their_first_one_is_certain(
+    tmp_path, predicted, accuracy
+):
+    rows = [
+        {"question": "q", "choices": ["w", "x", "y", "z"], "label": letter} for letter in "ABCD"
+    ]
     gold = write(tmp_path / "g.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    predictions = write(tmp_path / "p.jsonl", "".join(json.dumps({"label": str(label)}) + "\n" for label in predicted))
+    predictions = write(
+        tmp_path / "p.jsonl",
+        "".join(json.dumps({"label": str(label)}) + "\n" for label in predicted),
+    )
     if accuracy is None:
         with pytest.raises(AlbertKitError, match="may begin with 0 or with 1"):
             score_file("choice", predictions, gold)
@@ -453,14 +576,31 @@ def test_numbers_of_choices_begin_as_the_gold_does(tmp_path):
     "rows", ["I-A I-A O I-B", "B-A E-A O S-B", "B-A L-A O U-B", "B-A I-A O B-B", "B-A M-A E-A S-B"]
 )
 def test_tags_against_themselves_are_all_right(tmp_path, rows):
-    gold = write(tmp_path / "g.conll", "".join(f"w{n} {tag}\n" for n, tag in enumerate(rows.split())))
-    gold_twice = write(tmp_path / "both.conll", "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())))
+    gold = write(
+        tmp_path / "g.conll", "".join(f"w{n} {tag}\n" for n, tag in enumerate(rows.split()))
+    )
+    gold_twice = write(
+        tmp_path / "both.conll",
+        "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())),
+    )
     for scores in (score_file("ner", gold, gold), score_file("ner", gold_twice)):
         assert (scores["f1"], scores["accuracy"]) == (1, 1)
 
 
-GOLD_TAGS = ["O I-ORG I-ORG O", "B-PER I-PER O B-ORG", "B-ORG I-PER O O", "B-LOC O O I-LOC", "B-PER O B-PER O"]
-PREDICTED_TAGS = ["O B-ORG I-ORG O", "B-PER I-PER O I-ORG", "B-ORG B-PER O O", "B-LOC O I-LOC I-LOC", "B-PER O O O"]
+GOLD_TAGS = [
+    "O I-ORG I-ORG O",
+    "B-PER I-PER O B-ORG",
+    "B-ORG I-PER O O",
+    "B-LOC O O I-LOC",
+    "B-PER O B-PER O",
+]
+PREDICTED_TAGS = [
+    "O B-ORG I-ORG O",
+    "B-PER I-PER O I-ORG",
+    "B-ORG B-PER O O",
+    "B-LOC O I-LOC I-LOC",
+    "B-PER O O O",
+]
 
 
 def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path):
@@ -471,18 +611,34 @@ def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path):
         return write(tmp_path / name, "\n".join(lines))
 
     scores = score_file("ner", file("p.conll", PREDICTED_TAGS), file("g.conll", GOLD_TAGS))
-    expected = {"precision": 0.875, "recall": 0.7777777777777778, "f1": 0.8235294117647058, "accuracy": 0.75}
+    expected = {
+        "precision": 0.875,
+        "recall": 0.7777777777777778,
+        "f1": 0.8235294117647058,
+        "accuracy": 0.75,
+    }
     assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert any("3 sentences with tags that are not IOB2, such as an `I-` after `O`" in note for note in scores["notes"])
+    assert any(
+        "3 sentences with tags that are not IOB2, such as an `I-` after `O`" in note
+        for note in scores["notes"]
+    )
     with pytest.raises(AlbertKitError, match="`I-ORG` after `O` is not IOB2"):
-        list(tagging_task("ner").examples(tmp_path / "g.conll", split="train", labelled=True, bad_rows=BadRows()))
+        list(
+            tagging_task("ner").examples(
+                tmp_path / "g.conll", split="train", labelled=True, bad_rows=BadRows()
+            )
+        )
 
 
 def test_tags_with_a_column_that_counts_are_scored(tmp_path):
     rows = [("EU", "B-ORG", "B-ORG"), ("is", "O", "B-ORG"), ("big", "O", "O")]
-    gold = write(tmp_path / "g.conll", "".join(f"{n} {word} {tag}\n" for n, (word, tag, _) in enumerate(rows, 1)))
+    gold = write(
+        tmp_path / "g.conll",
+        "".join(f"{n} {word} {tag}\n" for n, (word, tag, _) in enumerate(rows, 1)),
+    )
     gold_and_predictions = write(
-        tmp_path / "both.conll", "".join(f"{n}\t{w}\t{a}\t{b}\n" for n, (w, a, b) in enumerate(rows, 1))
+        tmp_path / "both.conll",
+        "".join(f"{n}\t{w}\t{a}\t{b}\n" for n, (w, a, b) in enumerate(rows, 1)),
     )
     bare = write(tmp_path / "p.conll", "".join(f"{word} {tag}\n" for word, _, tag in rows))
     for scores in (
@@ -490,7 +646,11 @@ def test_tags_with_a_column_that_counts_are_scored(tmp_path):
         score_file("ner", bare, gold),
         score_file("ner", gold_and_predictions, gold),
     ):
-        assert (scores["precision"], scores["recall"], scores["accuracy"]) == (0.5, 1, pytest.approx(2 / 3))
+        assert (scores["precision"], scores["recall"], scores["accuracy"]) == (
+            0.5,
+            1,
+            pytest.approx(2 / 3),
+        )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -499,11 +659,21 @@ def test_odd_files_of_tags_score_as_seqeval_does(tmp_path, seed):
     from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
     draw = random.Random(seed)
-    kinds = ["O", "O", "O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "work-of-art"))]
-    # Most sentences are well-formed: else another scheme is the file's, and its tags are rewritten on both sides.
-    gold = [["B-PER", "I-PER", "O", "B-PER"]] * 30 + [draw.choices(kinds, k=draw.randint(1, 9)) for _ in range(8)]
+    kinds = [
+        "O",
+        "O",
+        "O",
+        *(f"{prefix}-{kind}" for prefix in "BI" for kind in ("PER", "work-of-art")),
+    ]
+    # Most sentences are well-formed: else another scheme is the file's, and its tags are rewritten
+    # on both sides.
+    gold = [["B-PER", "I-PER", "O", "B-PER"]] * 30 + [
+        draw.choices(kinds, k=draw.randint(1, 9)) for _ in range(8)
+    ]
     draw.shuffle(gold)
-    predicted = [[draw.choice(kinds) if draw.random() < 0.3 else tag for tag in row] for row in gold]
+    predicted = [
+        [draw.choice(kinds) if draw.random() < 0.3 else tag for tag in row] for row in gold
+    ]
 
     def file(name: str, rows: list[list[str]]) -> Path:
         mark, numbered, commented = draw.choice(" \t"), draw.random() < 0.5, draw.random() < 0.5

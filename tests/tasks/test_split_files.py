@@ -30,12 +30,25 @@ def test_two_files_of_one_split_are_refused_by_their_names(task, names, tmp_path
 
 def test_the_originals_files_may_lie_beside_those_of_glue(tmp_path):
     """So GLUE's download leaves MRPC."""
-    names = ["msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "train.tsv", "dev.tsv", "test.tsv"]
+    names = [
+        "msr_paraphrase_train.txt",
+        "msr_paraphrase_test.txt",
+        "train.tsv",
+        "dev.tsv",
+        "test.tsv",
+    ]
     for name in names:
         (tmp_path / name).touch()
     files = find_task("mrpc").files(tmp_path)
-    assert {split: path.name for split, path in files.items()} == {"train": names[2], "dev": names[3], "test": names[4]}
+    assert {split: path.name for split, path in files.items()} == {
+        "train": names[2],
+        "dev": names[3],
+        "test": names[4],
+    }
     for name in names[2:]:
         (tmp_path / name).unlink()
     files = find_task("mrpc").files(tmp_path)
-    assert {split: path.name for split, path in files.items()} == {"train": names[0], "dev": names[1]}
+    assert {split: path.name for split, path in files.items()} == {
+        "train": names[0],
+        "dev": names[1],
+    }

@@ -17,7 +17,9 @@ Gold = list[tuple[str, list[str]]]
 def gold_of(file: Path) -> Gold:
     content = file.read_bytes()
     articles = json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)["data"]
-    questions = [q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]]
+    questions = [
+        q for article in articles for paragraph in article["paragraphs"] for q in paragraph["qas"]
+    ]
     return [(q["id"], [answer["text"] for answer in q["answers"]]) for q in questions]
 
 
@@ -40,9 +42,13 @@ def test_string_pairs(golden):
     assert both_empty >= 2  # pairs where the wrong version would be noticed
 
 
-@pytest.mark.parametrize("setting", ["v20_s128_k5x5", "v20_s128_k2x3", "v20_s384_k5x5", "edge_s128_k5x5"])
+@pytest.mark.parametrize(
+    "setting", ["v20_s128_k5x5", "v20_s128_k2x3", "v20_s384_k5x5", "edge_s128_k5x5"]
+)
 def test_version_2_equals_the_official_script(golden, setting):
-    gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v20_dev60.json"))
+    gold = gold_of(
+        golden / "squad" / ("edge_cases.json" if "edge" in setting else "v20_dev60.json")
+    )
     compared = 0
     for results in json.loads((golden / "squad" / f"pred_v2_{setting}.json").read_text()).values():
         for name in ("no_threshold", "threshold_0", "best_f1_threshold"):
@@ -60,12 +66,15 @@ def test_version_2_equals_the_official_script(golden, setting):
 
 def test_version_2_comparison_notices_a_changed_rule(golden):
     results = json.loads((golden / "squad" / "pred_v2_v20_s128_k5x5.json").read_text())["n20_l30"]
-    gold, predictions = gold_of(golden / "squad" / "v20_dev60.json"), results["predictions_no_threshold"]
+    gold, predictions = (
+        gold_of(golden / "squad" / "v20_dev60.json"),
+        results["predictions_no_threshold"],
+    )
     official = results["official_no_threshold"]["with_na_file"]
     for threshold in (0.5, float("inf")):
-        assert squad_scores(predictions, gold, "2.0", results["null_odds"], threshold) != pytest.approx(
-            official, abs=1e-9
-        )
+        assert squad_scores(
+            predictions, gold, "2.0", results["null_odds"], threshold
+        ) != pytest.approx(official, abs=1e-9)
     odds = dict(results["null_odds"])
     odds[gold[0][0]] += 5.0
     assert squad_scores(predictions, gold, "2.0", odds) != pytest.approx(official, abs=1e-9)
@@ -73,21 +82,27 @@ def test_version_2_comparison_notices_a_changed_rule(golden):
 
 @pytest.mark.parametrize("setting", ["v11_s384", "v11_s128", "v11_s128_ties", "edge_s128"])
 def test_version_1_equals_the_official_script(golden, setting):
-    gold = gold_of(golden / "squad" / ("edge_cases.json" if "edge" in setting else "v11_dev60.json"))
+    gold = gold_of(
+        golden / "squad" / ("edge_cases.json" if "edge" in setting else "v11_dev60.json")
+    )
     for results in json.loads((golden / "squad" / f"pred_v1_{setting}.json").read_text()).values():
         answerable_gold = [pair for pair in gold if pair[1]]
         assert squad_scores(results["predictions"], answerable_gold, "1.1") == pytest.approx(
             results["eval_v1"], abs=1e-9
         )
         right = {name: golds[0] for name, golds in answerable_gold}
-        assert squad_scores(right, answerable_gold, "1.1") != pytest.approx(results["eval_v1"], abs=1e-9)
+        assert squad_scores(right, answerable_gold, "1.1") != pytest.approx(
+            results["eval_v1"], abs=1e-9
+        )
 
 
 def test_missing_predictions_count_as_wrong():
     gold: Gold = [("a", ["Ulm"]), ("b", []), ("c", ["in Bern"])]
     scores = squad_scores({"a": "ulm.", "x": "not asked"}, gold, "2.0")
     assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (100 / 3, 3, 0.0)
-    assert squad_scores({"c": "Bern"}, gold[2:], "1.1") == pytest.approx({"exact_match": 0.0, "f1": 200 / 3})
+    assert squad_scores({"c": "Bern"}, gold[2:], "1.1") == pytest.approx(
+        {"exact_match": 0.0, "f1": 200 / 3}
+    )
 
 
 def test_what_cannot_be_scored_is_said():

@@ -42,18 +42,24 @@ def as_parquet(path):
     import pyarrow
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{**row, "id": int(row["id"])} for row in ROWS]), path)
+    pyarrow.parquet.write_table(
+        pyarrow.Table.from_pylist([{**row, "id": int(row["id"])} for row in ROWS]), path
+    )
 
 
 FORMS = {
     "a.csv": write_csv,
     "semicolon.csv": lambda path: write_csv(path, delimiter=";"),
     "bom.csv": lambda path: write_csv(path, encoding="utf-8-sig"),
-    "mac-excel.csv": lambda path: write_csv(path, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None),
+    "mac-excel.csv": lambda path: write_csv(
+        path, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None
+    ),
     "a.tsv": as_tsv,
     "no-extension": as_tsv,
     "a.jsonl": lambda path: path.write_text("\n\n".join(map(json.dumps, ROWS))),
-    "array.json": lambda path: path.write_text(json.dumps(ROWS, indent=4, ensure_ascii=False), encoding="utf-8"),
+    "array.json": lambda path: path.write_text(
+        json.dumps(ROWS, indent=4, ensure_ascii=False), encoding="utf-8"
+    ),
     "dense.json": lambda path: path.write_text(json.dumps(ROWS)),
     "a.parquet": as_parquet,
 }
@@ -65,7 +71,11 @@ def test_every_form_gives_the_same_rows(tmp_path, name, packing):
     path = tmp_path / name
     FORMS[name](path)
     if packing:
-        pack = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.ZstdCompressor().compress}[packing]
+        pack = {
+            "gz": gzip.compress,
+            "xz": lzma.compress,
+            "zst": zstandard.ZstdCompressor().compress,
+        }[packing]
         path = tmp_path / f"{name}.{packing}"
         path.write_bytes(pack((tmp_path / name).read_bytes()))
     assert values(path) == ROWS
@@ -78,13 +88,17 @@ def test_every_form_gives_the_same_rows(tmp_path, name, packing):
 
 
 def test_rows_know_their_lines(tmp_path):
-    path = write_csv(tmp_path / "a.csv", [{"a": "one\ntwo\nthree", "b": "x"}, {"a": "four", "b": "y"}])
+    path = write_csv(
+        tmp_path / "a.csv", [{"a": "one\ntwo\nthree", "b": "x"}, {"a": "four", "b": "y"}]
+    )
     with Table(path) as table:
         assert [row.line for row in table.rows()] == [2, 5]
 
 
 def test_a_json_array_larger_than_what_is_read_at_once(tmp_path):
-    rows = [{"text": "word " * 3000, "n": str(n)} for n in range(300)] + [{"text": "w " * 1_500_000, "n": "long"}]
+    rows = [{"text": "word " * 3000, "n": str(n)} for n in range(300)] + [
+        {"text": "w " * 1_500_000, "n": "long"}
+    ]
     (tmp_path / "a.json").write_text(json.dumps(rows, indent=1))
     assert values(tmp_path / "a.json") == rows
 
@@ -123,7 +137,7 @@ def test_a_table_without_header(tmp_path):
         ]  # fmt: skip
 
 
-# --- quoting ----------------------------------------------------------------------------------------------------------
+# --- quoting --------------------------------------------------------------------------------------
 
 
 def test_a_quoted_table_read_unquoted_is_refused(tmp_path):
@@ -135,15 +149,21 @@ def test_a_quoted_table_read_unquoted_is_refused(tmp_path):
 
 
 def test_a_header_in_quotes_is_quoting(tmp_path):
-    path = write_csv(tmp_path / "a.tsv", [{"a": "x", "b": "y"}], delimiter="\t", quoting=csv.QUOTE_ALL)
+    path = write_csv(
+        tmp_path / "a.tsv", [{"a": "x", "b": "y"}], delimiter="\t", quoting=csv.QUOTE_ALL
+    )
     with pytest.raises(DataError, match="line 1: the fields are in quotes"):
         values(path)
 
 
 def test_quotes_of_the_text_are_no_quoting(tmp_path):
     path = tmp_path / "a.tsv"
-    path.write_text('text\tlabel\n"The lies went on for 12 years."\t1\nover "12 years"\t0\n"a ""b"" c"\t1\n')
-    assert [row["text"] for row in values(path, quoted="look")] == [row["text"] for row in values(path, quoted=False)]
+    path.write_text(
+        'text\tlabel\n"The lies went on for 12 years."\t1\nover "12 years"\t0\n"a ""b"" c"\t1\n'
+    )
+    assert [row["text"] for row in values(path, quoted="look")] == [
+        row["text"] for row in values(path, quoted=False)
+    ]
     assert values(path)[0]["text"] == '"The lies went on for 12 years."'
 
 
@@ -152,7 +172,9 @@ def test_the_two_editions_of_rte(data, golden):
         Table(data / "glue/RTE/dev.tsv", quoted="look") as quoted,
         open(data / "glue/RTE/dev.tsv", newline="") as other_edition,
     ):
-        assert [row.values for row in quoted.rows()] == list(csv.DictReader(other_edition, delimiter="\t"))
+        assert [row.values for row in quoted.rows()] == list(
+            csv.DictReader(other_edition, delimiter="\t")
+        )
     plain = golden / "glue/data/RTE/dev.tsv"
     expected = [line.split("\t") for line in plain.read_text(encoding="utf-8").splitlines()[1:]]
     assert [list(row.values()) for row in values(plain, quoted="look")] == expected
@@ -181,7 +203,7 @@ def test_a_text_of_several_lines_is_none(tmp_path):
     assert values(write_csv(tmp_path / "a.csv", rows)) == rows
 
 
-# --- what can be wrong ------------------------------------------------------------------------------------------------
+# --- what can be wrong ----------------------------------------------------------------------------
 
 
 def bad_rows_of(path, columns=None, **options):
@@ -195,7 +217,10 @@ def test_bad_rows_are_told_with_their_lines(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_bytes(b"text\tlabel\ngood\t1\nshort\nlong\t1\tx\n\nbad \xb0\xa1\t0\nlast\t0\n\n\n")
     rows, bad_rows = bad_rows_of(path)
-    assert [(row.number, row.line, row.values["text"]) for row in rows] == [(0, 2, "good"), (5, 7, "last")]
+    assert [(row.number, row.line, row.values["text"]) for row in rows] == [
+        (0, 2, "good"),
+        (5, 7, "last"),
+    ]
     assert bad_rows == [
         (3, "1 field, but the table has 2 columns"), (4, "3 fields, but the table has 2 columns"), (5, "an empty line"),
         (6, "bytes that are not UTF-8"),
@@ -211,13 +236,21 @@ def test_bad_json_lines_are_told(tmp_path):
     assert [row.values for row in rows] == [{"a": "x"}, {"a": "z"}]
     assert [line for line, _ in bad_rows] == [2, 3, 4, 5]
     assert bad_rows[0][1] == "not JSON: Expecting value, column 7"
-    assert [reason for _, reason in bad_rows[1:]] == ["a list, not an object", "no `a`", "bytes that are not UTF-8"]
+    assert [reason for _, reason in bad_rows[1:]] == [
+        "a list, not an object",
+        "no `a`",
+        "bytes that are not UTF-8",
+    ]
     path.write_text('{"a": "\\ud800"}\n')
     with pytest.raises(DataError) as caught:
         values(path)
-    assert caught.value.hint.startswith(r"a character beyond U+FFFF takes two escapes of JSON, such as \ud83d\ude00")
+    assert caught.value.hint.startswith(
+        r"a character beyond U+FFFF takes two escapes of JSON, such as \ud83d\ude00"
+    )
     path.write_text('"x"\n"y"\n')
-    with pytest.raises(DataError, match=r"has no record that can be read; the last is a str, not an object"):
+    with pytest.raises(
+        DataError, match=r"has no record that can be read; the last is a str, not an object"
+    ):
         Table(path, bad_rows=BadRows("skip"))
 
 

@@ -46,12 +46,30 @@ def korean(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> AlbertToke
     return AlbertTokenizer.from_pretrained(folder, text_rules="multilingual")
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- places ---------------------------------------------------------------------------------------
 
 WORDS = st.lists(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"), min_size=1, max_size=6)
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"),
+        min_size=1,
+        max_size=6,
+    )
     | st.sampled_from(
-        ["2,000", "😀", "👩‍👩‍👧", "\u200b", "\ufeff", "´", "ﬁ", "½", "http://t.co/x", "é", "\u0301", "한국", "\xad"]
+        [
+            "2,000",
+            "😀",
+            "👩‍👩‍👧",
+            "\u200b",
+            "\ufeff",
+            "´",
+            "ﬁ",
+            "½",
+            "http://t.co/x",
+            "é",
+            "\u0301",
+            "한국",
+            "\xad",
+        ]
     ),
     min_size=1,
     max_size=12,
@@ -75,14 +93,24 @@ def test_every_word_has_one_place_or_follows(tokenizer, words, spaces):
         (first, last), begin = spans[piece], starts[word]
         assert begin < last
         assert first < begin + len(words[word])
-        assert not any(visible(character) for character in text[first:begin])  # nothing of an earlier word
+        # Nothing of an earlier word
+        assert not any(visible(character) for character in text[first:begin])
         assert end > word
     followers = set(range(len(words))) - set(tagged.words.tolist())
-    for word in followers:  # no visible character of theirs is in a piece that does not begin in an earlier word
-        spans_in_word = [s for s in spans if starts[word] <= s[0] and s[1] <= starts[word] + len(words[word])]
-        assert not any(visible(character) for first, last in spans_in_word for character in text[first:last])
+    # No visible character of theirs is in a piece that does not begin in an earlier word
+    for word in followers:
+        spans_in_word = [
+            s for s in spans if starts[word] <= s[0] and s[1] <= starts[word] + len(words[word])
+        ]
+        assert not any(
+            visible(character) for first, last in spans_in_word for character in text[first:last]
+        )
     tags, probabilities = spread(
-        len(words), tagged.words, tagged.ends, ["B-X"] * len(tagged.words), np.full(len(tagged.words), 0.5)
+        len(words),
+        tagged.words,
+        tagged.ends,
+        ["B-X"] * len(tagged.words),
+        np.full(len(tagged.words), 0.5),
     )
     assert len(tags) == len(probabilities) == len(words)
     assert [tags[word] for word in tagged.words] == ["B-X"] * len(tagged.words)
@@ -94,14 +122,19 @@ def visible(character: str) -> bool:
 
 
 def test_words_without_a_piece_of_their_own():
-    # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the piece after it covers
+    # 한국 은 one piece each; a space within an entity and one after it; a zero-width space that the
+    # piece after it covers
     words = list("한국 은행\u200b총 재")
     tagged = find_tagged_words(words, False, [(0, 2), (2, 5), (5, 7), (7, 9)])
     assert tagged.tokens.tolist() == [0, 1, 2, 3]
     assert [words[word] for word in tagged.words] == ["한", "은", "총", "재"]
     assert tagged.ends.tolist() == [2, 5, 7, 9]
     tags, probabilities = spread(
-        9, tagged.words, tagged.ends, ["B-OG", "I-OG", "B-PS", "I-OG"], np.array([0.9, 0.8, 0.7, 0.6])
+        9,
+        tagged.words,
+        tagged.ends,
+        ["B-OG", "I-OG", "B-PS", "I-OG"],
+        np.array([0.9, 0.8, 0.7, 0.6]),
     )
     assert tags == ["B-OG", "I-OG", "I-OG", "I-OG", "I-OG", "O", "B-PS", "O", "I-OG"]
     assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
@@ -125,7 +158,9 @@ def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
 @settings(max_examples=30)
 @given(
     words=st.lists(
-        st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]), min_size=1, max_size=80
+        st.sampled_from(["Paris", "of", "2,000", "extraordinarily", "😀", "\u200b"]),
+        min_size=1,
+        max_size=80,
     )
 )
 def test_windows_of_sentences_tag_every_word_once(tokenizer, words):
@@ -139,7 +174,9 @@ def test_windows_of_sentences_tag_every_word_once(tokenizer, words):
     assert words_of_tokens[words_of_tokens >= 0].tolist() == expected * 2
     assert ((features.per_token["labels"] >= 0) == (words_of_tokens >= 0)).all()
     ids = {}
-    for start, stop, of in zip(features.offsets[:-1], features.offsets[1:], features.examples, strict=True):
+    for start, stop, of in zip(
+        features.offsets[:-1], features.offsets[1:], features.examples, strict=True
+    ):
         for token in range(start, stop):
             if words_of_tokens[token] >= 0:
                 ids[of, words_of_tokens[token]] = features.input_ids[token]
@@ -150,7 +187,9 @@ def test_windows_of_sentences_tag_every_word_once(tokenizer, words):
 def test_features_by_hand(tokenizer):
     task = tagging_task("ner", labels=TAGS)
     words = ("In", "2,000", "Washingtonians", "\ufeff", "danced")
-    features = task.features([TaggedExample("0", words, ("O", "B-X", "B-Y", "I-Y", "O"))], tokenizer, labelled=True)
+    features = task.features(
+        [TaggedExample("0", words, ("O", "B-X", "B-Y", "I-Y", "O"))], tokenizer, labelled=True
+    )
     pieces = [tokenizer.id_to_piece(piece) for piece in features.input_ids]
     assert pieces == ["[CLS]", "▁in", "▁2,000", "▁washington", "ians", "▁danced", "[SEP]"]
     assert features.per_token["labels"].tolist() == [-100, 0, 1, 3, -100, 0, -100]
@@ -158,7 +197,7 @@ def test_features_by_hand(tokenizer):
     assert set(task.features([], tokenizer, labelled=False).per_token) == {"words", "ends"}
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
@@ -179,7 +218,9 @@ def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
     theirs = Theirs.from_pretrained(tmp_path).eval()
     ids, mask, labels = (torch.zeros(3, 20, dtype=torch.int64) for _ in range(3))
     labels -= 100
-    for row, (start, stop) in enumerate(zip(features.offsets[:-1], features.offsets[1:], strict=True)):
+    for row, (start, stop) in enumerate(
+        zip(features.offsets[:-1], features.offsets[1:], strict=True)
+    ):
         ids[row, : stop - start] = torch.from_numpy(features.input_ids[start:stop])
         mask[row, : stop - start] = 1
         labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
@@ -188,11 +229,22 @@ def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
     assert task.counts(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
     weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
     weighted = torch.nn.functional.cross_entropy(
-        theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1), labels.flatten(), weights, reduction="sum"
+        theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1),
+        labels.flatten(),
+        weights,
+        reduction="sum",
     )
-    assert task.losses(model, batch, weights)["tagging"].loss_sum.item() == pytest.approx(weighted.item(), abs=1e-4)
+    assert task.losses(model, batch, weights)["tagging"].loss_sum.item() == pytest.approx(
+        weighted.item(), abs=1e-4
+    )
     labels[0, 2] = 4  # another tag of one word is noticed
-    assert abs(theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.item() - ours.mean().item()) > 1e-3
+    assert (
+        abs(
+            theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.item()
+            - ours.mean().item()
+        )
+        > 1e-3
+    )
 
 
 def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(tokenizer, tiny_model):
@@ -209,9 +261,18 @@ def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(tokenize
     assert [len(record["tags"]) for record in records] == [1, 70, 3]
     assert records[0]["tags"] == ["O"]
     with torch.inference_mode():
-        alone = [task.outputs(model, features.batch(np.array([m])))[0] for m in range(features.num_sequences)]
-    assert [record["tags"] for record in task.predictions(examples, features, alone)] == [r["tags"] for r in records]
-    logits = model(input_ids=torch.from_numpy(features.input_ids[features.offsets[-2] :].astype(np.int64))[None]).logits
+        alone = [
+            task.outputs(model, features.batch(np.array([m])))[0]
+            for m in range(features.num_sequences)
+        ]
+    assert [record["tags"] for record in task.predictions(examples, features, alone)] == [
+        r["tags"] for r in records
+    ]
+    logits = model(
+        input_ids=torch.from_numpy(features.input_ids[features.offsets[-2] :].astype(np.int64))[
+            None
+        ]
+    ).logits
     chances = logits[0].softmax(-1)[features.per_token["words"][features.offsets[-2] :] >= 0]
     assert outputs[-1][0].tolist() == chances.argmax(-1).tolist()
     np.testing.assert_allclose(outputs[-1][1], chances.max(-1).values.detach().numpy(), atol=1e-5)
@@ -235,7 +296,7 @@ def test_entities_of_predictions(tokenizer):
     }
 
 
-# --- scores and files ---------------------------------------------------------------------------------------------------
+# --- scores and files -----------------------------------------------------------------------------
 
 
 @st.composite
@@ -257,10 +318,17 @@ def test_klue_scores_are_the_benchmarks(sentences):
         predicted += [predicted_row[index] for index in indices] + ["O"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        entity = seqeval_f1([gold], [predicted], average="macro", mode="strict", scheme=IOB2, zero_division=0)
+        entity = seqeval_f1(
+            [gold], [predicted], average="macro", mode="strict", scheme=IOB2, zero_division=0
+        )
     assert ours["entity_macro_f1"] == pytest.approx(float(entity), nan_ok=True)
     without_frame = [
-        [tag for text, *rows in sentences for index, tag in enumerate(rows[side]) if text[index] != " "]
+        [
+            tag
+            for text, *rows in sentences
+            for index, tag in enumerate(rows[side])
+            if text[index] != " "
+        ]
         for side in (0, 1)
     ]
     character = f1_score(*without_frame, labels=LABELS, average="macro", zero_division=1)
@@ -269,12 +337,15 @@ def test_klue_scores_are_the_benchmarks(sentences):
 
 def test_klue_scores_notice_spaces_and_loose_tags():
     examples = [TaggedExample("", tuple("가 나"), ("B-PS", "I-PS", "I-PS"), False)]
-    assert klue_scores(examples, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0  # the space does not count
+    # The space does not count
+    assert klue_scores(examples, [["B-PS", "O", "I-PS"]])["entity_macro_f1"] == 1.0
     assert (
         klue_scores(examples, [["I-PS", "I-PS", "I-PS"]])["entity_macro_f1"] == 0.0
     )  # begun with I-: conlleval has 1.0
     assert klue_scores(examples, [["B-PS", "I-PS", "O"]])["character_macro_f1"] < 1.0
-    assert np.isnan(klue_scores([TaggedExample("", ("가",), ("O",), False)], [["O"]])["entity_macro_f1"])
+    assert np.isnan(
+        klue_scores([TaggedExample("", ("가",), ("O",), False)], [["O"]])["entity_macro_f1"]
+    )
 
 
 def test_scores_details_and_collapse():
@@ -283,7 +354,9 @@ def test_scores_details_and_collapse():
     right = {"tags": ["B-X", "I-X", "O"], "entities": [{}]}
     nothing = {"tags": ["O", "O", "O"], "entities": []}
     scores = task.score(examples, [right, right, right, nothing])
-    assert scores == pytest.approx({"precision": 1, "recall": 0.75, "f1": 6 / 7, "accuracy": 10 / 12})
+    assert scores == pytest.approx(
+        {"precision": 1, "recall": 0.75, "f1": 6 / 7, "accuracy": 10 / 12}
+    )
     details = task.details(examples, [right, right, right, nothing])
     assert details["types"][0]["support"] == 4
     assert details["intervals"]["f1"][0] < 6 / 7 <= details["intervals"]["f1"][1]
@@ -299,14 +372,21 @@ def test_written_predictions_are_read_again(tmp_path):
     ]
     paths = task.write(tmp_path / "out", records, split="dev")
     assert [path.name for path in paths] == ["predictions.jsonl", "predictions.conll"]
-    examples = list(read_tagged(paths[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
-    assert [(list(e.words), list(e.tags)) for e in examples] == [(r["words"], r["tags"]) for r in records]
+    examples = list(
+        read_tagged(paths[1], TagFileLayout(characters=True), labelled=True, bad_rows=BadRows())
+    )
+    assert [(list(e.words), list(e.tags)) for e in examples] == [
+        (r["words"], r["tags"]) for r in records
+    ]
     assert read_records(paths[0]) == records
 
 
 def test_a_perfect_model_on_real_data(data, tokenizer, korean):
     """No word of WNUT shares a token; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
-    wnut, klue = ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0), ("klue-ner", "korean/klue", korean, 0.3965, 0.9535)
+    wnut, klue = (
+        ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0),
+        ("klue-ner", "korean/klue", korean, 0.3965, 0.9535),
+    )
     for name, folder, of_language, shares, f1 in (wnut, klue):
         task = tagging_task(name, length=64)
         file = task.files(data / folder)["dev"]
@@ -315,17 +395,22 @@ def test_a_perfect_model_on_real_data(data, tokenizer, korean):
         features = task.features(examples, of_language, labelled=True)
         labels = np.split(features.per_token["labels"], features.offsets[1:-1])
         outputs = [(row[row != IGNORED], np.ones((row != IGNORED).sum())) for row in labels]
-        tagged, words = sum(len(row) for row, _ in outputs), sum(len(example.words) for example in examples)
+        tagged, words = (
+            sum(len(row) for row, _ in outputs),
+            sum(len(example.words) for example in examples),
+        )
         assert 1 - tagged / words == pytest.approx(shares, abs=0.02)
         scores = task.score(examples, task.predictions(examples, features, outputs))
         assert scores["f1"] == pytest.approx(f1, abs=0.02 * (f1 < 1))
 
 
-# --- settings ---------------------------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------
 
 
 def test_labels_of_the_training_data():
-    task = tagging_task("ner").fitted([TaggedExample("0", ("a",) * 4, ("I-y", "O", "B-y", "B-creative-work"))])
+    task = tagging_task("ner").fitted(
+        [TaggedExample("0", ("a",) * 4, ("I-y", "O", "B-y", "B-creative-work"))]
+    )
     assert task.labels == (
         "O",
         "B-creative-work",
@@ -342,7 +427,9 @@ def test_labels_of_the_training_data():
 
 def test_what_features_refuse(tokenizer):
     task = tagging_task("ner", labels=TAGS)
-    with pytest.raises(DataError, match=r"\[bad-label\].*1 label that the model was not trained with: `B-Z` \(1\)"):
+    with pytest.raises(
+        DataError, match=r"\[bad-label\].*1 label that the model was not trained with: `B-Z` \(1\)"
+    ):
         task.features([TaggedExample("3", ("a",), ("B-Z",))], tokenizer, labelled=True)
     for use in (
         lambda rows: task.features(rows, tokenizer, labelled=True),
@@ -361,6 +448,8 @@ def test_files(tmp_path, data):
         tagging_task("ner").files(tmp_path)
     (tmp_path / "train.conll.gz").touch()
     assert tagging_task("ner").files(tmp_path) == {"train": tmp_path / "train.conll.gz"}
-    assert tagging_task("ner").files(tmp_path / "train.conll.gz") == {"train": tmp_path / "train.conll.gz"}
+    assert tagging_task("ner").files(tmp_path / "train.conll.gz") == {
+        "train": tmp_path / "train.conll.gz"
+    }
     with pytest.raises(DataError, match="no such file"):
         tagging_task("ner").files(tmp_path / "none")

@@ -20,7 +20,13 @@ from albertkit.tasks.evaluate import score_file
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.tagging import TaggingTask
-from albertkit.tasks.tagging_files import SCHEMES, TagFileLayout, TaggedExample, read_tagged, write_tags
+from albertkit.tasks.tagging_files import (
+    SCHEMES,
+    TagFileLayout,
+    TaggedExample,
+    read_tagged,
+    write_tags,
+)
 
 from .conftest import read_examples
 
@@ -41,14 +47,22 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps(record) + "\n")
     note = "`train.jsonl`: 2 fields hold texts that are not read: {}; name those to read with --text-column and --label-column"
-    for layout, fields in ((WORDS, "`fine_tags`, `note`"), (TagFileLayout(tags_field="fine_tags"), "`tags`, `note`")):
+    for layout, fields in (
+        (WORDS, "`fine_tags`, `note`"),
+        (TagFileLayout(tags_field="fine_tags"), "`tags`, `note`"),
+    ):
         for strict in (True, False):
             bad_rows = BadRows("stop")
-            assert len(list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))) == 1
+            assert (
+                len(
+                    list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))
+                )
+                == 1
+            )
             assert bad_rows.notes == ([note.format(fields)] if strict else [])
 
 
-# --- real files -------------------------------------------------------------------------------------------------------
+# --- real files -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -61,7 +75,9 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
 )
 def test_wnut(data, name, sentences, words, entities):
     bad_rows = BadRows()
-    examples = list(read_tagged(data / "ner/wnut17" / name, TagFileLayout(), labelled=True, bad_rows=bad_rows))
+    examples = list(
+        read_tagged(data / "ner/wnut17" / name, TagFileLayout(), labelled=True, bad_rows=bad_rows)
+    )
     assert len(examples) == sentences
     assert sum(len(example.words) for example in examples) == words
     assert sum(len(spans(example.tags)) for example in examples) == entities
@@ -80,22 +96,39 @@ def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
 
 def test_klue_agrees_with_its_own_comments(data):
     file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
-    examples = list(read_tagged(file, TagFileLayout(characters=True), labelled=True, bad_rows=BadRows()))
-    comments = re.findall(r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    examples = list(
+        read_tagged(file, TagFileLayout(characters=True), labelled=True, bad_rows=BadRows())
+    )
+    comments = re.findall(
+        r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert [example.id for example in examples] == [name for name, _ in comments]
-    differing = [e.id for e, (_, s) in zip(examples, comments, strict=True) if (e.text, spans(e.tags)) != annotated(s)]
-    assert (len(examples), sum(len(example.words) for example in examples), len(differing)) == (5000, 285929, 0)
+    differing = [
+        e.id
+        for e, (_, s) in zip(examples, comments, strict=True)
+        if (e.text, spans(e.tags)) != annotated(s)
+    ]
+    assert (len(examples), sum(len(example.words) for example in examples), len(differing)) == (
+        5000,
+        285929,
+        0,
+    )
     assert annotated(comments[0][1].replace("OG", "PS"))[1] != spans(examples[0].tags)
 
 
-# --- schemes ----------------------------------------------------------------------------------------------------------
+# --- schemes --------------------------------------------------------------------------------------
 
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
     entities, position = [], draw(st.integers(0, 2))
     for kind, length, gap in draw(
-        st.lists(st.tuples(st.sampled_from(["PER", "creative-work"]), st.integers(1, 3), st.integers(0, 2)), max_size=5)
+        st.lists(
+            st.tuples(
+                st.sampled_from(["PER", "creative-work"]), st.integers(1, 3), st.integers(0, 2)
+            ),
+            max_size=5,
+        )
     ):
         entities.append((kind, position, position + length - 1))
         position += length + gap
@@ -113,18 +146,23 @@ def test_schemes_are_seqevals(sentence, scheme):
 
 @given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
 def test_every_scheme_is_read_as_iob2(tmp_path_factory, contents, scheme):
-    rows = [write_tags(entities, n, "BIOES" if scheme == "BILOU" else scheme) for n, entities in contents]
+    rows = [
+        write_tags(entities, n, "BIOES" if scheme == "BILOU" else scheme)
+        for n, entities in contents
+    ]
     if scheme == "BILOU":
         rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
     text = "\n".join("".join(f"word {tag}\n" for tag in tags) for tags in rows)
     examples, bad_rows = read_text(tmp_path_factory.getbasetemp() / "tags.conll", text)
     assert [(len(example.words), spans(example.tags)) for example in examples] == contents
-    assert [list(example.tags) for example in examples] == [write_tags(entities, n) for n, entities in contents]
+    assert [list(example.tags) for example in examples] == [
+        write_tags(entities, n) for n, entities in contents
+    ]
     is_unchanged = rows == [list(example.tags) for example in examples]
     scheme_in_note = "BIOES" if scheme == "BILOU" else scheme
-    assert [note.split(" has ")[1] for note in bad_rows.notes] == [f"{scheme_in_note} tags; they were read as IOB2"] * (
-        not is_unchanged
-    )
+    assert [note.split(" has ")[1] for note in bad_rows.notes] == [
+        f"{scheme_in_note} tags; they were read as IOB2"
+    ] * (not is_unchanged)
 
 
 def test_a_mixture_of_schemes_is_not_guessed(tmp_path):
@@ -133,13 +171,16 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path):
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
     assert [(row.line, row.reason) for row in bad_rows.rows] == [
         (8, "`I-X` after `O` is not IOB2, as the file's other tags are: `B-X` would be"),
-        (10, "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be"),
+        (
+            10,
+            "`I-X` at the start of a sentence is not IOB2, as the file's other tags are: `B-X` would be",
+        ),
     ]
     with pytest.raises(DataError, match="line 8: `I-X` after `O`"):
         list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
 
 
-# --- layouts ----------------------------------------------------------------------------------------------------------
+# --- layouts --------------------------------------------------------------------------------------
 
 
 def test_columns_separators_and_comments(tmp_path):
@@ -170,25 +211,43 @@ def test_odd_characters_are_no_line_ends(tmp_path):
 def test_klue_characters(tmp_path):
     text = "## 주석 : ##\n## klue-0\t<박:PS> 씨#\n박\tB-PS\n \tO\n씨\tO\n#\tO\n\n## klue-1\t가\n가\tO\n\t\n나\tO\n"
     examples, bad_rows = read_text(tmp_path / "a.tsv", text, TagFileLayout(characters=True))
-    assert [(example.id, example.text) for example in examples] == [("klue-0", "박 씨#"), ("klue-1", "가"), ("2", "나")]
-    assert (examples[0].tags, examples[0].spaces, bad_rows.rows) == (("B-PS", "O", "O", "O"), False, [])
-    unlabelled, _ = read_text(tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False)
+    assert [(example.id, example.text) for example in examples] == [
+        ("klue-0", "박 씨#"),
+        ("klue-1", "가"),
+        ("2", "나"),
+    ]
+    assert (examples[0].tags, examples[0].spaces, bad_rows.rows) == (
+        ("B-PS", "O", "O", "O"),
+        False,
+        [],
+    )
+    unlabelled, _ = read_text(
+        tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False
+    )
     assert [example.text for example in unlabelled] == ["박 씨", "가"]
 
 
 def test_jsonl(tmp_path):
-    good = [{"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]}, {"tokens": ["a"], "tags": ["O"]}]
+    good = [
+        {"id": "x", "tokens": ["New York", "!"], "tags": ["S-LOC", "O"]},
+        {"tokens": ["a"], "tags": ["O"]},
+    ]
     text = "\n" + "\n".join(map(json.dumps, good)) + "\n"
     examples, bad_rows = read_text(tmp_path / "a.jsonl", text)
-    assert examples == [TaggedExample("x", ("New York", "!"), ("B-LOC", "O")), TaggedExample("1", ("a",), ("O",))]
+    assert examples == [
+        TaggedExample("x", ("New York", "!"), ("B-LOC", "O")),
+        TaggedExample("1", ("a",), ("O",)),
+    ]
     assert bad_rows.notes == [f"`{tmp_path / 'a.jsonl'}` has BIOES tags; they were read as IOB2"]
-    with_guid, _ = read_text(tmp_path / "c.jsonl", '{"guid": "x-1", "tokens": ["a"], "tags": ["O"]}')
+    with_guid, _ = read_text(
+        tmp_path / "c.jsonl", '{"guid": "x-1", "tokens": ["a"], "tags": ["O"]}'
+    )
     assert with_guid[0].id == "x-1"
     unlabelled, _ = read_text(tmp_path / "b.jsonl", '{"tokens": ["a", "b"]}', labelled=False)
     assert unlabelled == [TaggedExample("0", ("a", "b"))]
 
 
-# --- what cannot be used ----------------------------------------------------------------------------------------------
+# --- what cannot be used --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,7 +266,10 @@ def test_jsonl(tmp_path):
 def test_a_bad_line_takes_its_sentence_with_it(tmp_path, line, reason):
     text = f"good O\n\nbefore O\n{line}\nafter X\n\nlast O\n".encode("utf-8", "surrogateescape")
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
-    assert [(example.id, example.words) for example in examples] == [("0", ("good",)), ("2", ("last",))]
+    assert [(example.id, example.words) for example in examples] == [
+        ("0", ("good",)),
+        ("2", ("last",)),
+    ]
     assert [(row.line, row.reason) for row in bad_rows.rows] == [(4, reason)]
     assert ("iconv -f LATIN1" in bad_rows.rows[0].hint) is ("UTF-8" in reason)
 
@@ -224,12 +286,17 @@ def test_a_bad_line_takes_its_sentence_with_it(tmp_path, line, reason):
         ('{"tokens": "a", "tags": ["O"]}', "`tokens` is not a list of strings"),
         ('{"tokens": ["a"], "tags": []}', "1 tokens, 0 tags"),
         ('{"tokens": [], "tags": []}', "0 tokens, 0 tags"),
-        ('{"tokens": ["a"], "tokens": ["b"], "tags": ["O"]}', "not JSON: the key `tokens` occurs twice"),
+        (
+            '{"tokens": ["a"], "tokens": ["b"], "tags": ["O"]}',
+            "not JSON: the key `tokens` occurs twice",
+        ),
         ('{"tokens": ["\\ud800"], "tags": ["O"]}', "bytes that are not UTF-8"),
     ],
 )
 def test_bad_records(tmp_path, line, reason):
-    examples, bad_rows = read_text(tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n')
+    examples, bad_rows = read_text(
+        tmp_path / "a.jsonl", f'{{"tokens": ["a"], "tags": ["O"]}}\n{line}\n'
+    )
     assert len(examples) == 1
     assert bad_rows.rows[0].line == 2
     assert bad_rows.rows[0].reason.startswith(reason)
@@ -256,7 +323,11 @@ def test_no_file(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["Bob \tB-PER \nran\tO \n", '{"tokens": ["Bob ", "ran"], "tags": ["B-PER ", "O "]}\n', "Bob B-PER \nran O \n"],
+    [
+        "Bob \tB-PER \nran\tO \n",
+        '{"tokens": ["Bob ", "ran"], "tags": ["B-PER ", "O "]}\n',
+        "Bob B-PER \nran O \n",
+    ],
 )
 def test_blanks_after_words_and_tags_belong_to_neither(tmp_path, text):
     file = tmp_path / "train.txt"
@@ -265,7 +336,7 @@ def test_blanks_after_words_and_tags_belong_to_neither(tmp_path, text):
     assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
 
 
-# --- columns that are no words, and comments ---------------------------------------------------------------------------
+# --- columns that are no words, and comments ------------------------------------------------------
 
 CONLL_U = (
     "# sent_id = 1\n# text = EU rejects\n1\tEU\teu\tPROPN\tB-ORG\n2\trejects\treject\tVERB\tO\n\n"
@@ -273,8 +344,14 @@ CONLL_U = (
 )
 COUNTED = {  # file, sentences
     "CoNLL-U": (CONLL_U, [["EU", "rejects"], ["de", "el"]]),
-    "WikiNEuRal": ("0\tThis\tO\n1\tdivision\tO\n\n0\tParis\tB-LOC\n", [["This", "division"], ["Paris"]]),
-    "GermEval": ("#\thttp://de [2009-10-17]\n1\tBerlin\tB-LOC\n2\t#\tO\n\n#\tx\n1\tEr\tO\n", [["Berlin", "#"], ["Er"]]),
+    "WikiNEuRal": (
+        "0\tThis\tO\n1\tdivision\tO\n\n0\tParis\tB-LOC\n",
+        [["This", "division"], ["Paris"]],
+    ),
+    "GermEval": (
+        "#\thttp://de [2009-10-17]\n1\tBerlin\tB-LOC\n2\t#\tO\n\n#\tx\n1\tEr\tO\n",
+        [["Berlin", "#"], ["Er"]],
+    ),
     "through the file": ("1 a O\n2 b O\n\n3 c B-X\n4 d I-X\n", [["a", "b"], ["c", "d"]]),
 }
 
@@ -286,8 +363,12 @@ def test_a_column_that_counts_the_words_is_no_word(tmp_path, name):
     assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
     note = f"`{tmp_path / 'a.conll'}`: the first column counts the words of each sentence; the words are in the second"
     assert bad_rows.notes[0] == note
-    assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (name == "CoNLL-U")
-    unlabelled, _ = read_text(tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False)
+    assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (
+        name == "CoNLL-U"
+    )
+    unlabelled, _ = read_text(
+        tmp_path / "a.conll", re.sub("[\t ][^\t\n ]*$", "", text, flags=re.M), labelled=False
+    )
     assert [list(example.words) for example in unlabelled] == sentences
 
 
@@ -309,7 +390,9 @@ def test_a_column_that_names_the_sentences_is_no_word(tmp_path, name):
         (("Paris", "is"), ("B-LOC", "O")),
     ]
     (note,) = bad_rows.notes
-    assert note.endswith("the first column names the sentence of each word; the words are in the second")
+    assert note.endswith(
+        "the first column names the sentence of each word; the words are in the second"
+    )
 
 
 def test_words_that_stand_twice_are_words(tmp_path):
@@ -339,14 +422,19 @@ def test_blanks_that_are_not_seen_belong_to_no_label(tmp_path, blank, name):
     if name == "a.jsonl":
         file.write_text(json.dumps({"tokens": words, "tags": tags}) + "\n")
     else:
-        file.write_text("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + f"{blank}\n")
+        file.write_text(
+            "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+            + f"{blank}\n"
+        )
     (example,) = read_examples(find_task("ner"), file, "train")
     assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
     assert score_file("ner", file, file)["accuracy"] == 1
 
 
 def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path):
-    examples, bad_rows = read_text(tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n")
+    examples, bad_rows = read_text(
+        tmp_path / "a.conll", "1 a O\n2 b O\n\nEU NN O\n\n1 c O\n2 d O\n"
+    )
     assert [example.words for example in examples] == [("a", "b"), ("c", "d")]
     assert [(row.line, row.reason) for row in bad_rows.rows] == [
         (4, "`EU` in the first column, which counts the words of each sentence")
@@ -355,7 +443,11 @@ def test_a_line_without_its_number_takes_its_sentence_with_it(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    [f"{'9' * 5000} O\n", "1 O\n2 O\n3 O\n", "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n"],
+    [
+        f"{'9' * 5000} O\n",
+        "1 O\n2 O\n3 O\n",
+        "1 CD O\n2 CD O\n\nEU NN O\nis VB O\n\nhe PR O\nran VB O\n",
+    ],
     ids=["a long one", "alone", "in a sentence"],
 )
 def test_numbers_may_be_words(tmp_path, text):
@@ -369,16 +461,24 @@ def test_numbers_may_be_words(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
-        ("# NN\nis VB\n\nthe DT\n# NN\n", [["#", "is"], ["the", "#"]]),  # parts of speech: as a row has them
+        (
+            "# NN\nis VB\n\nthe DT\n# NN\n",
+            [["#", "is"], ["the", "#"]],
+        ),  # parts of speech: as a row has them
         ("# 1\nEU\tNN\n#\tNN\n\n# 2\n# text = is\nis\tVB\n", [["EU", "#"], ["is"]]),
         ("# one comment\n#\nis\n\n# b\nNN\n", [["#", "is"], ["NN"]]),
-        ("# 12\nEU B-ORG\nis O\n\n# 13\n# O\n", [["EU", "is"], ["#"]]),  # has tags, though they are not asked for
+        (
+            "# 12\nEU B-ORG\nis O\n\n# 13\n# O\n",
+            [["EU", "is"], ["#"]],
+        ),  # has tags, though they are not asked for
     ],
 )
 def test_comments_of_unlabelled_files(tmp_path, text, sentences):
     examples, bad_rows = read_text(tmp_path / "a.conll", text, labelled=False)
     assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
-    assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is ("# NN\nis" in text)
+    assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is (
+        "# NN\nis" in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,7 +505,12 @@ def test_bmes(tmp_path):
 
 def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
     """The hub's sets have `tokens` and `ner_tags`, often beside the tags of other tasks."""
-    record = {"tokens": ["Ann", "ran"], "words": ["x", "y"], "pos_tags": ["NNP", "VBD"], "ner_tags": ["B-PER", "O"]}
+    record = {
+        "tokens": ["Ann", "ran"],
+        "words": ["x", "y"],
+        "pos_tags": ["NNP", "VBD"],
+        "ner_tags": ["B-PER", "O"],
+    }
     file = tmp_path / "train.jsonl"
     [example], _ = read_text(file, json.dumps(record))
     assert (example.words, example.tags) == (("Ann", "ran"), ("B-PER", "O"))
@@ -416,7 +521,11 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
     assert (example.words, example.tags) == (("x", "y"), ("B-PER", "O"))
     assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     with pytest.raises(DataError, match="there is no field `gold`"):
-        list(find_task("ner", Columns(label="gold")).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+        list(
+            find_task("ner", Columns(label="gold")).examples(
+                file, split="train", labelled=True, bad_rows=BadRows()
+            )
+        )
     file.write_text("Ann\tB-PER\n")
     with pytest.raises(DataError, match="columns without names, and `words` is named"):
         list(task.examples(file, split="train", labelled=True, bad_rows=BadRows()))
@@ -429,7 +538,10 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
     nested = "1\tder\tO\tO\n2\tVerein\tB-ORG\tO\n3\tBerlin\tI-ORG\tB-LOC\n\n1\tBonn\tB-LOC\tO\n"
     examples, bad_rows = read_text(tmp_path / "a.tsv", nested)
     assert [example.tags for example in examples] == [("O", "O", "B-LOC"), ("O",)]
-    assert "column 3 has tags of the same types as column 4, the last, which is read" in bad_rows.notes[-1]
+    assert (
+        "column 3 has tags of the same types as column 4, the last, which is read"
+        in bad_rows.notes[-1]
+    )
     assert f"cut -f 1-3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
     for text, layout in (
         ("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS),
@@ -442,18 +554,25 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
     ("task", "ending"), [("ner", "conll"), ("ner", "jsonl"), ("sst2", "tsv"), ("klue-nli", "jsonl")]
 )
 @pytest.mark.parametrize(
-    "names", ["training validate testing", "train val test", "train valid test", "train validation test"]
+    "names",
+    ["training validate testing", "train val test", "train valid test", "train validation test"],
 )
-def test_splits_have_the_same_names_in_every_task(tmp_path: Path, task: str, ending: str, names: str) -> None:
+def test_splits_have_the_same_names_in_every_task(
+    tmp_path: Path, task: str, ending: str, names: str
+) -> None:
     files = [tmp_path / f"{name}.{ending}" for name in names.split()]
     for file in files:
         file.touch()
     assert list(find_task(task).files(tmp_path).values()) == files
 
 
-# --- texts with spans -------------------------------------------------------------------------------------------------
+# --- texts with spans -----------------------------------------------------------------------------
 
-SPAN_TEXTS = {"Ann Lee met Bo.": [(0, 7, "PER"), (12, 14, "PER")], "nobody here": [], "in Rome": [(3, 7, "LOC")]}
+SPAN_TEXTS = {
+    "Ann Lee met Bo.": [(0, 7, "PER"), (12, 14, "PER")],
+    "nobody here": [],
+    "in Rome": [(3, 7, "LOC")],
+}
 SPAN_WORDS = {
     ("Ann", "Lee", "met", "Bo", "."): ("B-PER", "I-PER", "O", "B-PER", "O"),
     ("nobody", "here"): ("O", "O"),
@@ -461,7 +580,9 @@ SPAN_WORDS = {
 }
 
 
-def objects(marked: list[tuple[int, int, str]], start: str, end: str, label: str) -> list[dict[str, Any]]:
+def objects(
+    marked: list[tuple[int, int, str]], start: str, end: str, label: str
+) -> list[dict[str, Any]]:
     return [dict(zip((start, end, label), span, strict=True)) for span in marked]
 
 
@@ -488,12 +609,17 @@ SPAN_FILES: dict[str, Any] = {
 @pytest.mark.parametrize("name", SPAN_FILES)
 @pytest.mark.parametrize("is_array", [False, True])
 @pytest.mark.parametrize("labelled", [False, True])
-def test_the_command_that_is_named_for_spans_makes_words_and_tags(tmp_path, error_of, name, is_array, labelled):
+def test_the_command_that_is_named_for_spans_makes_words_and_tags(
+    tmp_path, error_of, name, is_array, labelled
+):
     records = [SPAN_FILES[name](text, marked) for text, marked in SPAN_TEXTS.items()]
     content = json.dumps(records, indent=1) if is_array else "\n".join(map(json.dumps, records))
     file = tmp_path / "a b.json"
     error = error_of(read_text, file, content, labelled=labelled)
-    assert (error.slug, f"`{file}` has texts with spans" in error.message) == ("missing-column", True)
+    assert (error.slug, f"`{file}` has texts with spans" in error.message) == (
+        "missing-column",
+        True,
+    )
     command = error.hint.replace("python", sys.executable, 1).replace("NEW", str(tmp_path / "new"))
     subprocess.run(command, shell=True, check=True)
     examples, _ = read_text(tmp_path / "new.jsonl", (tmp_path / "new.jsonl").read_text())

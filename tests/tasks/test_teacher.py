@@ -53,18 +53,28 @@ TEXTS = [
     "a lazy dog",
     "unknown wizards",
 ]
-TEXT_TASK = find_task("classify", Columns(text="sentence", label="label")).with_changes(labels=LABELS)
-SETTINGS = FinetuneSettings(precision="fp32", lr=3e-3, epochs=2, batch_size=16, length=32, batch_tokens=512)
+TEXT_TASK = find_task("classify", Columns(text="sentence", label="label")).with_changes(
+    labels=LABELS
+)
+SETTINGS = FinetuneSettings(
+    precision="fp32", lr=3e-3, epochs=2, batch_size=16, length=32, batch_tokens=512
+)
 
 TAGS = ("O", "B-PS", "I-PS")
 NER = find_task("ner").with_changes(labels=TAGS)
-SENTENCES = [TaggedExample(id=str(n), words=tuple(text.split()), tags=(), spaces=True) for n, text in enumerate(TEXTS)]
+SENTENCES = [
+    TaggedExample(id=str(n), words=tuple(text.split()), tags=(), spaces=True)
+    for n, text in enumerate(TEXTS)
+]
 
 MakeTeacher = Callable[..., Path]
 
 
 def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
-    return {"id2label": dict(enumerate(labels)), "label2id": {label: n for n, label in enumerate(labels)}}
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: n for n, label in enumerate(labels)},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +99,17 @@ def make_bert(tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
 
 
 def read_by(
-    folder: Path, task: Any, examples: list[Any], tokenizer: AlbertTokenizer, out: Path, **changes: Any
+    folder: Path,
+    task: Any,
+    examples: list[Any],
+    tokenizer: AlbertTokenizer,
+    out: Path,
+    **changes: Any,
 ) -> TaskTeacher:
     settings = replace(SETTINGS, teacher=folder, **changes)
-    return open_teacher(settings, task, examples, tokenizer, ALONE.device).having_read(examples, out, ALONE)
+    return open_teacher(settings, task, examples, tokenizer, ALONE.device).having_read(
+        examples, out, ALONE
+    )
 
 
 def transformers_logits(folder: Path, *texts: list[str]) -> np.ndarray:
@@ -101,19 +118,28 @@ def transformers_logits(folder: Path, *texts: list[str]) -> np.ndarray:
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
         return np.concatenate(
-            [model(**tokenizer(*row, return_tensors="pt")).logits for row in zip(*texts, strict=True)]
+            [
+                model(**tokenizer(*row, return_tensors="pt")).logits
+                for row in zip(*texts, strict=True)
+            ]
         )
 
 
 @pytest.mark.parametrize("pairs", [None, TEXTS[::-1]], ids=["texts", "pairs"])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["in order", "permuted"])
-def test_a_bert_reads_the_texts_as_transformers_does(make_bert, tiny_tokenizer, tmp_path, pairs, order):
-    folder = make_bert("BertForSequenceClassification", **label_names(tuple(LABELS[n] for n in order)))
+def test_a_bert_reads_the_texts_as_transformers_does(
+    make_bert, tiny_tokenizer, tmp_path, pairs, order
+):
+    folder = make_bert(
+        "BertForSequenceClassification", **label_names(tuple(LABELS[n] for n in order))
+    )
     examples = [TextExample(str(n), text, pairs and pairs[n]) for n, text in enumerate(TEXTS)]
     teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
     expected = transformers_logits(folder, TEXTS, *([pairs] if pairs else []))
     assert np.ptp(expected) > 0.5
-    np.testing.assert_allclose(teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5)
+    np.testing.assert_allclose(
+        teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5
+    )
     assert teacher.model is None
     assert any("by its own tokenizer" in note for note in teacher.notes)
 
@@ -159,19 +185,31 @@ def make_other(make_bert: MakeTeacher, tmp_path_factory: pytest.TempPathFactory)
         folder = tmp_path_factory.mktemp(kind)
         if kind == "Roberta":
             trained = tokenizers.ByteLevelBPETokenizer()
-            trained.train_from_iterator(TEXTS * 5, 300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+            trained.train_from_iterator(
+                TEXTS * 5, 300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+            )
             trained.save_model(str(folder))
-            tokenizer = transformers.RobertaTokenizerFast.from_pretrained(folder, add_prefix_space=True)
+            tokenizer = transformers.RobertaTokenizerFast.from_pretrained(
+                folder, add_prefix_space=True
+            )
             changes |= {"pad_token_id": 1}
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(make_bert("BertForMaskedLM"))
         sizes = dict(
-            hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, embedding_size=64
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=96,
+            embedding_size=64,
         )
         if kind == "DistilBert":
             sizes = dict(dim=64, n_layers=2, n_heads=2, hidden_dim=96)
         config = getattr(transformers, f"{kind}Config")(
-            vocab_size=len(tokenizer), max_position_embeddings=66, initializer_range=0.3, **sizes, **changes
+            vocab_size=len(tokenizer),
+            max_position_embeddings=66,
+            initializer_range=0.3,
+            **sizes,
+            **changes,
         )
         torch.manual_seed(0)
         getattr(transformers, f"{kind}{head}")(config).eval().save_pretrained(folder)
@@ -186,12 +224,15 @@ def make_other(make_bert: MakeTeacher, tmp_path_factory: pytest.TempPathFactory)
 def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, kind, slug_of):
     folder = make_other(kind, "ForSequenceClassification", **label_names(LABELS[::-1]))
     examples = [TextExample(str(n), text, TEXTS[n - 1]) for n, text in enumerate(TEXTS)]
-    teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "pairs", batch_tokens=40)
+    teacher = read_by(
+        folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "pairs", batch_tokens=40
+    )
     expected = transformers_logits(folder, TEXTS, [TEXTS[n - 1] for n in range(len(TEXTS))])
     np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
     long = [TextExample("0", " ".join(TEXTS * 20))]
     assert any(
-        "1 of 1 example" in note for note in read_by(folder, TEXT_TASK, long, tiny_tokenizer, tmp_path / "long").notes
+        "1 of 1 example" in note
+        for note in read_by(folder, TEXT_TASK, long, tiny_tokenizer, tmp_path / "long").notes
     )
     assert slug_of(read_by, folder, find_task("arc"), [], tiny_tokenizer, tmp_path) == "unsupported"
     assert slug_of(read_by, folder, NER, [], tiny_tokenizer, tmp_path) == "wrong-model"
@@ -203,7 +244,9 @@ def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, k
 
 def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
     folder = make_bert("BertForTokenClassification", **label_names(TAGS))
-    sentences = [TaggedExample(id=str(n), words=tuple(text), spaces=False) for n, text in enumerate(TEXTS)]
+    sentences = [
+        TaggedExample(id=str(n), words=tuple(text), spaces=False) for n, text in enumerate(TEXTS)
+    ]
     ours = open_reader(folder, folder, NER, SETTINGS, ALONE.device).logits(sentences)
     theirs = TransformersReader(folder, folder, NER, 40, ALONE.device).logits(sentences)
     assert np.array_equal(np.isnan(ours), np.isnan(theirs))
@@ -212,14 +255,21 @@ def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["in order", "in another"])
-def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, tiny_tokenizer, tmp_path, order):
+def test_outputs_without_names_are_tried_on_labelled_examples(
+    make_bert, tiny_tokenizer, tmp_path, order
+):
     folder = make_bert("BertForSequenceClassification", num_labels=3)
     outputs = transformers_logits(folder, TEXTS).argmax(1)
-    examples = [TextExample(str(n), text, None, LABELS[order[outputs[n]]]) for n, text in enumerate(TEXTS)]
+    examples = [
+        TextExample(str(n), text, None, LABELS[order[outputs[n]]]) for n, text in enumerate(TEXTS)
+    ]
     examples.append(TextExample("unlabelled", TEXTS[0]))
     assert len(set(outputs)) > 1
     if order == (0, 1, 2):
-        assert "LABEL_0 is `magic`" in read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path).notes[0]
+        assert (
+            "LABEL_0 is `magic`"
+            in read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path).notes[0]
+        )
         return
     with pytest.raises(
         CheckpointError, match=r"\[doubtful\].* 0 of 4 training labels are right, in another 4"
@@ -243,14 +293,19 @@ def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, tiny_to
 )
 def test_labels_are_matched_by_name(labels, outputs, expected, noted):
     notes: list[str] = []
-    assert match_labels(TEXT_TASK.with_changes(labels=labels), outputs, Path("t"), notes) == expected
+    assert (
+        match_labels(TEXT_TASK.with_changes(labels=labels), outputs, Path("t"), notes) == expected
+    )
     assert noted in " ".join(notes)
     assert bool(noted) == bool(notes)
 
 
 def test_an_official_tasks_other_names_are_known():
     notes: list[str] = []
-    assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), Path("t"), notes) == ([1, 0], True)
+    assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), Path("t"), notes) == (
+        [1, 0],
+        True,
+    )
     assert "NEGATIVE is `0`" in notes[0]
 
 
@@ -273,49 +328,73 @@ def test_an_official_tasks_other_names_are_known():
     ],
     ids=["number", "names", "problem", "tokens", "pretrained"],
 )
-def test_a_teacher_of_something_else_is_refused(make_bert, tiny_tokenizer, tmp_path, name, changes, reason):
+def test_a_teacher_of_something_else_is_refused(
+    make_bert, tiny_tokenizer, tmp_path, name, changes, reason
+):
     with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{reason}"):
-        read_by(make_bert(name, **changes), TEXT_TASK, [TextExample("0", "a fox")], tiny_tokenizer, tmp_path)
+        read_by(
+            make_bert(name, **changes),
+            TEXT_TASK,
+            [TextExample("0", "a fox")],
+            tiny_tokenizer,
+            tmp_path,
+        )
 
 
 def test_what_tokens_decide_needs_one_tokenizer(make_bert, tiny_tokenizer, tmp_path, slug_of):
     answers = find_task("squad1")
     folder = make_bert("BertForQuestionAnswering")
     assert slug_of(read_by, folder, answers, [], tiny_tokenizer, tmp_path) == "conflicting-options"
-    assert read_by(folder, answers, [], AlbertTokenizer.from_pretrained(folder), tmp_path).model is not None
+    assert (
+        read_by(folder, answers, [], AlbertTokenizer.from_pretrained(folder), tmp_path).model
+        is not None
+    )
     folder = make_bert("BertForSequenceClassification", **label_names(LABELS))
     with pytest.raises(ConfigError, match="hidden states are of tokens"):
         read_by(folder, TEXT_TASK, [], tiny_tokenizer, tmp_path, teacher_hidden=1.0)
-    assert slug_of(read_by, folder, find_task("squad2"), [], tiny_tokenizer, tmp_path) == "bad-value"
+    assert (
+        slug_of(read_by, folder, find_task("squad2"), [], tiny_tokenizer, tmp_path) == "bad-value"
+    )
 
 
 def test_numbers_of_another_scale_are_refused(make_bert, tiny_tokenizer, tmp_path, slug_of):
     folder = make_bert("BertForSequenceClassification", num_labels=1)
     task = find_task("regress")
     numbers = transformers_logits(folder, TEXTS)[:, 0]
-    examples = [TextExample(str(n), text, None, float(numbers[n]) + 0.1) for n, text in enumerate(TEXTS)]
+    examples = [
+        TextExample(str(n), text, None, float(numbers[n]) + 0.1) for n, text in enumerate(TEXTS)
+    ]
     teacher = read_by(folder, task, examples, tiny_tokenizer, tmp_path)
     np.testing.assert_allclose(teacher.logits[:, 0], numbers, atol=2e-5)
     shifted = [replace(example, label=example.label + 10) for example in examples]
     assert slug_of(read_by, folder, task, shifted, tiny_tokenizer, tmp_path) == "doubtful"
 
 
-# --- unlabelled examples ----------------------------------------------------------------------------------------------
+# --- unlabelled examples --------------------------------------------------------------------------
 
 
 def choices(number: int, label: int | None) -> ChoiceExample:
     return ChoiceExample(
-        str(number), "", TEXTS[number], ("a fox", "a dog", "wizards")[: 2 + number % 2], label, ("A", "B", "C")
+        str(number),
+        "",
+        TEXTS[number],
+        ("a fox", "a dog", "wizards")[: 2 + number % 2],
+        label,
+        ("A", "B", "C"),
     )
 
 
 def question(number: int, labelled: bool) -> QuestionExample:
     word = TEXTS[number].split()[1]
     answer = AnnotatedAnswer(word, TEXTS[number].index(word), word)
-    return QuestionExample(str(number), "the lazy fox", TEXTS[number], (answer,) if labelled else ())
+    return QuestionExample(
+        str(number), "the lazy fox", TEXTS[number], (answer,) if labelled else ()
+    )
 
 
-TAGGED = [replace(sentence, tags=("B-PS", *["O"] * (len(sentence.words) - 1))) for sentence in SENTENCES]
+TAGGED = [
+    replace(sentence, tags=("B-PS", *["O"] * (len(sentence.words) - 1))) for sentence in SENTENCES
+]
 MIXED = {
     "classify": (TEXT_TASK, [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)]),
     "windows": (
@@ -334,11 +413,14 @@ MIXED = {
 
 
 @pytest.mark.parametrize("kind", MIXED)
-def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(tiny_model, tiny_tokenizer, kind):
+def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
+    tiny_model, tiny_tokenizer, kind
+):
     task, examples = MIXED[kind]
     task = task.with_changes(length=min(task.length, 32))
     stripped = [
-        replace(e, **{"tags": ()} if kind == "ner" else {} if kind == "squad1" else {"label": None}) for e in examples
+        replace(e, **{"tags": ()} if kind == "ner" else {} if kind == "squad1" else {"label": None})
+        for e in examples
     ]
     unlabelled = stripped[2:] if kind != "squad1" else [question(n, False) for n in (2, 3)]
     student = tiny_model(task.model_class, **task.head())
@@ -369,14 +451,20 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(tiny_model,
 
 
 @pytest.mark.parametrize("kind", ["classify", "regress", "multilabel", "ner", "arc"])
-def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(tiny_model, tiny_tokenizer, kind):
+def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(
+    tiny_model, tiny_tokenizer, kind
+):
     task, examples = MIXED[kind]
     task = task.with_changes(length=32)
     student = tiny_model(task.model_class, **task.head())
     teacher = tiny_model(task.model_class, initializer_range=0.3, **task.head())
     logits = EncoderReader(teacher, tiny_tokenizer, task, 64).logits(examples)
     features = task.features(examples, tiny_tokenizer, labelled=True)
-    order = np.random.default_rng(0).permutation(features.num_sequences) if kind != "arc" else np.arange(10)
+    order = (
+        np.random.default_rng(0).permutation(features.num_sequences)
+        if kind != "arc"
+        else np.arange(10)
+    )
     online = DistillationLosses(student, teacher, task).losses(features.batch(order))
     batch = with_teacher_logits(features, task, examples, logits).batch(order)
     losses = DistillationLosses(student, None, task)
@@ -388,7 +476,11 @@ def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(tiny_model,
     if kind == "ner":
         logits[3] = np.nan  # a word that is no token of the teacher's
         batch = with_teacher_logits(features, task, examples, logits).batch(order)
-        assert losses.counts(batch)["distillation"] == len(logits) - 1 == losses.counts(batch)["tagging"] - 1
+        assert (
+            losses.counts(batch)["distillation"]
+            == len(logits) - 1
+            == losses.counts(batch)["tagging"] - 1
+        )
         assert losses.losses(batch)["distillation"].total.isfinite()
 
 
@@ -406,7 +498,9 @@ def test_texts_of_dev_and_test_are_left_out(tmp_path):
     ]
     (tmp_path / "more.tsv").write_text(header + "\n".join(more_rows) + "\n")
     columns = Columns(text="sentence", pair="sentence2", label="label")
-    data = read_data(find_task("classify", columns), tmp_path, None, 0.1, False, BadRows(), tmp_path / "more.tsv")
+    data = read_data(
+        find_task("classify", columns), tmp_path, None, 0.1, False, BadRows(), tmp_path / "more.tsv"
+    )
     assert [(example.text, example.pair, example.label) for example in data.unlabelled] == [
         ("a new text", "a fox", None),
         ("so", "new", None),
@@ -447,36 +541,53 @@ def test_labels_that_are_not_read_are_noticed(tmp_path, task, name, content, has
     assert read_split(reader, file, "train", BadRows(), labelled=False)
 
 
-def test_unlabelled_examples_need_a_teacher_and_are_checked(make_bert, start, table, tmp_path, slug_of):
+def test_unlabelled_examples_need_a_teacher_and_are_checked(
+    make_bert, start, table, tmp_path, slug_of
+):
     more_rows = write_table(tmp_path / "more.tsv", 20, 3)
     columns = Columns(text="sentence", label="label")
     arguments = ("classify", start, table)
     options = dict(columns=columns, unlabelled=more_rows)
-    assert slug_of(finetune, *arguments, tmp_path / "run", SETTINGS, **options) == "conflicting-options"
+    assert (
+        slug_of(finetune, *arguments, tmp_path / "run", SETTINGS, **options)
+        == "conflicting-options"
+    )
     assert slug_of(check_task, *arguments, SETTINGS, **options) == "conflicting-options"
     report = check_task(*arguments, replace(SETTINGS, teacher=start), **options)
     assert report.splits["unlabelled"].examples == 20
     assert report.splits["unlabelled"].labels == {}
     assert any("has labels: they are not read" in finding for finding in report.findings)
     assert not any("unlabelled that train lacks" in finding for finding in report.findings)
-    assert any("finetune will stop" in finding and "not fine-tuned" in finding for finding in report.findings)
+    assert any(
+        "finetune will stop" in finding and "not fine-tuned" in finding
+        for finding in report.findings
+    )
     teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
     findings = check_task(*arguments, replace(SETTINGS, teacher=teacher), **options).findings
     assert any("reads the texts by its own tokenizer" in finding for finding in findings)
 
 
-def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(make_bert, start, table, tmp_path, monkeypatch):
+def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
+    make_bert, start, table, tmp_path, monkeypatch
+):
     teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
     settings = replace(SETTINGS, teacher=teacher, teacher_weight=1.0, eval_every=10, epochs=1)
     columns = Columns(text="sentence", label="label")
     more_rows = write_table(tmp_path / "more.tsv", 60, 3)
-    learn = partial(finetune, "classify", start, table, settings=settings, columns=columns, unlabelled=more_rows)
+    learn = partial(
+        finetune, "classify", start, table, settings=settings, columns=columns, unlabelled=more_rows
+    )
     learn(out=tmp_path / "whole")
     events = read_records(tmp_path / "whole" / "metrics.jsonl")
     assert any("distillation_loss" in event for event in events)
-    assert "300 training examples and 60 without labels" in (tmp_path / "whole" / "best" / "README.md").read_text()
+    assert (
+        "300 training examples and 60 without labels"
+        in (tmp_path / "whole" / "best" / "README.md").read_text()
+    )
     logits = np.load(tmp_path / "whole" / "teacher" / "logits.npy")
-    lines = (table / "train.tsv").read_text().splitlines()[1:] + more_rows.read_text().splitlines()[1:]
+    lines = (table / "train.tsv").read_text().splitlines()[1:] + more_rows.read_text().splitlines()[
+        1:
+    ]
     rows = [line.split("\t")[0] for line in lines]
     assert len(rows) == 360
     np.testing.assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
@@ -492,7 +603,9 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(make_bert, start,
     assert learn(out=tmp_path / "cut").model is None
     shutil.copytree(tmp_path / "cut", tmp_path / "other")
     learn(out=tmp_path / "cut", resume=True)
-    weights = [(tmp_path / run / "best" / "model.safetensors").read_bytes() for run in ("whole", "cut")]
+    weights = [
+        (tmp_path / run / "best" / "model.safetensors").read_bytes() for run in ("whole", "cut")
+    ]
     assert weights[0] == weights[1]
     with open(teacher / "config.json", "a") as stream:
         stream.write("\n")

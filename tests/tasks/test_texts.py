@@ -44,7 +44,11 @@ def task_of(kind="classification", text="text", pair=None, label="label", id=Non
 def read_file(task, path, *, split="train", labelled=True, on_error="stop"):
     bad_rows = BadRows(on_error)
     examples = read_examples(task, path, split, labelled, bad_rows)
-    return (examples, [(row.line, row.reason) for row in bad_rows.rows]) if on_error == "skip" else examples
+    return (
+        (examples, [(row.line, row.reason) for row in bad_rows.rows])
+        if on_error == "skip"
+        else examples
+    )
 
 
 def table(path, *rows):
@@ -53,29 +57,42 @@ def table(path, *rows):
 
 
 def examples_of(*labels):
-    return [TextExample(str(number), f"text {number}", None, label) for number, label in enumerate(labels)]
+    return [
+        TextExample(str(number), f"text {number}", None, label)
+        for number, label in enumerate(labels)
+    ]
 
 
-# --- features ---------------------------------------------------------------------------------------------------------
+# --- features -------------------------------------------------------------------------------------
 
 
 def truncated(first, second, room, from_second=True):
     """`_truncate_seq_pair` of the original, a piece at a time."""
     first, second = list(first), list(second)
     while len(first) + len(second) > room:
-        (first if len(first) > len(second) or (len(first) == len(second) and not from_second) else second).pop()
+        (
+            first
+            if len(first) > len(second) or (len(first) == len(second) and not from_second)
+            else second
+        ).pop()
     return first, second
 
 
 def expected_pair(first, second, length, **rule):
-    first, second = truncated(first, second, length - 3, **rule) if second else (first[: length - 2], [])
+    first, second = (
+        truncated(first, second, length - 3, **rule) if second else (first[: length - 2], [])
+    )
     ids = [2, *first, 3, *second, *([3] if second else [])]
     return ids, [0] * (len(first) + 2) + [1] * (len(ids) - len(first) - 2)
 
 
 def test_pairs_are_cut_a_piece_at_a_time_from_the_longer():
     words = "a b c d e f g h i j k l m".split()
-    pairs = [(" ".join(words[:n]), " ".join(words[-m:] if m else [])) for n in range(1, 13) for m in range(13)]
+    pairs = [
+        (" ".join(words[:n]), " ".join(words[-m:] if m else []))
+        for n in range(1, 13)
+        for m in range(13)
+    ]
     differ = 0
     for length in range(5, 20):
         features = text_features([a for a, _ in pairs], [b for _, b in pairs], TOKENIZER, length)
@@ -110,8 +127,14 @@ def test_tokens_that_are_cut_are_counted(with_pairs):
     texts = [" ".join(words[:n]) for n in range(1, 14) for _ in range(13)]
     pairs = [" ".join(words[:n]) for _ in range(13) for n in range(13)] if with_pairs else None
     task = TextClassification(name="mine", text_column="text", length=9, labels=("x", "y"))
-    examples = [TextExample("", text, pair) for text, pair in zip(texts, pairs or [None] * len(texts), strict=True)]
-    for features in (text_features(texts, pairs, TOKENIZER, 9), task.features(examples, TOKENIZER, labelled=False)):
+    examples = [
+        TextExample("", text, pair)
+        for text, pair in zip(texts, pairs or [None] * len(texts), strict=True)
+    ]
+    for features in (
+        text_features(texts, pairs, TOKENIZER, 9),
+        task.features(examples, TOKENIZER, labelled=False),
+    ):
         for row, text in enumerate(texts):
             pair = pairs[row] if pairs else ""
             full_length = len(text.split()) + len(pair.split()) + (3 if pair else 2)
@@ -130,7 +153,7 @@ def test_no_text_gives_no_sequence():
     assert text_features([], None, TOKENIZER, 8).num_sequences == 0
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model ------------------------------------------------------------------------------------
 
 
 def theirs_of(model):
@@ -151,7 +174,8 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
     ]
     for task, labels in cases:
         examples = [
-            TextExample(str(n), text, None, label) for n, (text, label) in enumerate(zip(texts, labels, strict=True))
+            TextExample(str(n), text, None, label)
+            for n, (text, label) in enumerate(zip(texts, labels, strict=True))
         ]
         task = replace(task, length=8)
         ours = tiny_model(task.model_class, vocab_size=90, **task.head())
@@ -160,12 +184,16 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
         width = int(features.lengths.max())
         flat = {"input_ids": batch.packed.input_ids, "token_type_ids": batch.packed.token_type_ids}
         padded = {
-            name: torch.nn.utils.rnn.pad_sequence(torch.split(ids, batch.packed.lengths), batch_first=True)
+            name: torch.nn.utils.rnn.pad_sequence(
+                torch.split(ids, batch.packed.lengths), batch_first=True
+            )
             for name, ids in flat.items()
         }
         mask = torch.arange(width) < torch.tensor(batch.packed.lengths)[:, None]
         with torch.no_grad():
-            output = theirs_of(ours)(**padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"])
+            output = theirs_of(ours)(
+                **padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"]
+            )
             loss = task.losses(ours, batch)[task.kind]
             outputs = task.outputs(ours, batch)
         assert task.counts(batch) == {task.kind: int(loss.label_count)}
@@ -176,7 +204,11 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
             values, expected = [record["value"] for record in records], output.logits[:, 0]
         else:
             values = [list(record["probabilities"].values()) for record in records]
-            expected = output.logits.softmax(-1) if task.kind == "classification" else output.logits.sigmoid()
+            expected = (
+                output.logits.softmax(-1)
+                if task.kind == "classification"
+                else output.logits.sigmoid()
+            )
         torch.testing.assert_close(torch.tensor(values), expected, atol=1e-5, rtol=1e-5)
         assert not torch.allclose(
             torch.tensor(values[::-1]), expected, atol=1e-2
@@ -197,7 +229,9 @@ def test_class_weights_multiply_each_example(tiny_model):
         example_losses = torch.nn.functional.cross_entropy(
             ours.packed_logits(batch.packed), batch.per_sequence["labels"], reduction="none"
         )
-    torch.testing.assert_close(weighted.loss_sum, (example_losses * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum())
+    torch.testing.assert_close(
+        weighted.loss_sum, (example_losses * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum()
+    )
     assert int(weighted.label_count) == 5
     assert plain.correct == weighted.correct
     assert not torch.isclose(plain.loss_sum, weighted.loss_sum)
@@ -219,7 +253,7 @@ def test_the_logits_of_windows_are_averaged():
     assert records[0]["probabilities"]["a"] == pytest.approx(1 / (1 + np.exp(-1)))
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------
+# --- labels ---------------------------------------------------------------------------------------
 
 
 def test_labels_are_those_of_the_training_data():
@@ -249,9 +283,13 @@ def test_one_class_is_refused(task, labels, message):
 def test_a_label_that_was_never_trained_is_named_and_counted():
     task = task_of().fitted(examples_of("pos", "neg"))
     dev = examples_of("pos", "poz", "poz", "new")
-    for use in (lambda: task.features(dev, TOKENIZER, labelled=True), lambda: task.score(dev, [{"label": "pos"}] * 4)):
+    for use in (
+        lambda: task.features(dev, TOKENIZER, labelled=True),
+        lambda: task.score(dev, [{"label": "pos"}] * 4),
+    ):
         with pytest.raises(
-            DataError, match="2 labels that the model was not trained with: `poz` \\(2\\), `new` \\(1\\)"
+            DataError,
+            match="2 labels that the model was not trained with: `poz` \\(2\\), `new` \\(1\\)",
         ) as caught:
             use()
         assert "did you mean `pos`?" in caught.value.hint
@@ -274,7 +312,10 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
 
 def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
     path = tmp_path / "train.jsonl"
-    rows = [{"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label} for label in (0, 1, 2, -1)]
+    rows = [
+        {"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label}
+        for label in (0, 1, 2, -1)
+    ]
     write_records(path, rows)
     examples, bad_rows = read_file(official_task("mnli"), path, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
@@ -286,13 +327,20 @@ def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
 def test_several_labels(tmp_path, form):
     if form == "columns":
         path = table(
-            tmp_path / "a.tsv", ("text", "x", "y"), ("s", "1", "0"), ("t", "1", "1"), ("u", "0", "0"), ("v", "2", "0")
+            tmp_path / "a.tsv",
+            ("text", "x", "y"),
+            ("s", "1", "0"),
+            ("t", "1", "1"),
+            ("u", "0", "0"),
+            ("v", "2", "0"),
         )
         task, bad_reason = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
     elif form == "list":
         path = tmp_path / "a.jsonl"
         rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
-        path.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+        path.write_text(
+            "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
+        )
         task, bad_reason = task_of("multilabel"), "`[x` is not a list of labels"
     else:
         path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
@@ -302,7 +350,11 @@ def test_several_labels(tmp_path, form):
     assert [reason for _, reason in bad_rows] == ([bad_reason] if bad_reason else [])
     task = task.fitted(examples)
     assert task.labels == ("x", "y")
-    assert task.features(examples, TOKENIZER, labelled=True).per_sequence["labels"].tolist() == [[1, 0], [1, 1], [0, 0]]
+    assert task.features(examples, TOKENIZER, labelled=True).per_sequence["labels"].tolist() == [
+        [1, 0],
+        [1, 1],
+        [0, 0],
+    ]
     records = task.predictions(
         examples, task.features(examples, TOKENIZER, labelled=False), [[1, -1], [2, 1], [-1, -3]]
     )
@@ -330,7 +382,11 @@ def test_several_labels(tmp_path, form):
 def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
     """`[0, 1]` and `[1]` may be numbers of classes; these cannot, whatever other rows hold, and even where rows are skipped."""
     path = tmp_path / "a.jsonl"
-    rows = [{"text": "s", "label": [1]}, {"text": "t", "label": [0, 1]}, {"text": "u", "label": label}]
+    rows = [
+        {"text": "s", "label": [1]},
+        {"text": "t", "label": [0, 1]},
+        {"text": "u", "label": label},
+    ]
     write_records(path, rows)
     with pytest.raises(AlbertKitError) as caught:
         read_file(task_of("multilabel"), path, on_error="skip")
@@ -338,11 +394,20 @@ def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
     assert "line 3: `label` is" in caught.value.message
     assert "--label-column toxic,insult" in caught.value.hint
     write_records(path, rows[:2])
-    assert [example.label for example in read_file(task_of("multilabel"), path)] == [("1",), ("0", "1")]
+    assert [example.label for example in read_file(task_of("multilabel"), path)] == [
+        ("1",),
+        ("0", "1"),
+    ]
 
 
 def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
-    path = table(tmp_path / "a.tsv", ("text", "x", "y"), ("s", "True", "false"), ("t", "0.0", "1.0"), ("u", "", "0"))
+    path = table(
+        tmp_path / "a.tsv",
+        ("text", "x", "y"),
+        ("s", "True", "false"),
+        ("t", "0.0", "1.0"),
+        ("u", "", "0"),
+    )
     examples, bad_rows = read_file(task_of("multilabel", label="x,y"), path, on_error="skip")
     assert [example.label for example in examples] == [("x",), ("y",)]
     assert [reason for _, reason in bad_rows] == ["`x` is ``, neither 0 nor 1"]
@@ -364,7 +429,7 @@ def test_scores_of_samples_are_scikit_learns():
         assert sampled(rows) != theirs(rows, rows[::-1])
 
 
-# --- results ----------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 def test_scores_and_details():
@@ -378,7 +443,8 @@ def test_scores_and_details():
     assert scores["accuracy_and_f1"] == pytest.approx((0.8 + scores["f1"]) / 2)
     assert scores["matthews_correlation"] == pytest.approx(matthews_corrcoef(gold, predicted))
     details = task.details(examples_of(*gold), records)
-    assert details["positive_class"] == "1"  # though it may be the more frequent one: the benchmark's
+    # Though it may be the more frequent one: the benchmark's
+    assert details["positive_class"] == "1"
     assert details["confusion"] == {"names": ["0", "1"], "counts": [[4, 1], [1, 4]]}
     assert [row["support"] for row in details["classes"]] == [5, 5]
     low, high = details["intervals"]["accuracy_and_f1"]
@@ -394,8 +460,15 @@ def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
     predicted = ["ok"] * 88 + ["fraud"] * 5 + ["ok"] * 7
     task = task_of(positive_class=chosen).fitted(examples_of(*gold))
     records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
-    scores, details = task.score(examples_of(*gold), records), task.details(examples_of(*gold), records)
-    for name, theirs in (("f1", f1_score), ("precision", precision_score), ("recall", recall_score)):
+    scores, details = (
+        task.score(examples_of(*gold), records),
+        task.details(examples_of(*gold), records),
+    )
+    for name, theirs in (
+        ("f1", f1_score),
+        ("precision", precision_score),
+        ("recall", recall_score),
+    ):
         assert scores[name] == pytest.approx(theirs(gold, predicted, pos_label=expected))
     assert details["positive_class"] == expected
     low, high = details["intervals"]["f1"]
@@ -415,7 +488,9 @@ def test_scores_of_numbers():
     task = official_task("stsb")
     gold, predicted = [0.0, 1.0, 2.5, 4.0], [0.1, 0.7, 3.0, 3.5]
     records = [{"id": str(n), "value": value} for n, value in enumerate(predicted)]
-    assert task.score(examples_of(*gold), records)["pearson"] == pytest.approx(pearsonr(gold, predicted)[0])
+    assert task.score(examples_of(*gold), records)["pearson"] == pytest.approx(
+        pearsonr(gold, predicted)[0]
+    )
     details = task.details(examples_of(*gold), records)
     assert details["pairs"][2] == [2.5, 3.0]
     assert set(details["intervals"]) >= {"pearson", "spearman", "mse"}
@@ -425,8 +500,18 @@ def test_scores_of_numbers():
     ("task", "labels", "constant", "learned"),
     [
         (official_task("sst2"), ["0", "1"], [{"label": "1"}] * 2, [{"label": "1"}, {"label": "0"}]),
-        (task_of("regression"), [0.0, 4.0], [{"value": 2.5}, {"value": 2.5001}], [{"value": 2.5}, {"value": 2.6}]),
-        (task_of("multilabel"), [("a",), ()], [{"labels": []}] * 2, [{"labels": []}, {"labels": ["a"]}]),
+        (
+            task_of("regression"),
+            [0.0, 4.0],
+            [{"value": 2.5}, {"value": 2.5001}],
+            [{"value": 2.5}, {"value": 2.6}],
+        ),
+        (
+            task_of("multilabel"),
+            [("a",), ()],
+            [{"labels": []}] * 2,
+            [{"labels": []}, {"labels": ["a"]}],
+        ),
     ],
 )
 def test_constant_predictions_are_noticed(task, labels, constant, learned):
@@ -456,7 +541,7 @@ def test_submission_files_are_gluess(tmp_path):
         )
 
 
-# --- task.json and columns --------------------------------------------------------------------------------------------
+# --- task.json and columns ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OFFICIAL)
@@ -472,7 +557,10 @@ def test_a_task_comes_back_from_json(name):
         (lambda: task_of(text="sentence2", pair="sentence1"), "doubtful"),
         (lambda: task_of(text="question2_text", pair="question1_text"), "doubtful"),
         (lambda: task_of(text="hypothesis", pair="premise"), "doubtful"),
-        (lambda: official_task("qnli", Columns(text="sentence", pair="question", label="label")), "doubtful"),
+        (
+            lambda: official_task("qnli", Columns(text="sentence", pair="question", label="label")),
+            "doubtful",
+        ),
         (lambda: task_of(text="label"), "bad-value"),
         (lambda: task_of(labels=("fraud", "ok"), positive_class="frad"), "bad-value"),
         (lambda: task_of(labels=("a", "b", "c"), positive_class="a"), "bad-value"),
@@ -486,18 +574,22 @@ def test_settings_that_cannot_work(make, slug):
         make()
 
 
-@pytest.mark.parametrize(("text", "pair"), [("sentence1", "sentence2"), ("question", "sentence"), ("s2", "t1")])
+@pytest.mark.parametrize(
+    ("text", "pair"), [("sentence1", "sentence2"), ("question", "sentence"), ("s2", "t1")]
+)
 def test_pairs_that_are_not_swapped(text, pair):
     task = task_of(text=text, pair=pair)
     assert (task.text_column, task.pair_column) == (text, pair)
 
 
-# --- data that are wrong ----------------------------------------------------------------------------------------------
+# --- data that are wrong --------------------------------------------------------------------------
 
 
 def test_a_missing_label_column(tmp_path):
     path = table(tmp_path / "a.tsv", ("text", "lable"), ("a", "0"))
-    with pytest.raises(DataError, match=r"\[missing-column\].*no column `label` for mine, only `text`, `lable`"):
+    with pytest.raises(
+        DataError, match=r"\[missing-column\].*no column `label` for mine, only `text`, `lable`"
+    ):
         read_file(task_of(), path)
     assert [example.label for example in read_file(task_of(), path, labelled=False)] == [None]
     with pytest.raises(ConfigError, match="no column is named for the label"):
@@ -508,7 +600,9 @@ def test_a_missing_label_column(tmp_path):
 
 @pytest.mark.parametrize("label", ["[0, 1]", '["pos"]', "['pos', 'neg']", "[0. 1.]"])
 def test_a_list_is_no_class(tmp_path, label):
-    path = table(tmp_path / "a.tsv", ("text", "label"), ("a", label), ("b", "[NEG]"), ("c", "pos\u200b"))
+    path = table(
+        tmp_path / "a.tsv", ("text", "label"), ("a", label), ("b", "[NEG]"), ("c", "pos\u200b")
+    )
     examples, bad_rows = read_file(task_of(), path, on_error="skip")
     assert [example.label for example in examples] == ["[NEG]", "pos"]
     assert bad_rows == [(2, f"`{label}` is a list of labels")]
@@ -527,14 +621,25 @@ def test_rows_that_cannot_be_used(tmp_path):
     ]  # fmt: skip
     with pytest.raises(DataError, match="line 3: `text` is empty"):
         read_file(task_of(id="id"), path)
-    assert len(read_file(task_of(id="id"), path, on_error="skip")[0]) == 3  # training data may repeat an id
+    # Training data may repeat an id
+    assert len(read_file(task_of(id="id"), path, on_error="skip")[0]) == 3
 
 
 def test_numbers_that_are_none(tmp_path):
-    path = table(tmp_path / "a.tsv", ("text", "label"), ("a", "1.5"), ("b", "high"), ("c", "nan"), ("d", "-2e1"))
+    path = table(
+        tmp_path / "a.tsv",
+        ("text", "label"),
+        ("a", "1.5"),
+        ("b", "high"),
+        ("c", "nan"),
+        ("d", "-2e1"),
+    )
     examples, bad_rows = read_file(task_of("regression"), path, on_error="skip")
     assert [example.label for example in examples] == [1.5, -20.0]
-    assert bad_rows == [(3, "`label` is `high`, not a number"), (4, "`label` is `nan`, not a number")]
+    assert bad_rows == [
+        (3, "`label` is `high`, not a number"),
+        (4, "`label` is `nan`, not a number"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -548,7 +653,10 @@ def test_numbers_that_are_none(tmp_path):
 def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header, number):
     good = ("1", "a text", {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name])
     empty = tuple("" if index == number else value for index, value in enumerate(good))
-    path, bad_rows = table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty), BadRows()
+    path, bad_rows = (
+        table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty),
+        BadRows(),
+    )
     task = official_task(name)
     examples = read_examples(task, path, "train", True, bad_rows)
     assert [example.text if number == 0 or name == "nsmc" else example.pair for example in examples] == [
@@ -565,8 +673,12 @@ def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tm
     path, bad_rows = table(tmp_path / "train.tsv", header, *rows), BadRows()
     examples = read_examples(official_task("qqp"), path, "train", True, bad_rows)
     assert [example.id for example in examples] == ["1", "3"]
-    assert bad_rows.notes == ["`train.tsv`: 1 row without all fields passed over, as the original does"]
-    own_table = official_task("qqp", Columns(text="question1", pair="question2", label="is_duplicate"))
+    assert bad_rows.notes == [
+        "`train.tsv`: 1 row without all fields passed over, as the original does"
+    ]
+    own_table = official_task(
+        "qqp", Columns(text="question1", pair="question2", label="is_duplicate")
+    )
     for task, labelled in (
         (own_table, True),
         (official_task("qqp"), False),
@@ -588,7 +700,10 @@ def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tm
 )
 def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
     """As `datasets` gives them: rows with numbers, and a ClassLabel with names, whatever their order is."""
-    task, texts = official_task(name), {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"}
+    task, texts = (
+        official_task(name),
+        {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"},
+    )
     texts |= {"question1": "a", "question2": "b", "idx": 0}
     for order in (names, names[::-1], ("0", "1")):
         class_label = datasets.ClassLabel(names=list(order))
@@ -631,8 +746,11 @@ def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
         assert [example.label for example in examples] == ["1", "0", "1"]
         with as_files(frame) as file:
             assert read_file(task, file, on_error="skip")[0] == examples
-    trained = task_of(text="sentence").with_changes(labels=("0.0", "1.0"))  # as a model may have them
-    assert [example.label for example in read_file(trained, tmp_path / "a.csv", on_error="skip")[0]] == [
+    # As a model may have them
+    trained = task_of(text="sentence").with_changes(labels=("0.0", "1.0"))
+    assert [
+        example.label for example in read_file(trained, tmp_path / "a.csv", on_error="skip")[0]
+    ] == [
         "1.0",
         "0.0",
         "1.0",
@@ -643,7 +761,10 @@ def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
 
 def test_an_empty_second_text(tmp_path):
     path = table(
-        tmp_path / "a.tsv", ("question1", "question2", "is_duplicate", "id"), ("a", "", "0", "5"), ("b", "c", "1", "6")
+        tmp_path / "a.tsv",
+        ("question1", "question2", "is_duplicate", "id"),
+        ("a", "", "0", "5"),
+        ("b", "c", "1", "6"),
     )
     examples = read_file(official_task("qqp"), path)
     features = official_task("qqp").features(examples, TOKENIZER, labelled=False)
@@ -673,7 +794,10 @@ def test_columns_of_a_table_without_header(tmp_path):
     path = table(tmp_path / "a.tsv", ("a", "0"), ("b", "1"))
     with pytest.raises(DataError, match="no column `text`"):
         read_file(task_of(), path)
-    assert [example.text for example in read_file(task_of().with_changes(columns=("text", "label")), path)] == [
+    assert [
+        example.text
+        for example in read_file(task_of().with_changes(columns=("text", "label")), path)
+    ] == [
         "a",
         "b",
     ]
@@ -683,12 +807,12 @@ def test_other_columns_for_an_official_task(tmp_path):
     path = table(tmp_path / "a.tsv", ("one", "two", "same"), ("a", "b", "1"))
     with pytest.raises(DataError, match="for mrpc, only `one`, `two`, `same`"):
         read_file(official_task("mrpc"), path)
-    assert read_file(official_task("mrpc", Columns(text="one", pair="two", label="same")), path) == [
-        TextExample("0", "a", "b", "1")
-    ]
+    assert read_file(
+        official_task("mrpc", Columns(text="one", pair="two", label="same")), path
+    ) == [TextExample("0", "a", "b", "1")]
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_files_of_a_folder(tmp_path):
@@ -703,17 +827,24 @@ def test_files_of_a_folder(tmp_path):
         (tmp_path / name).touch()
     for data in (tmp_path, tmp_path / "MRPC"):
         files = official_task("mrpc").files(data)
-        assert files == {"train": tmp_path / "MRPC/train.tsv.gz", "dev": tmp_path / "MRPC/msr_paraphrase_test.txt"}
+        assert files == {
+            "train": tmp_path / "MRPC/train.tsv.gz",
+            "dev": tmp_path / "MRPC/msr_paraphrase_test.txt",
+        }
     (tmp_path / "MRPC/dev.tsv").touch()
     assert official_task("mrpc").files(tmp_path)["test"].name == "msr_paraphrase_test.txt"
-    assert official_task("mnli").files(tmp_path)["diagnostic"] == tmp_path / "diagnostic/diagnostic.tsv"
+    assert (
+        official_task("mnli").files(tmp_path)["diagnostic"]
+        == tmp_path / "diagnostic/diagnostic.tsv"
+    )
     assert task_of().files(tmp_path / "MRPC/dev.tsv") == {"train": tmp_path / "MRPC/dev.tsv"}
 
 
 def test_a_folder_in_no_layout(tmp_path):
     (tmp_path / "phrases.tsv").touch()
     with pytest.raises(
-        DataError, match=r"\[missing-file\].*none of the files train, training, dev, .*; it holds phrases.tsv"
+        DataError,
+        match=r"\[missing-file\].*none of the files train, training, dev, .*; it holds phrases.tsv",
     ):
         task_of().files(tmp_path)
     (tmp_path / "train.tsv").touch()

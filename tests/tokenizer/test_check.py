@@ -7,12 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, check_tokenizer, rules
+from albertkit.tokenizer import (
+    AlbertTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    check_tokenizer,
+    rules,
+)
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece_model import read_facts, rebuild_model, round_score
 
-VOCABULARY = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [
-    prefix + chr(code) for prefix in ("", "##") for code in [*range(33, 127), *range(0xAC00, 0xAC40)]
+VOCABULARY = [
+    "[PAD]",
+    *(f"[unused{n}]" for n in range(1, 100)),
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+] + [
+    prefix + chr(code)
+    for prefix in ("", "##")
+    for code in [*range(33, 127), *range(0xAC00, 0xAC40)]
 ]
 AUTO, SEGMENTS = "transformers.AutoTokenizer", "transformers.AutoTokenizer, segments of a pair"
 
@@ -21,7 +36,11 @@ RUNS = "tokenizer.json, runs of a character"
 
 
 def differing(report) -> dict[str, int]:
-    return {comparison.name: comparison.differing for comparison in report.comparisons if comparison.name != RUNS}
+    return {
+        comparison.name: comparison.differing
+        for comparison in report.comparisons
+        if comparison.name != RUNS
+    }
 
 
 @pytest.fixture
@@ -33,14 +52,38 @@ def without_transformers(monkeypatch):
 def test_sentences_are_of_every_kind():
     texts = [text for _, text in HARD_SENTENCES]
     everything = "".join(texts)
-    for needed in ("[MASK]", "2010,", "``", "(", "\u200b", "\x85", "\x00", "ﬁ", "Ａ", "ﾞ", "😀", "İ", "我"):
+    for needed in (
+        "[MASK]",
+        "2010,",
+        "``",
+        "(",
+        "\u200b",
+        "\x85",
+        "\x00",
+        "ﬁ",
+        "Ａ",
+        "ﾞ",
+        "😀",
+        "İ",
+        "我",
+    ):
         assert needed in everything
     assert "" in texts
     assert any(text and not text.strip() for text in texts)
     assert any(unicodedata.normalize("NFC", text) != text for text in texts)
     assert max(map(len, everything.split())) > 100
     names = {unicodedata.name(c, "?").split()[0] for c in everything}
-    assert names > {"HANGUL", "ARABIC", "HEBREW", "DEVANAGARI", "THAI", "CYRILLIC", "GREEK", "HIRAGANA", "TAMIL"}
+    assert names > {
+        "HANGUL",
+        "ARABIC",
+        "HEBREW",
+        "DEVANAGARI",
+        "THAI",
+        "CYRILLIC",
+        "GREEK",
+        "HIRAGANA",
+        "TAMIL",
+    }
 
 
 def test_google(google_folder):
@@ -58,17 +101,27 @@ def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path
     single = sentencepiece.SentencePieceProcessor(model_proto=google.model)
     double = Tokenizer.from_file(str(google_folder / "tokenizer.json"))
     differing_runs = [
-        run for run in google.tied_runs() if single.encode(run) != double.encode(run, add_special_tokens=False).ids
+        run
+        for run in google.tied_runs()
+        if single.encode(run) != double.encode(run, add_special_tokens=False).ids
     ]
     assert "!!!!" in differing_runs
     runs = check_tokenizer(google_folder).comparisons[-1]
-    assert (runs.name, runs.differing, runs.first.text) == (RUNS, len(differing_runs), differing_runs[0])
-    with pytest.warns(UserWarning, match=f"on {len(differing_runs)} hard lines, the first of them '!!!!'"):
+    assert (runs.name, runs.differing, runs.first.text) == (
+        RUNS,
+        len(differing_runs),
+        differing_runs[0],
+    )
+    with pytest.warns(
+        UserWarning, match=f"on {len(differing_runs)} hard lines, the first of them '!!!!'"
+    ):
         google.save_pretrained(tmp_path / "google")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # whoever wrote the folder was warned
         AlbertTokenizer.from_pretrained(tmp_path / "google").save_pretrained(tmp_path / "again")
-    pieces = [(piece, round_score(score), kind) for piece, score, kind in read_facts(google.model).pieces]
+    pieces = [
+        (piece, round_score(score), kind) for piece, score, kind in read_facts(google.model).pieces
+    ]
     rounded = SentencePieceTokenizer(rebuild_model(google.model, pieces))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -91,13 +144,17 @@ def test_what_transformers_makes_of_the_model_alone(data, tmp_path):
     assert first.theirs == reader.convert_ids_to_tokens(reader(first.text)["input_ids"])
     assert first.ours == ["[CLS]", *ours.pieces(first.text), "[SEP]"] != first.theirs
     segments = reader("one text", "another").get("token_type_ids")
-    assert (by_name[SEGMENTS].differing == 0) == (segments == ours("one text", "another")["token_type_ids"])
+    assert (by_name[SEGMENTS].differing == 0) == (
+        segments == ours("one text", "another")["token_type_ids"]
+    )
     assert f"albertkit tokenizer convert {tmp_path} NEW" in report.advice
 
 
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_all_rules_and_a_korean_model(golden, tmp_path, rule):
-    SentencePieceTokenizer((golden / "korean" / "spiece_userdef.model").read_bytes(), rule).save_pretrained(tmp_path)
+    SentencePieceTokenizer(
+        (golden / "korean" / "spiece_userdef.model").read_bytes(), rule
+    ).save_pretrained(tmp_path)
     assert set(differing(check_tokenizer(tmp_path)).values()) == {0}
 
 
@@ -116,7 +173,12 @@ def one_score(content: dict) -> None:
 
 @pytest.mark.usefixtures("without_transformers")
 @pytest.mark.parametrize(
-    "change", [one_score, lambda content: content["normalizer"]["normalizers"].pop(2), lambda content: content.clear()]
+    "change",
+    [
+        one_score,
+        lambda content: content["normalizer"]["normalizers"].pop(2),
+        lambda content: content.clear(),
+    ],
 )
 def test_a_changed_file_is_noticed(google_folder, tmp_path, change):
     changed_json(google_folder, tmp_path, change)
@@ -137,8 +199,14 @@ def test_a_foreign_file_is_reported_but_is_no_error(google_folder, tmp_path):
 @pytest.mark.usefixtures("without_transformers")
 def test_given_texts(google_folder, tmp_path):
     changed_json(google_folder, tmp_path, one_score)
-    (comparison,) = check_tokenizer(tmp_path, ["a cat", "on the mat", "in the hat", "[MASK] is [SEP]"]).comparisons
-    assert (comparison.compared, comparison.differing, comparison.first.text) == (4, 2, "on the mat")
+    (comparison,) = check_tokenizer(
+        tmp_path, ["a cat", "on the mat", "in the hat", "[MASK] is [SEP]"]
+    ).comparisons
+    assert (comparison.compared, comparison.differing, comparison.first.text) == (
+        4,
+        2,
+        "on the mat",
+    )
 
 
 @pytest.mark.usefixtures("without_transformers")
@@ -150,15 +218,20 @@ def test_a_save_compares_the_same_texts(data, monkeypatch, tmp_path):
     tokenizer.__dict__["_json"] = json.dumps(content)
     with pytest.warns(UserWarning, match="transformers reads other ids") as warned:
         tokenizer.save_pretrained(tmp_path)
-    (comparison,) = check_tokenizer(tmp_path, [*tokenizer.hard_lines(), *tokenizer.tied_runs()]).comparisons
-    assert f"on {comparison.differing} hard lines, the first of them {comparison.first.text!r}" in str(
-        warned[0].message
+    (comparison,) = check_tokenizer(
+        tmp_path, [*tokenizer.hard_lines(), *tokenizer.tied_runs()]
+    ).comparisons
+    assert (
+        f"on {comparison.differing} hard lines, the first of them {comparison.first.text!r}"
+        in str(warned[0].message)
     )
 
 
 def test_wordpiece(tmp_path):
     WordPieceTokenizer(VOCABULARY).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "albert", "vocab_size": len(VOCABULARY)}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "albert", "vocab_size": len(VOCABULARY)})
+    )
     report = check_tokenizer(tmp_path)
     assert (report.ok, report.kind) == (True, "WordPieceTokenizer")
     assert set(differing(report).values()) == {0}
@@ -177,9 +250,19 @@ def test_command(google_folder, tmp_path, run_command):
     result = run_command("tokenizer", "check", tmp_path, "--json")
     report = result.json
     assert (result.status, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
-    assert report["comparisons"][0].keys() == {"name", "own", "compared", "differing", "first", "skipped"}
+    assert report["comparisons"][0].keys() == {
+        "name",
+        "own",
+        "compared",
+        "differing",
+        "first",
+        "skipped",
+    }
 
 
 def test_what_is_advised_helps(data, tmp_path, run_command):
-    assert "30,000 tokens" in run_command("tokenizer", "convert", data / "albert", tmp_path / "new").out
+    assert (
+        "30,000 tokens"
+        in run_command("tokenizer", "convert", data / "albert", tmp_path / "new").out
+    )
     assert set(differing(check_tokenizer(tmp_path / "new")).values()) == {0}

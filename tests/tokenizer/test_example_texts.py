@@ -5,7 +5,9 @@ import pytest
 from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.texts import ENGLISH, KOREAN, example_texts
 
-EN = ["the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"] * 20
+EN = [
+    "the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"
+] * 20
 KO = [
     *KOREAN.ordered,
     KOREAN.with_names,

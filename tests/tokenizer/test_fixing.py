@@ -34,7 +34,9 @@ def test_ids_and_segments_are_ours(alone):
         ]
         assert fixed("one", "two")["token_type_ids"] == expected("one", "two")["token_type_ids"]
     assert (fixed.padding_side, albertkit.fix_tokenizer(alone).padding_side) == ("left", "right")
-    assert any(wrong(text)["input_ids"] != expected.encode(text, special_tokens=True) for text in TEXTS)
+    assert any(
+        wrong(text)["input_ids"] != expected.encode(text, special_tokens=True) for text in TEXTS
+    )
 
 
 def test_saved_it_stays_right(alone, tmp_path):
@@ -52,7 +54,9 @@ def test_tokens_of_the_user_stay(alone):
     source.add_tokens(["<ent>"], special_tokens=True)
     fixed = albertkit.fix_tokenizer(source)
     assert len(fixed) == len(source)
-    assert fixed("a zzz <ent>")["input_ids"][-3:-1] == source.convert_tokens_to_ids(["zzz", "<ent>"])
+    assert fixed("a zzz <ent>")["input_ids"][-3:-1] == source.convert_tokens_to_ids(
+        ["zzz", "<ent>"]
+    )
 
 
 def test_one_that_came_from_nowhere_is_refused():

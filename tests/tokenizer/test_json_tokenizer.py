@@ -42,7 +42,8 @@ def test_ids_are_those_of_the_file(saved, tokenizer, google, golden_rows):
     assert [tokenizer.encode(text) for text in texts] == expected
     assert [ids.tolist() for ids in tokenizer.encode_batch(texts).texts()] == expected
     assert [tokenizer.encode_with_offsets(text)[0] for text in texts] == expected
-    assert sum(google.encode(text) != ids for text, ids in zip(texts, expected, strict=True)) > 400  # their faults
+    # Their faults
+    assert sum(google.encode(text) != ids for text, ids in zip(texts, expected, strict=True)) > 400
     assert tokenizer.decode(expected[0]) == theirs.decode(expected[0])
 
 
@@ -62,18 +63,28 @@ def test_saved_again(tokenizer, saved, tmp_path):
     assert reloaded.fingerprint == tokenizer.fingerprint
     for other_reader in (reloaded, pickle.loads(pickle.dumps(tokenizer))):
         assert other_reader.fingerprint == tokenizer.fingerprint
-        assert [other_reader.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]
+        assert [other_reader.encode(text) for text in HARD] == [
+            tokenizer.encode(text) for text in HARD
+        ]
     assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
     starts = tokenizer.word_starts()
     assert starts.dtype == np.bool_
     assert starts.shape == (30000,)
     assert starts[14]
-    assert not starts[tokenizer.encode("s", special_tokens=False)[0]] or tokenizer.id_to_piece(18) == "s"
+    assert (
+        not starts[tokenizer.encode("s", special_tokens=False)[0]]
+        or tokenizer.id_to_piece(18) == "s"
+    )
 
 
 def test_padding_and_truncation_in_the_file_are_left_out(saved, tmp_path, tokenizer):
     content = json.loads((saved / "tokenizer.json").read_text())
-    content["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    content["truncation"] = {
+        "direction": "Right",
+        "max_length": 4,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     content["padding"] = {
         "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
         "pad_token": "<pad>",
@@ -106,15 +117,23 @@ def test_a_regular_expression_that_fails_is_an_error_and_no_panic():
     """A panic of the library is no Exception: it ended threads, workers and answers that handle those."""
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a")
     library = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
+        tokenizers.models.WordPiece(
+            {piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"
+        )
     )
-    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a|aa)+$b"), "isolated")
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Split(
+        tokenizers.Regex("(a|aa)+$b"), "isolated"
+    )
     tokenizer, text = JsonTokenizer(library.to_str()), "a" * 40 + "!"
     with pytest.raises(BaseException, match="retry-limit") as panic:
         library.encode(text)
     assert not isinstance(panic.value, Exception)
     assert tokenizer.encode("a", special_tokens=False) == [5]
-    for call in (tokenizer.encode, tokenizer.encode_with_offsets, lambda text: tokenizer.encode_batch([text])):
+    for call in (
+        tokenizer.encode,
+        tokenizer.encode_with_offsets,
+        lambda text: tokenizer.encode_batch([text]),
+    ):
         with pytest.raises(AlbertKitError, match="retry-limit") as error:
             call(text)
         assert error.value.slug == "bad-file"

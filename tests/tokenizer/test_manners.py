@@ -15,7 +15,9 @@ DETAILS = dict(return_offsets_mapping=True, return_special_tokens_mask=True, ret
 
 @pytest.fixture(scope="module")
 def tokenizers(google_folder):
-    return AlbertTokenizer.from_pretrained(google_folder), transformers.AutoTokenizer.from_pretrained(google_folder)
+    return AlbertTokenizer.from_pretrained(
+        google_folder
+    ), transformers.AutoTokenizer.from_pretrained(google_folder)
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +31,29 @@ def test_columns_words_and_windows_are_those_of_transformers(tokenizers, lines):
     for line in lines:
         mine, their_inputs = ours(line, **DETAILS), theirs(line, **DETAILS)
         assert dict(mine) == dict(their_inputs)
-        assert (mine.sequence_ids(), mine.word_ids()) == (their_inputs.sequence_ids(0), their_inputs.word_ids(0))
+        assert (mine.sequence_ids(), mine.word_ids()) == (
+            their_inputs.sequence_ids(0),
+            their_inputs.word_ids(0),
+        )
         words = line.split()
-        mine, their_inputs = (t(words, is_split_into_words=True, return_offsets_mapping=True) for t in tokenizers)
+        mine, their_inputs = (
+            t(words, is_split_into_words=True, return_offsets_mapping=True) for t in tokenizers
+        )
         assert dict(mine) == dict(their_inputs)
         assert mine.word_ids() == their_inputs.word_ids(0)
         for length, stride in ((20, 5), (32, 0)):
-            window = dict(truncation=True, max_length=length, stride=stride, return_overflowing_tokens=True)
+            window = dict(
+                truncation=True, max_length=length, stride=stride, return_overflowing_tokens=True
+            )
             assert dict(ours(line, **window)) == dict(theirs(line, **window))
             if not line:  # transformers 5.23 takes an empty second text for none
                 continue
-            window |= dict(truncation="only_second", padding="max_length", return_offsets_mapping=True)
-            assert dict(ours("a question", line, **window)) == dict(theirs("a question", line, **window))
+            window |= dict(
+                truncation="only_second", padding="max_length", return_offsets_mapping=True
+            )
+            assert dict(ours("a question", line, **window)) == dict(
+                theirs("a question", line, **window)
+            )
     texts = dict(truncation=True, max_length=16, return_overflowing_tokens=True, padding=True)
     assert dict(ours(lines, **texts)) == dict(theirs(lines, **texts))
     eights = dict(pad_to_multiple_of=8, padding=True)
@@ -55,11 +68,16 @@ def test_methods_and_names(tokenizers, lines):
         assert getattr(ours, f"{name}_token") == getattr(theirs, f"{name}_token")
         assert getattr(ours, f"{name}_token_id") == getattr(theirs, f"{name}_token_id")
     ids = theirs(lines)["input_ids"]
-    assert ours.batch_decode(ids, skip_special_tokens=True) == theirs.batch_decode(ids, skip_special_tokens=True)
+    assert ours.batch_decode(ids, skip_special_tokens=True) == theirs.batch_decode(
+        ids, skip_special_tokens=True
+    )
     for line, row in zip(lines, ids, strict=True):
         assert ours.encode(line, add_special_tokens=True) == theirs.encode(line) == row
-        assert ours.encode(line, add_special_tokens=False) == theirs.encode(line, add_special_tokens=False)
-        assert [t.strip(" ") for t in theirs.tokenize(line)] == ours.tokenize(line)  # they: ' [MASK]'
+        assert ours.encode(line, add_special_tokens=False) == theirs.encode(
+            line, add_special_tokens=False
+        )
+        # They: ' [MASK]'
+        assert [t.strip(" ") for t in theirs.tokenize(line)] == ours.tokenize(line)
         tokens = ours.convert_ids_to_tokens(row)
         assert tokens == theirs.convert_ids_to_tokens(row)
         assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens) == row
@@ -83,18 +101,32 @@ def bert_names(tmp_path_factory):
     folder = tmp_path_factory.mktemp("named") / "t"
     texts = ["some words and some more words for a vocabulary"] * 20
     train_tokenizer(
-        texts, folder, vocab_size=33, special_pieces=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], text_rules="korean"
+        texts,
+        folder,
+        vocab_size=33,
+        special_pieces=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        text_rules="korean",
     )
     return folder
 
 
 def test_arguments_of_from_pretrained(bert_names):
-    tokenizer = AlbertTokenizer.from_pretrained(bert_names, unk_token="[UNK]", pad_token="[PAD]", max_len=64)
+    tokenizer = AlbertTokenizer.from_pretrained(
+        bert_names, unk_token="[UNK]", pad_token="[PAD]", max_len=64
+    )
     assert tokenizer.model_max_length == 64
     assert len(tokenizer("words " * 100, truncation=True).input_ids) == 64
     assert AlbertTokenizer.from_pretrained(bert_names, model_max_length=128).model_max_length == 128
-    assert AlbertTokenizer.from_pretrained(bert_names, do_lower_case=False).text_rules == "multilingual"
-    assert AlbertTokenizer.from_pretrained(bert_names, do_lower_case=True, keep_accents=True).text_rules == "korean"
+    assert (
+        AlbertTokenizer.from_pretrained(bert_names, do_lower_case=False).text_rules
+        == "multilingual"
+    )
+    assert (
+        AlbertTokenizer.from_pretrained(
+            bert_names, do_lower_case=True, keep_accents=True
+        ).text_rules
+        == "korean"
+    )
     assert AlbertTokenizer.from_pretrained(bert_names, "google").text_rules == "google"
 
 

@@ -19,7 +19,9 @@ def engine_at_once(monkeypatch):
     monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
 
 
-def assert_engine_agrees(tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2) -> None:
+def assert_engine_agrees(
+    tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2
+) -> None:
     ids = [ids.tolist() for ids in tokenizer.encode_batch(texts, num_threads).texts()]
     assert tokenizer._batch._engine is not None
     assert ids == [tokenizer.encode(text) for text in texts]
@@ -43,7 +45,9 @@ def test_golden_lines(golden_rows, data, rule):
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 def test_korean_wikipedia(golden, wiki, model):
-    tokenizer = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), "multilingual")
+    tokenizer = SentencePieceTokenizer(
+        (golden / "korean" / f"{model}.model").read_bytes(), "multilingual"
+    )
     texts = wiki("ko/wiki_07")[:1400]
     assert_engine_agrees(tokenizer, texts)
 
@@ -53,17 +57,23 @@ def test_english_wikipedia_and_the_share_it_takes(data, wiki):
     texts = wiki("en/wiki_11")[:1000]
     handed_over = []
     encode = tokenizer._batch._by_sentencepiece
-    tokenizer._batch._by_sentencepiece = lambda texts, threads: handed_over.extend(texts) or encode(texts, threads)
+    tokenizer._batch._by_sentencepiece = lambda texts, threads: (
+        handed_over.extend(texts) or encode(texts, threads)
+    )
     for num_threads in (1, 2):
         assert_engine_agrees(tokenizer, texts, num_threads)
-    assert len(handed_over) < 0.02 * 2 * len(texts)  # it would be no engine if SentencePiece did the work
+    # It would be no engine if SentencePiece did the work
+    assert len(handed_over) < 0.02 * 2 * len(texts)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_models_and_texts(seed):
     draw = random.Random(seed)
     alphabet = "abcdé한글🙂" if seed % 2 else "ab"
-    corpus = [" ".join("".join(draw.choices(alphabet, k=draw.randint(1, 7))) for _ in range(9)) for _ in range(300)]
+    corpus = [
+        " ".join("".join(draw.choices(alphabet, k=draw.randint(1, 7))) for _ in range(9))
+        for _ in range(300)
+    ]
     rule = ("nmt_nfkc", "identity", "nmt_nfkc_cf")[seed % 3]
     model = train_model(
         corpus,
@@ -82,17 +92,24 @@ def test_random_models_and_texts(seed):
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_white_space_of_every_kind(golden, rule):
     """The engine is given texts whose blanks of ASCII are not collapsed yet."""
-    tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes(), rule)
+    tokenizer = SentencePieceTokenizer(
+        (golden / "tokenizer" / "digit_comma_toy.model").read_bytes(), rule
+    )
     draw = random.Random(2)
     blanks = [character for character in map(chr, range(0x3001)) if character.isspace()]
     letters = "aB1,éΣςﬁ한\u0308¨\u00ad\u200bİ'"
-    texts = ["".join(draw.choice(letters if draw.random() < 0.6 else blanks) for _ in range(9)) for _ in range(3000)]
+    texts = [
+        "".join(draw.choice(letters if draw.random() < 0.6 else blanks) for _ in range(9))
+        for _ in range(3000)
+    ]
     assert_engine_agrees(tokenizer, texts)
 
 
 def test_near_ties_are_left_to_sentencepiece(golden):
     """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
-    tokenizer = SentencePieceTokenizer((golden / "tokenizer" / "digit_comma_toy.model").read_bytes())
+    tokenizer = SentencePieceTokenizer(
+        (golden / "tokenizer" / "digit_comma_toy.model").read_bytes()
+    )
     draw = random.Random(1)
     texts = [" ".join(str(draw.randrange(10**9)) for _ in range(40)) + "," for _ in range(300)]
     assert_engine_agrees(tokenizer, texts)
@@ -111,21 +128,35 @@ def test_more_words_than_the_table_holds(data, monkeypatch):
 def test_models_it_is_not_for(golden, data):
     facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
     assert is_supported_by_engine(facts)
-    for change in ({"whitespace_as_suffix": True}, {"model_type": 2}, {"dummy_prefix": False}, {"one_space": False}):
+    for change in (
+        {"whitespace_as_suffix": True},
+        {"model_type": 2},
+        {"dummy_prefix": False},
+        {"one_space": False},
+    ):
         assert not is_supported_by_engine(type(facts)(**{**vars(facts), **change}))
-    assert not is_supported_by_engine(type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]}))
+    assert not is_supported_by_engine(
+        type(facts)(**{**vars(facts), "pieces": [*facts.pieces, ("of▁the", -5.0, 1)]})
+    )
 
 
 def test_bpe_models_work_without_it():
-    model = train_model(["a small text of words", "and some more words"], model_type="bpe", vocab_size=40)
+    model = train_model(
+        ["a small text of words", "and some more words"], model_type="bpe", vocab_size=40
+    )
     tokenizer = SentencePieceTokenizer(model)
-    assert [ids.tolist() for ids in tokenizer.encode_batch(["Some words"]).texts()] == [tokenizer.encode("Some words")]
+    assert [ids.tolist() for ids in tokenizer.encode_batch(["Some words"]).texts()] == [
+        tokenizer.encode("Some words")
+    ]
     assert tokenizer._batch._engine is None
 
 
 def test_characters_left_alone(golden, data):
     """The rules as read from the model file are those that sentencepiece lists."""
-    for model in ((data / "albert" / "30k-clean.model"), golden / "tokenizer" / "digit_comma_toy.model"):
+    for model in (
+        (data / "albert" / "30k-clean.model"),
+        golden / "tokenizer" / "digit_comma_toy.model",
+    ):
         proto = model.read_bytes()
         unchanged = np.ones(0x110000, dtype=bool)
         for key, value in sentencepiece.SentencePieceNormalizer(model_proto=proto).Decompile():
@@ -134,7 +165,9 @@ def test_characters_left_alone(golden, data):
             unchanged[[ord(character) for character in key[1:]]] = False
         unchanged[[0, ord(" "), ord("▁")]] = False
         assert 1000 < (~unchanged).sum() < 100_000
-        np.testing.assert_array_equal(read_character_tables(read_facts(proto).charsmap, b" ").unchanged, unchanged)
+        np.testing.assert_array_equal(
+            read_character_tables(read_facts(proto).charsmap, b" ").unchanged, unchanged
+        )
     processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
     alone = [chr(code) for code in np.flatnonzero(unchanged) if not 0xD800 <= code < 0xE000]
     draw = random.Random(0)
@@ -157,7 +190,9 @@ def test_it_stands_back_from_text_it_refuses(data):
     texts = ["한국어 위키백과의 문장"] * 20_000
     expected = tokenizer.encode(texts[0])
     tried = []
-    assert [ids.tolist() for ids in tokenizer.encode_batch(texts[:10], 1).texts()] == [expected] * 10
+    assert [ids.tolist() for ids in tokenizer.encode_batch(texts[:10], 1).texts()] == [
+        expected
+    ] * 10
     engine = tokenizer._batch._engine
     assert engine is not None
     encode = engine.encode

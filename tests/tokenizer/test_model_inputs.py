@@ -20,7 +20,9 @@ WINDOWS = dict(truncation=True, max_length=9, return_overflowing_tokens=True)
 def test_as_transformers(google, google_folder):
     theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(google_folder)
     compared = 0
-    for padding, truncation, length in itertools.product((False, True, "max_length"), (False, True), (7, 12, 40)):
+    for padding, truncation, length in itertools.product(
+        (False, True, "max_length"), (False, True), (7, 12, 40)
+    ):
         if not truncation and padding == "max_length" and length < 40:
             continue
         arguments = dict(padding=padding, truncation=truncation, max_length=length)
@@ -34,7 +36,10 @@ def test_as_transformers(google, google_folder):
 def test_tensors(google):
     inputs = google(TEXTS, PAIRS, return_tensors="pt")
     assert list(inputs) == ["input_ids", "token_type_ids", "attention_mask"]
-    assert all(tensor.dtype == torch.int64 and tensor.shape == inputs["input_ids"].shape for tensor in inputs.values())
+    assert all(
+        tensor.dtype == torch.int64 and tensor.shape == inputs["input_ids"].shape
+        for tensor in inputs.values()
+    )
     lists = google(TEXTS, PAIRS)
     for row, ids in enumerate(lists["input_ids"]):
         assert inputs["input_ids"][row, : len(ids)].tolist() == ids
@@ -58,13 +63,25 @@ def test_longest_sequence(google):
         (dict(text="a", padding="longets"), "bad-value", "padding is 'longets'"),
         (dict(text="a", truncation="first"), "bad-value", "truncation is 'first'"),
         (dict(text="a", return_tensors="tf"), "bad-value", "return_tensors is 'tf'"),
-        (dict(text=["a", "b c d e"], padding=False, return_tensors="np"), "bad-value", "no tensor without padding"),
-        (dict(text="a b c", text_pair="d " * 30, truncation="only_first", max_length=10), "too-large", "`only_first`"),
+        (
+            dict(text=["a", "b c d e"], padding=False, return_tensors="np"),
+            "bad-value",
+            "no tensor without padding",
+        ),
+        (
+            dict(text="a b c", text_pair="d " * 30, truncation="only_first", max_length=10),
+            "too-large",
+            "`only_first`",
+        ),
         (dict(text="a b c", truncation="only_second", max_length=4), "too-large", "`only_second`"),
         (dict(text="a", truncation=True, max_length=1), "too-large", "`longest_first`"),
         (dict(text="a", text_pair="b " * 50, **WINDOWS), "bad-value", "windows of a pair"),
         (dict(text="a " * 50, stride=7, **WINDOWS), "bad-value", "stride is 7"),
-        (dict(text=["a b"], text_pair=["c"], is_split_into_words=True, stride=-1), "bad-value", "stride is -1"),
+        (
+            dict(text=["a b"], text_pair=["c"], is_split_into_words=True, stride=-1),
+            "bad-value",
+            "stride is -1",
+        ),
         (dict(text=[["a"], "b c"], is_split_into_words=True), "bad-value", "not a list of words"),
     ],
 )
@@ -80,6 +97,9 @@ def test_no_torch_unless_asked(data):
         "print({'torch', 'numba', 'tokenizers', 'transformers'} & set(sys.modules))"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code, str(data / "albert")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(data / "albert")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert result.stdout.strip() == "set()"

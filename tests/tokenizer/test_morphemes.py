@@ -42,7 +42,8 @@ def korean(number: int = 1500) -> list[str]:
     particles = "은 는 을 를 에서 에게 으로 까지 부터 처럼 보다".split()
     verbs = "읽는다 썼다 하였다 찾았다 열었다 갔다 왔다 만들었다 배운다".split()
     return [
-        " ".join(draw.choice(nouns) + draw.choice(particles) for _ in range(4)) + f" {draw.choice(verbs)}."
+        " ".join(draw.choice(nouns) + draw.choice(particles) for _ in range(4))
+        + f" {draw.choice(verbs)}."
         for _ in range(number)
     ]
 
@@ -84,7 +85,13 @@ def test_no_piece_crosses_a_boundary(analyser, tmp_path):
 
     def crossing(mode: str) -> list[str]:
         tokenizer = train_tokenizer(
-            texts, tmp_path / mode, 130, coverage=1.0, text_rules="korean", morphemes=mode, analyser=analyser.name
+            texts,
+            tmp_path / mode,
+            130,
+            coverage=1.0,
+            text_rules="korean",
+            morphemes=mode,
+            analyser=analyser.name,
         )
         assert tokenizer.unk_id not in tokenizer.encode(texts[0])
         model = (tmp_path / mode / "spiece.model").read_bytes()
@@ -101,9 +108,18 @@ def test_no_piece_crosses_a_boundary(analyser, tmp_path):
 def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path):
     texts = korean()
     tokenizer = train_tokenizer(
-        texts, tmp_path, 100, coverage=1.0, text_rules="korean", morphemes="spaces", analyser=analyser.name
+        texts,
+        tmp_path,
+        100,
+        coverage=1.0,
+        text_rules="korean",
+        morphemes="spaces",
+        analyser=analyser.name,
     )
-    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["morpheme_spaces"] == analyser.name
+    assert (
+        json.loads((tmp_path / "tokenizer_config.json").read_text())["morpheme_spaces"]
+        == analyser.name
+    )
     reloaded = pickle.loads(pickle.dumps(AlbertTokenizer.from_pretrained(tmp_path)))
     assert reloaded.fingerprint == tokenizer.fingerprint
     model = (tmp_path / "spiece.model").read_bytes()
@@ -113,7 +129,8 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path):
     assert [truth.encode(text) for text in texts[:100]] != expected  # the spaces do something
     assert [reloaded.encode(text) for text in texts[:100]] == expected
     fit = measure_fit(reloaded, texts[:100])
-    assert fit.words == sum(len(text.split()) for text in texts[:100])  # and not the number of morphemes
+    # And not the number of morphemes
+    assert fit.words == sum(len(text.split()) for text in texts[:100])
     assert fit.pieces_a_word == sum(map(len, expected)) / fit.words
     assert [ids.tolist() for ids in reloaded.encode_batch(texts[:100]).texts()] == expected
     for text, ids in zip(texts[:100], expected, strict=True):
@@ -124,13 +141,18 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path):
 
 
 def test_byte_fallback(tmp_path):
-    tokenizer = train_tokenizer(korean(), tmp_path, 400, coverage=1.0, text_rules="multilingual", byte_fallback=True)
+    tokenizer = train_tokenizer(
+        korean(), tmp_path, 400, coverage=1.0, text_rules="multilingual", byte_fallback=True
+    )
     assert sum(kind == BYTE for _, _, kind in read_facts(tokenizer.model).pieces) == 256
     for text in ("뷁 서울 쀍😀", "東京에서", "é", "<0x41> <0xEA>"):
         ids = tokenizer.encode(text)
         assert tokenizer.unk_id not in ids
         assert tokenizer.decode(ids) == text
-    assert not any(tokenizer.encode("<0x41>").count(tokenizer.piece_to_id(f"<0x{b:02X}>")) > 6 for b in range(256))
+    assert not any(
+        tokenizer.encode("<0x41>").count(tokenizer.piece_to_id(f"<0x{b:02X}>")) > 6
+        for b in range(256)
+    )
     assert check_tokenizer(tmp_path).ok
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -141,19 +163,26 @@ def test_byte_fallback(tmp_path):
 
 def test_reserved_pieces_and_digits(tmp_path):
     texts = [f"{text} {n} {n * 37}" for n, text in enumerate(korean())]
-    tokenizer = train_tokenizer(texts, tmp_path, 200, coverage=1.0, text_rules="korean", reserve=6, split_digits=True)
+    tokenizer = train_tokenizer(
+        texts, tmp_path, 200, coverage=1.0, text_rules="korean", reserve=6, split_digits=True
+    )
     pieces = read_facts(tokenizer.model).pieces
-    assert [(piece, kind) for piece, _, kind in pieces[194:]] == [(f"[unused{n}]", UNUSED) for n in range(6)]
+    assert [(piece, kind) for piece, _, kind in pieces[194:]] == [
+        (f"[unused{n}]", UNUSED) for n in range(6)
+    ]
     assert not any(sum(c.isdigit() for c in piece) > 1 for piece, _, kind in pieces[:194])
     assert max(tokenizer.encode("[unused0] [unused5]")) < 194
-    assert add_unused(tokenizer.model, 2).endswith(tokenizer.model[-50:])  # what follows the pieces is carried over
+    # What follows the pieces is carried over
+    assert add_unused(tokenizer.model, 2).endswith(tokenizer.model[-50:])
     assert read_facts(add_unused(tokenizer.model, 2)).pieces[-1][0] == "[unused7]"
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
 
 def test_free_names_and_fixed_ids(tmp_path):
     names = ["[PAD]", "[UNK]", "[BEGIN]", "[SEP]", "[빈칸]"]
-    tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0, special_pieces=names, text_rules="multilingual")
+    tokenizer = train_tokenizer(
+        korean(), tmp_path, 130, coverage=1.0, special_pieces=names, text_rules="multilingual"
+    )
     reloaded = AlbertTokenizer.from_pretrained(tmp_path)
     assert [reloaded.id_to_piece(i) for i in range(5)] == names
     assert reloaded.encode("서울 [빈칸]", mask_literal=True)[-1] == 4
@@ -161,7 +190,11 @@ def test_free_names_and_fixed_ids(tmp_path):
     assert check_tokenizer(tmp_path, korean(50)).ok
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert theirs("서울 [빈칸]을")["input_ids"] == [2, *tokenizer.encode("서울 [빈칸]을", mask_literal=True), 3]
+    assert theirs("서울 [빈칸]을")["input_ids"] == [
+        2,
+        *tokenizer.encode("서울 [빈칸]을", mask_literal=True),
+        3,
+    ]
     assert (theirs.mask_token_id, theirs.pad_token_id, theirs.decode([4])) == (4, 0, "[빈칸]")
 
 
@@ -176,18 +209,29 @@ def test_free_names_and_fixed_ids(tmp_path):
 )
 def test_bad_settings(tmp_path, settings, slug_of):
     assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, **settings) == "bad-value"
-    assert slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, morphemes="boundaries") == "unknown-name"
+    assert (
+        slug_of(train_tokenizer, korean(50), tmp_path / "out", 100, morphemes="boundaries")
+        == "unknown-name"
+    )
     assert not (tmp_path / "out").exists()
 
 
 def test_special_pieces_at_other_places_are_refused(tmp_path, slug_of):
     tokenizer = train_tokenizer(korean(), tmp_path, 130, coverage=1.0)
     pieces = read_facts(tokenizer.model).pieces
-    for first in (["[CLS]", "<unk>", "<pad>", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "[CLS]", "[SEP]", "x"]):
-        wrong = [(name, 0.0, 4 if name == "x" else kind) for name, (_, _, kind) in zip(first, pieces, strict=False)]
+    for first in (
+        ["[CLS]", "<unk>", "<pad>", "[SEP]", "[MASK]"],
+        ["<pad>", "<unk>", "[CLS]", "[SEP]", "x"],
+    ):
+        wrong = [
+            (name, 0.0, 4 if name == "x" else kind)
+            for name, (_, _, kind) in zip(first, pieces, strict=False)
+        ]
         model = rebuild_model(tokenizer.model, [*wrong, *pieces[5:]])
         assert slug_of(SentencePieceTokenizer, model) == "wrong-tokenizer"
-    renamed = [("<s>" if n == 2 else piece, score, kind) for n, (piece, score, kind) in enumerate(pieces)]
+    renamed = [
+        ("<s>" if n == 2 else piece, score, kind) for n, (piece, score, kind) in enumerate(pieces)
+    ]
     assert SentencePieceTokenizer(rebuild_model(tokenizer.model, renamed)).id_to_piece(2) == "<s>"
     assert pieces[2][2] == CONTROL
 
@@ -204,16 +248,24 @@ def test_rebuilt_models_read_the_same(golden, golden_rows):
     assert any(swapped_model.encode(line["nfd"]) != line["spiece_userdef_ids"] for line in lines)
 
 
-# --- Korean text as it comes ------------------------------------------------------------------------------------------
+# --- Korean text as it comes ----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def real_lines(data):
     from albertkit.corpus import read_documents
 
-    wiki = [line for d in read_documents([data / "wiki-ko" / "wiki_05.gz"]) for line in d.text.split("\n")][:1500]
-    reviews = (data / "korean" / "nsmc" / "test.tsv").read_text(encoding="utf-8").splitlines()[:1000]
-    pairs = (data / "korean" / "korsts" / "sts-dev.tsv").read_text(encoding="utf-8").splitlines()[:500]
+    wiki = [
+        line
+        for d in read_documents([data / "wiki-ko" / "wiki_05.gz"])
+        for line in d.text.split("\n")
+    ][:1500]
+    reviews = (
+        (data / "korean" / "nsmc" / "test.tsv").read_text(encoding="utf-8").splitlines()[:1000]
+    )
+    pairs = (
+        (data / "korean" / "korsts" / "sts-dev.tsv").read_text(encoding="utf-8").splitlines()[:500]
+    )
     return [*wiki, *reviews, *(pair.split("\t")[-1] for pair in pairs)]
 
 
@@ -223,7 +275,9 @@ def real_ids(golden, real_lines):
 
     @cache
     def encode(model, lower):
-        truth = sentencepiece.SentencePieceProcessor(model_proto=(golden / "korean" / f"{model}.model").read_bytes())
+        truth = sentencepiece.SentencePieceProcessor(
+            model_proto=(golden / "korean" / f"{model}.model").read_bytes()
+        )
         return truth.encode([line.lower() if lower else line for line in real_lines])
 
     return encode
@@ -257,14 +311,19 @@ def test_no_known_syllable_is_unknown_in_either_form(golden, data, tmp_path):
     tokenizer = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), "korean")
     tokenizer.save_pretrained(tmp_path)
     theirs = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    known_syllables = [c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != tokenizer.unk_id]
+    known_syllables = [
+        c for c in map(chr, range(0xAC00, 0xD7A4)) if tokenizer.piece_to_id(c) != tokenizer.unk_id
+    ]
     assert len(known_syllables) > 900
     draw = random.Random(0)
     words = ["".join(draw.choices(known_syllables, k=draw.randint(1, 8))) for _ in range(3000)]
     for form in ("NFC", "NFD"):
         texts = [unicodedata.normalize(form, word) for word in words]
         assert not (tokenizer.encode_batch(texts).ids == tokenizer.unk_id).any()
-        assert not any(tokenizer.unk_id in ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False))
+        assert not any(
+            tokenizer.unk_id in ids.ids
+            for ids in theirs.encode_batch(texts, add_special_tokens=False)
+        )
     assert tokenizer.unk_id in tokenizer.encode("뷁")
 
 

@@ -11,7 +11,13 @@ import sentencepiece
 from tokenizers import Tokenizer
 
 from albertkit.errors import CheckpointError
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, check_tokenizer, rules, train_tokenizer
+from albertkit.tokenizer import (
+    AlbertTokenizer,
+    SentencePieceTokenizer,
+    check_tokenizer,
+    rules,
+    train_tokenizer,
+)
 from albertkit.tokenizer.check import fix_tokenizer
 from albertkit.tokenizer.extend import extend_tokenizer
 from albertkit.tokenizer.options import SearchSettings
@@ -19,7 +25,12 @@ from albertkit.tokenizer.sentencepiece_model import UNUSED, read_facts, rebuild_
 from albertkit.tokenizer.tokenizer_json import hard_lines
 
 SPACES = ["  two  spaces ", " a", "\r\n a\r\nb", "a\u3000b\u00a0c", "▁ a ▁b ▁", "\t"]
-MARKS = ["Ａ\u0300 ①\u0301 ｶ\u3099 X\u0301", "\u1112\u1161\u11ab글", "\u0301a", "e\u0323\u0302 o\u0302"]
+MARKS = [
+    "Ａ\u0300 ①\u0301 ｶ\u3099 X\u0301",
+    "\u1112\u1161\u11ab글",
+    "\u0301a",
+    "e\u0323\u0302 o\u0302",
+]
 SYMBOLS = ["the", "<num>", "…", "½", "heast", "(", "서울"]
 KINDS = [
     {},
@@ -39,8 +50,13 @@ KINDS = [
 def lines(tiny_texts):
     """Sentences of English and Korean words, 500 of them made up, with numbers, brackets, capitals and symbols."""
     draw = random.Random(0)
-    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"], "가나다라마바사아자차카타파하거너더러머버서어"
-    words = ["".join(draw.choices(syllables[number % 2], k=draw.randint(2, 4))) for number in range(500)]
+    syllables = (
+        [a + b for a in "bdfgklmnprst" for b in "aeiou"],
+        "가나다라마바사아자차카타파하거너더러머버서어",
+    )
+    words = [
+        "".join(draw.choices(syllables[number % 2], k=draw.randint(2, 4))) for number in range(500)
+    ]
     signs = [
         "(the)",
         "½",
@@ -80,7 +96,9 @@ def saved(tokenizer: AlbertTokenizer, folder: Path) -> list[str]:
         warnings.simplefilter("always")
         tokenizer.save_pretrained(folder)
     messages = [str(warning.message) for warning in caught]
-    return [message for message in messages if not re.search(r"the first of them '(.+?)\1+';", message)]
+    return [
+        message for message in messages if not re.search(r"the first of them '(.+?)\1+';", message)
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -113,7 +131,9 @@ def own_folder(request, lines, tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no hard line may differ
-        train_tokenizer(lines, folder, 700 if "byte_fallback" in request.param else 400, **request.param)
+        train_tokenizer(
+            lines, folder, 700 if "byte_fallback" in request.param else 400, **request.param
+        )
     return folder
 
 
@@ -132,17 +152,20 @@ def read_by_all(folder: Path, texts: list[str]) -> None:
     if (
         tokenizer.text_rules != "google-accents" and processor.piece_to_id("<0x41>") == 1
     ):  # "é" is another matter for the class
-        plain = [number for number, text in enumerate(texts) if not re.search("[^ -~가-힣]|``|''", text)]
+        plain = [
+            number for number, text in enumerate(texts) if not re.search("[^ -~가-힣]|``|''", text)
+        ]
         reader = transformers.AlbertTokenizer.from_pretrained(folder)
         assert len(plain) > 300
-        assert [reader(texts[number], add_special_tokens=False)["input_ids"] for number in plain] == [
-            ids[n] for n in plain
-        ]
+        assert [
+            reader(texts[number], add_special_tokens=False)["input_ids"] for number in plain
+        ] == [ids[n] for n in plain]
 
 
 def test_own_vocabularies_are_read_alike(own_folder, lines):
     draw = random.Random(1)
-    numbers = ["".join(draw.choices("0011,.", k=draw.randint(3, 40))) for _ in range(200)]  # ties: 0 00 and 00 0
+    # Ties: 0 00 and 00 0
+    numbers = ["".join(draw.choices("0011,.", k=draw.randint(3, 40))) for _ in range(200)]
     model = (own_folder / "spiece.model").read_bytes()
     assert not [piece for piece, _, _ in read_facts(model).pieces if re.search(r"\d,$", piece)]
     read_by_all(own_folder, [*lines, *numbers, *SPACES, *hard_lines(model, "google")])
@@ -151,7 +174,9 @@ def test_own_vocabularies_are_read_alike(own_folder, lines):
 def test_extended_vocabularies_are_read_alike(own_folder, lines, tmp_path):
     texts = [line.replace("quick", "zebra").replace("마법사", "고래") for line in lines]
     tokenizer = AlbertTokenizer.from_pretrained(own_folder)
-    extension = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=60, recut=True), ["whales", "2,", "12"])
+    extension = extend_tokenizer(
+        tokenizer, texts, SearchSettings(max_new=60, recut=True), ["whales", "2,", "12"]
+    )
     assert saved(extension.tokenizer, tmp_path) == []
     read_by_all(tmp_path, [*lines, *texts, *SPACES])
 
@@ -189,7 +214,11 @@ def with_unused_merge(model: bytes) -> bytes:
     [
         ({"model_type": "word"}, None, "a model of words"),
         ({"treat_whitespace_as_suffix": True}, None, "treat_whitespace_as_suffix"),
-        ({"model_type": "bpe", "treat_whitespace_as_suffix": True}, None, "treat_whitespace_as_suffix"),
+        (
+            {"model_type": "bpe", "treat_whitespace_as_suffix": True},
+            None,
+            "treat_whitespace_as_suffix",
+        ),
         ({"model_type": "bpe"}, unordered, "no order"),
         ({"model_type": "bpe"}, with_unused_merge, "no order"),
     ],
@@ -197,19 +226,24 @@ def with_unused_merge(model: bytes) -> bytes:
 )
 def test_other_kinds_are_saved_without_it(lines, tmp_path, slug_of, options, change, reason):
     transformers = pytest.importorskip("transformers")
-    SentencePieceTokenizer(trained(lines)).save_pretrained(tmp_path)  # whose `tokenizer.json` must not stay
+    # Whose `tokenizer.json` must not stay
+    SentencePieceTokenizer(trained(lines)).save_pretrained(tmp_path)
     model = trained(lines, **options)
     tokenizer = SentencePieceTokenizer(change(model) if change else model, "none")
     (warning,) = saved(tokenizer, tmp_path)
     assert "transformers cannot open the folder" in warning
     assert reason in warning
     reloaded = AlbertTokenizer.from_pretrained(tmp_path)
-    assert [reloaded.encode(line) for line in lines[:20]] == [tokenizer.encode(line) for line in lines[:20]]
+    assert [reloaded.encode(line) for line in lines[:20]] == [
+        tokenizer.encode(line) for line in lines[:20]
+    ]
     with pytest.raises((ValueError, OSError)):
         transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert slug_of(fix_tokenizer, tmp_path) == "not-expressible"
     comparison = next(
-        text for text in check_tokenizer(tmp_path, lines[:5]).comparisons if text.name == "tokenizer.json"
+        text
+        for text in check_tokenizer(tmp_path, lines[:5]).comparisons
+        if text.name == "tokenizer.json"
     )
     assert reason in comparison.skipped
 
@@ -218,7 +252,9 @@ def test_digit_commas_that_it_cannot_express_are_a_warning(tmp_path, lines):
     """SentencePiece takes "1," and the rule makes "1" and "," of it; `tokenizer.json` takes "▁1" and ","."""
     model = trained(lines)
     pieces = [row for row in read_facts(model).pieces if not re.search(r"\d", row[0])]
-    tokenizer = SentencePieceTokenizer(rebuild_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)]))
+    tokenizer = SentencePieceTokenizer(
+        rebuild_model(model, [*pieces, ("1,", -1, 1), ("1", -5, 1), ("▁1", -5, 1)])
+    )
     (warning,) = saved(tokenizer, tmp_path)
     assert "transformers reads other ids from tokenizer.json" in warning
     reader = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))

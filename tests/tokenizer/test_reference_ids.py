@@ -106,7 +106,9 @@ def test_one_rule_left_out_is_noticed(golden, data):
         ("none", "cased", 300),
     ):
         tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-        assert sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= min_differing
+        assert (
+            sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= min_differing
+        )
 
 
 @each_rules
@@ -116,13 +118,16 @@ def test_digit_comma_rule_where_it_matters(golden, rules, key):
     lines = exact_rows(folder / "digit_comma_toy.jsonl")
     assert len(lines) >= 386
     compare_ids(tokenizer, lines, key)
-    assert sum(row["lower"]["ids"] != row["raw"]["ids"] for row in lines) > 200  # the rule had something to do
+    # The rule had something to do
+    assert sum(row["lower"]["ids"] != row["raw"]["ids"] for row in lines) > 200
 
 
 def test_fault_of_googles_code_under_python_3(golden):
     """`gr_py3`: it compares str with bytes, so the mark of a space that the second encoding puts before a number stays."""
     folder = golden / "tokenizer"
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "digit_comma_toy.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(folder / "digit_comma_toy.model")
+    )
 
     def faulty(text: str) -> list[int]:
         pieces = []
@@ -140,10 +145,11 @@ def test_fault_of_googles_code_under_python_3(golden):
             assert faulty(row[key]["text"]) == theirs["ids"], row["id"]
             explained += theirs["ids"] != row[key]["ids"]
     assert explained > 300
-    assert not any(row["gr_py3"] for row in rows(folder / "lines.jsonl"))  # with the released model it does no harm
+    # With the released model it does no harm
+    assert not any(row["gr_py3"] for row in rows(folder / "lines.jsonl"))
 
 
-# --- transformers 4.57.6, slow class ----------------------------------------------------------------------------------
+# --- transformers 4.57.6, slow class --------------------------------------------------------------
 # All its differences from Google's rules, which are ours. Each is undone on one side here, and then the numbers are equal.
 # 1. It rewrites `` and '' to " before anything else. Google's code does not.
 # 2. The names of all special tokens in a text become their ids; of Google's, none; here [MASK], if asked for.
@@ -198,10 +204,14 @@ def test_offsets_of_transformers(golden, google):
         compared += 1
         for piece_id, ours, theirs in zip(ids, spans, row["offsets"][1:-1], strict=True):
             if google.id_to_piece(piece_id) == "▁" and ours == (0, 0):
-                continue  # a mark of a space that stands for nothing: theirs covers the character after it
+                # A mark of a space that stands for nothing: theirs covers the character after it
+                continue
             if row["i"] in (21, 30, 51):
-                continue  # theirs loses count within words that lose characters: "\x07bell\x1besc" has nine, it says eight
-            # what the rules remove (marks, variation selectors) is in the span of the character before it, not lost
+                # Theirs loses count within words that lose characters: "\x07bell\x1besc" has nine,
+                # it says eight
+                continue
+            # what the rules remove (marks, variation selectors) is in the span of the character
+            # before it, not lost
             removed = row["text"][theirs[1] : ours[1]]
             assert ours[0] == theirs[0], row["i"]
             assert not text_rules.apply("google", removed) or removed in "\ufe0f", row["i"]
@@ -224,7 +234,10 @@ def test_pairs_of_transformers(golden, google):
             assert row["input_ids"] == joined_pairs  # by hand; our class takes the names for text
             continue
         ours = google(first, second)
-        assert (ours["input_ids"], ours["token_type_ids"]) == (row["input_ids"], row["token_type_ids"]), row["i"]
+        assert (ours["input_ids"], ours["token_type_ids"]) == (
+            row["input_ids"],
+            row["token_type_ids"],
+        ), row["i"]
         assert ours["input_ids"] == google.encode(first, second, mask_literal=True)
         assert google.token_type_ids(ours["input_ids"]) == row["token_type_ids"]
         for name, arguments in forms.items():
@@ -236,7 +249,11 @@ def test_pairs_of_transformers(golden, google):
     assert len(pairs) == 60
     assert cut > 100  # the forms are no copies of the whole
     wrong = google(
-        pairs[20]["text_a"], pairs[20]["text_b"], padding="max_length", truncation="only_first", max_length=24
+        pairs[20]["text_a"],
+        pairs[20]["text_b"],
+        padding="max_length",
+        truncation="only_first",
+        max_length=24,
     )
     assert wrong != pairs[20]["longest_first_max24"]
 
@@ -250,7 +267,9 @@ def test_korean_composed_and_decomposed(golden, model, rules):
     truth = [row[f"{model}_ids"] for row in lines]
     for form in ("nfc", "nfd"):
         assert [tokenizer.encode(row[form]) for row in lines] == truth
-        assert [ids.tolist() for ids in tokenizer.encode_batch([row[form] for row in lines]).texts()] == truth
+        assert [
+            ids.tolist() for ids in tokenizer.encode_batch([row[form] for row in lines]).texts()
+        ] == truth
 
 
 def test_korean_under_google_rules(golden):
@@ -260,9 +279,9 @@ def test_korean_under_google_rules(golden):
         if any(mark in row["nfc"] for mark in ("[MASK]", "[SEP]", "<pad>")):
             continue
         for form in ("nfc", "nfd"):
-            assert tokenizer.encode(row[form]) == (row["spiece_after_albert_preprocessing_ids"] or row["spiece_ids"]), (
-                row["i"]
-            )
+            assert tokenizer.encode(row[form]) == (
+                row["spiece_after_albert_preprocessing_ids"] or row["spiece_ids"]
+            ), row["i"]
 
 
 def test_word_starts_of_create_pretraining_data(golden, google):
@@ -272,7 +291,9 @@ def test_word_starts_of_create_pretraining_data(golden, google):
     ids = {google.id_to_piece(i): i for i in range(google.vocab_size)}
     checked = 0
     for row in rows(golden / "masking" / "instances.jsonl"):
-        ours = [int(starts[ids.get(token, google.unk_id)]) for token in row["tokens_before_masking"]]
+        ours = [
+            int(starts[ids.get(token, google.unk_id)]) for token in row["tokens_before_masking"]
+        ]
         assert ours == row["token_boundary"], row["id"]
         units: list[list[int]] = []
         for position, token in enumerate(row["tokens_before_masking"]):

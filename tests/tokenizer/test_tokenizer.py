@@ -15,7 +15,9 @@ from albertkit.tokenizer.sentencepiece_model import digit_comma_rule, read_facts
 
 
 def test_the_whole_table_of_the_digit_comma_rule(data):
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert" / "30k-clean.model"))
+    processor = sentencepiece.SentencePieceProcessor(
+        model_file=str(data / "albert" / "30k-clean.model")
+    )
     rule = digit_comma_rule(processor)
     assert rule is not None
     assert int((rule.counts > 1).sum()) == 141
@@ -48,7 +50,9 @@ def test_saved_folder_comes_back(google, data, tmp_path):
         assert files == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
         reloaded = AlbertTokenizer.from_pretrained(tmp_path / rules)
         assert (reloaded.text_rules, reloaded.fingerprint) == (rules, tokenizer.fingerprint)
-    assert AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
+    assert (
+        AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
+    )
 
 
 def test_pickle(google):
@@ -77,7 +81,9 @@ def test_batches(google):
 
 def test_importing_is_light():
     code = "import sys, albertkit.tokenizer.tokenizer as t; print({'torch', 'numba', 'tokenizers'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "set()"
 
 
@@ -87,7 +93,9 @@ def test_folders_that_are_no_tokenizer(data, tmp_path, slug_of):
     assert slug_of(AlbertTokenizer.from_pretrained, tmp_path / "nowhere") == "not-found"
     shutil.copyfile(model, tmp_path / "one.model")
     assert AlbertTokenizer.from_pretrained(tmp_path).vocab_size == 30000
-    assert slug_of(AlbertTokenizer.from_pretrained(tmp_path).save_pretrained, tmp_path) == "ambiguous"
+    assert (
+        slug_of(AlbertTokenizer.from_pretrained(tmp_path).save_pretrained, tmp_path) == "ambiguous"
+    )
     shutil.copyfile(model, tmp_path / "two.model")
     with pytest.raises(AlbertKitError, match=r"(?s)\[ambiguous\].*one\.model, two\.model.*hint: "):
         AlbertTokenizer.from_pretrained(tmp_path)
@@ -100,7 +108,10 @@ def test_folders_that_are_no_tokenizer(data, tmp_path, slug_of):
 def test_special_ids_that_are_not_alberts(tmp_path):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["ein kleiner satz", "noch ein satz"]), model_writer=model, vocab_size=19, minloglevel=3
+        sentence_iterator=iter(["ein kleiner satz", "noch ein satz"]),
+        model_writer=model,
+        vocab_size=19,
+        minloglevel=3,
     )
     (tmp_path / "other.model").write_bytes(model.getvalue())
     with pytest.raises(AlbertKitError, match=r"(?s)\[wrong-tokenizer\].*<unk>=0 <s>=1.*hint: "):

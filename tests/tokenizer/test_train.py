@@ -15,7 +15,13 @@ from tokenizers import Tokenizer
 from albertkit.errors import AlbertKitError, CheckpointError
 from albertkit.tokenizer import AlbertTokenizer, rules, train_tokenizer
 from albertkit.tokenizer.options import GOOGLE_SYMBOLS
-from albertkit.tokenizer.sentencepiece_model import CONTROL, SPECIAL_PIECES, UNKNOWN, USER_DEFINED, read_facts
+from albertkit.tokenizer.sentencepiece_model import (
+    CONTROL,
+    SPECIAL_PIECES,
+    UNKNOWN,
+    USER_DEFINED,
+    read_facts,
+)
 from albertkit.tokenizer.texts import read_lines
 
 
@@ -24,7 +30,8 @@ def sentences(number: int = 400, seed: int = 0) -> list[str]:
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)]
     return [
-        " ".join(draw.choices(words, k=12)).capitalize() + f" ({draw.randint(1, 2000)}) - £5." for _ in range(number)
+        " ".join(draw.choices(words, k=12)).capitalize() + f" ({draw.randint(1, 2000)}) - £5."
+        for _ in range(number)
     ]
 
 
@@ -39,7 +46,12 @@ def test_layout_of_the_vocabulary(tmp_path):
     tokenizer = train_tokenizer(sentences(), tmp_path / "out", vocab_size=300)
     facts = read_facts((tmp_path / "out" / "spiece.model").read_bytes())
     assert [piece for piece, _, _ in facts.pieces[:13]] == [*SPECIAL_PIECES, *GOOGLE_SYMBOLS]
-    assert [kind for _, _, kind in facts.pieces[:13]] == [CONTROL, UNKNOWN, *[CONTROL] * 3, *[USER_DEFINED] * 8]
+    assert [kind for _, _, kind in facts.pieces[:13]] == [
+        CONTROL,
+        UNKNOWN,
+        *[CONTROL] * 3,
+        *[USER_DEFINED] * 8,
+    ]
     assert tokenizer.vocab_size == 300
     assert tokenizer.special_ids() == [0, 1, 2, 3, 4]
     assert all(piece == piece.lower() for piece, _, _ in facts.pieces[13:])  # the rules came first
@@ -122,8 +134,14 @@ def test_files_that_are_no_text(tmp_path, content, slug, fact):
 
 def test_commands(tmp_path, text_file, run_command):
     out = tmp_path / "out"
-    result = run_command("tokenizer", "train", text_file, "--out", out, "--vocab-size", 200, "--json")
-    assert (result.status, result.json["vocab_size"], result.json["text_rules"]) == (0, 200, "google")
+    result = run_command(
+        "tokenizer", "train", text_file, "--out", out, "--vocab-size", 200, "--json"
+    )
+    assert (result.status, result.json["vocab_size"], result.json["text_rules"]) == (
+        0,
+        200,
+        "google",
+    )
     result = run_command("tokenizer", "encode", "--tokenizer", out, text_file, "--json")
     lines = [json.loads(line) for line in result.out.splitlines()]
     truth = sentencepiece.SentencePieceProcessor(model_file=f"{out}/spiece.model")
@@ -131,16 +149,31 @@ def test_commands(tmp_path, text_file, run_command):
     assert [line["ids"] for line in lines] == truth.encode(texts)
     assert [line["pieces"] for line in lines] == truth.encode(texts, out_type=str)
     assert {tuple(line) for line in lines} == {("ids", "pieces")}
-    result = run_command("tokenizer", "train", text_file, "--out", tmp_path / "no", "--vocab-size", 99999)
+    result = run_command(
+        "tokenizer", "train", text_file, "--out", tmp_path / "no", "--vocab-size", 99999
+    )
     assert result.status == 2
     assert "error[too-little-data]" in result.err
     assert not (tmp_path / "no").exists()
 
 
 def test_nothing_of_the_trainers_log_is_seen(tmp_path, text_file):
-    command = [sys.executable, "-m", "albertkit", "tokenizer", "train", text_file, "--out", tmp_path / "o"]
-    result = subprocess.run([*command, "--vocab-size", "200"], capture_output=True, text=True, check=True)
-    assert result.stderr.splitlines() == [f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"]
+    command = [
+        sys.executable,
+        "-m",
+        "albertkit",
+        "tokenizer",
+        "train",
+        text_file,
+        "--out",
+        tmp_path / "o",
+    ]
+    result = subprocess.run(
+        [*command, "--vocab-size", "200"], capture_output=True, text=True, check=True
+    )
+    assert result.stderr.splitlines() == [
+        f"read 400 lines, {text_file.stat().st_size - 799:,} characters; training"
+    ]
     assert result.stdout.startswith("200 tokens in ")
 
 
@@ -188,18 +221,25 @@ def test_encode_reads_the_standard_input_by_its_name(tmp_path):
     for arguments in ([], ["-"]):
         command = [sys.executable, "-m", "albertkit", "tokenizer", "encode", *arguments]
         result = subprocess.run(
-            [*command, "--tokenizer", tmp_path / "t", "--json"], input=b"bada\n", capture_output=True, check=True
+            [*command, "--tokenizer", tmp_path / "t", "--json"],
+            input=b"bada\n",
+            capture_output=True,
+            check=True,
         )
         assert json.loads(result.stdout)["ids"] == tokenizer.encode("bada")
 
 
 def test_an_address_is_refused_as_one():
-    with pytest.raises(AlbertKitError, match=r"(?s)not-found.*copy `gs://bucket/words.txt` here first"):
+    with pytest.raises(
+        AlbertKitError, match=r"(?s)not-found.*copy `gs://bucket/words.txt` here first"
+    ):
         list(read_lines(Path("gs://bucket/words.txt")))
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"reserve": 3}, {"text_rules": "multilingual"}, {"byte_fallback": True}], ids=str
+    "settings",
+    [{}, {"reserve": 3}, {"text_rules": "multilingual"}, {"byte_fallback": True}],
+    ids=str,
 )
 def test_no_token_ends_in_a_digit_and_a_comma(tmp_path, settings):
     """transformers' fast tokenizers cannot express Google's rule for such tokens, and its slow one has it under any rules."""

@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, WordPieceTokenizer, rules, tokenizer_json
+from albertkit.tokenizer import (
+    AlbertTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+    rules,
+    tokenizer_json,
+)
 from albertkit.tokenizer.named_specials import NamedSpecials
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
@@ -26,14 +32,23 @@ def save_for_transformers(tokenizer: AlbertTokenizer, folder: Path):
 
 
 def test_all_combining_marks_are_where_they_are_looked_for():
-    assert not any(map(unicodedata.combining, map(chr, range(tokenizer_json._AFTER_THE_MARKS, sys.maxunicode + 1))))
+    assert not any(
+        map(
+            unicodedata.combining,
+            map(chr, range(tokenizer_json._AFTER_THE_MARKS, sys.maxunicode + 1)),
+        )
+    )
     assert "\u0300-" in tokenizer_json._combining_class()
 
 
 def differing_texts(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:
     their_inputs = theirs(texts)
-    expected = [[ours.cls_id, *ids.tolist(), ours.sep_id] for ids in ours.encode_batch(texts).texts()]
-    rows = zip(texts, their_inputs["input_ids"], their_inputs["token_type_ids"], expected, strict=True)
+    expected = [
+        [ours.cls_id, *ids.tolist(), ours.sep_id] for ids in ours.encode_batch(texts).texts()
+    ]
+    rows = zip(
+        texts, their_inputs["input_ids"], their_inputs["token_type_ids"], expected, strict=True
+    )
     return [text for text, ids, types, right in rows if ids != right or sum(types)]
 
 
@@ -47,15 +62,20 @@ def test_english(golden_rows, data, wiki, tmp_path, rule):
     theirs = save_for_transformers(ours, tmp_path)
     assert differing_texts(ours, theirs, wiki("en/wiki_20")[:600]) == []
     hard = without_specials([row["text"] for row in golden_rows("tokenizer/lines.jsonl")])
-    # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme: stacked marks differ
-    assert len(differing_texts(ours, theirs, hard)) <= (24 if rule == "none" or rule.endswith("accents") else 0)
+    # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme:
+    # stacked marks differ
+    assert len(differing_texts(ours, theirs, hard)) <= (
+        24 if rule == "none" or rule.endswith("accents") else 0
+    )
 
 
 @pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_korean(golden, golden_rows, tmp_path, rule, model):
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
-    texts = without_specials([row[form] for form in ("nfc", "nfd") for row in golden_rows("korean/lines.jsonl")])
+    texts = without_specials(
+        [row[form] for form in ("nfc", "nfd") for row in golden_rows("korean/lines.jsonl")]
+    )
     assert len(texts) == 2 * 398
     assert differing_texts(ours, save_for_transformers(ours, tmp_path), texts) == []
 
@@ -96,7 +116,22 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
     def write(flags: dict[str, bool]) -> Path:
         tokenizer = tiny_tokenizer
         if vocabulary == "vocab.txt":
-            pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fox", "##x", "a", "[", "]", "mask", ".", "가", "_"]
+            pieces = [
+                "[PAD]",
+                "[UNK]",
+                "[CLS]",
+                "[SEP]",
+                "[MASK]",
+                "fox",
+                "##x",
+                "a",
+                "[",
+                "]",
+                "mask",
+                ".",
+                "가",
+                "_",
+            ]
             tokenizer = WordPieceTokenizer(pieces)
         tokenizer.save_pretrained(tmp_path)
         settings_file, json_file = tmp_path / "tokenizer_config.json", tmp_path / "tokenizer.json"
@@ -120,31 +155,57 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [{"single_word": True}, {"normalized": True}, {"single_word": True, "normalized": True}]
+    "flags",
+    [{"single_word": True}, {"normalized": True}, {"single_word": True, "normalized": True}],
 )
 def test_flags_of_the_mask_are_those_of_transformers(mask_folder, tmp_path, flags):
     folder = mask_folder(flags)
-    ours, theirs = AlbertTokenizer.from_pretrained(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    ours, theirs = (
+        AlbertTokenizer.from_pretrained(folder),
+        transformers.AutoTokenizer.from_pretrained(folder),
+    )
     assert (ours.mask_token, ours.mask_flags) == ("[MASK]", tuple(flags))
     choose = random.Random(1).choices
-    parts = ["[MASK]", "[mask]", "［MASK］", " ", "fox", "a", "x", ".", "가", "_", "²", "e\u0301", "\u200d", "\n"]
+    parts = [
+        "[MASK]",
+        "[mask]",
+        "［MASK］",
+        " ",
+        "fox",
+        "a",
+        "x",
+        ".",
+        "가",
+        "_",
+        "²",
+        "e\u0301",
+        "\u200d",
+        "\n",
+    ]
     texts = ["".join(choose(parts, k=length)) for length in range(1, 8) for _ in range(60)]
     expected = theirs(texts)["input_ids"]
     ours.save_pretrained(tmp_path / "saved")
     saved = AlbertTokenizer.from_pretrained(tmp_path / "saved")
     for tokenizer in (ours, saved, pickle.loads(pickle.dumps(ours))):
-        differing = [text for text, ids in zip(texts, expected, strict=True) if tokenizer(text).input_ids != ids]
+        differing = [
+            text
+            for text, ids in zip(texts, expected, strict=True)
+            if tokenizer(text).input_ids != ids
+        ]
         assert differing == []
     with_offsets = ours(texts, return_offsets_mapping=True)
     assert with_offsets.input_ids == expected
     as_sentence_transformers = NamedSpecials(ours).encode_batch(texts).texts()
-    assert [[ours.cls_id, *ids.tolist(), ours.sep_id] for ids in as_sentence_transformers] == expected
+    assert [
+        [ours.cls_id, *ids.tolist(), ours.sep_id] for ids in as_sentence_transformers
+    ] == expected
     if "single_word" in flags:
         assert ours.mask_id not in ours.encode("a[MASK]", mask_literal=True)
         assert "[MASK]" not in ours.tokenize("a[MASK]")
 
 
-# Lines of 398 that the class reads otherwise: `` and '', a capital sigma, and for rules that remove accents the accents.
+# Lines of 398 that the class reads otherwise: `` and '', a capital sigma, and for rules that remove
+# accents the accents.
 CLASS_DIFFERS = {"korean": 4, "multilingual": 3, "none": 3, "google-accents": 3, "google": 6}
 
 
@@ -160,7 +221,11 @@ def test_the_class_of_transformers_keeps_hangul(golden, golden_rows, tmp_path, r
 
 
 def test_english_vocabularies_keep_the_flags_of_their_rules(data, tmp_path):
-    for rule, flags in {"google": (True, False), "google-cased": (False, False), "multilingual": (False, True)}.items():
+    for rule, flags in {
+        "google": (True, False),
+        "google-cased": (False, False),
+        "multilingual": (False, True),
+    }.items():
         AlbertTokenizer.from_pretrained(data / "albert", rule).save_pretrained(tmp_path / rule)
         settings = json.loads((tmp_path / rule / "tokenizer_config.json").read_text())
         assert (settings["do_lower_case"], settings["keep_accents"]) == flags

@@ -1,6 +1,7 @@
 """transformers.js reads a saved folder as tokenizers and transformers read it: text in a browser has the ids of the model.
 
-Needs `node` and, where NODE_PATH says, the package: `npm install --ignore-scripts @huggingface/transformers@4.3.1`.
+Needs `node` and, where NODE_PATH says, the package: `npm install --ignore-scripts
+@huggingface/transformers@4.3.1`.
 """
 
 import itertools
@@ -38,7 +39,9 @@ def in_node(*arguments: str) -> str:
 try:
     in_node('require.resolve("@huggingface/transformers")')
 except (OSError, subprocess.CalledProcessError):
-    pytest.skip("node does not find @huggingface/transformers; set NODE_PATH", allow_module_level=True)
+    pytest.skip(
+        "node does not find @huggingface/transformers; set NODE_PATH", allow_module_level=True
+    )
 
 pytestmark = pytest.mark.peer
 TRAINED = {
@@ -55,7 +58,9 @@ def folder(request, google_folder, wiki, tmp_path_factory):
     if request.param == "published":
         return google_folder
     text = tmp_path_factory.mktemp(request.param) / "text.txt"
-    text.write_text("\n".join(wiki("en/wiki_20")[:2000] + wiki("ko/wiki_20")[:2000]), encoding="utf-8")
+    text.write_text(
+        "\n".join(wiki("en/wiki_20")[:2000] + wiki("ko/wiki_20")[:2000]), encoding="utf-8"
+    )
     train_tokenizer([text], text.parent / "tokenizer", 6000, **TRAINED[request.param])
     return text.parent / "tokenizer"
 

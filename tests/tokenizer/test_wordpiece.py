@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 from albertkit.errors import AlbertKitError
-from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer, SentencePieceTokenizer, WordPieceTokenizer
+from albertkit.tokenizer import (
+    AlbertTokenizer,
+    JsonTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.wordpiece import BertRules, bert_rules, read_vocabulary
 
@@ -30,15 +35,34 @@ SETTINGS = {
 def vocabulary(texts: list[str]) -> list[str]:
     """A vocabulary with Google's ids (21128 pieces: [PAD] 0, [UNK] 100 … [MASK] 103), of the characters and words of texts."""
     words = Counter(
-        word for text in texts for form in (text, unicodedata.normalize("NFD", text.lower())) for word in form.split()
+        word
+        for text in texts
+        for form in (text, unicodedata.normalize("NFD", text.lower()))
+        for word in form.split()
     )
     characters = Counter(c for word in words for c in word)
     common = [c for c, count in sorted(characters.items()) if count > 1]
     endings = ["##ing", "##s", "##는", "##다"]
-    pieces = [*common, *("##" + c for c in common), *(w for w, _ in words.most_common(3000)), *endings]
-    special = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [
+        *common,
+        *("##" + c for c in common),
+        *(w for w, _ in words.most_common(3000)),
+        *endings,
+    ]
+    special = [
+        "[PAD]",
+        *(f"[unused{n}]" for n in range(1, 100)),
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
     # a line of its own that `str.splitlines` would break; bert-base-chinese has one, too
-    return [*special, *dict.fromkeys(piece for piece in pieces if piece not in special and piece.strip()), "\u2028"]
+    return [
+        *special,
+        *dict.fromkeys(piece for piece in pieces if piece not in special and piece.strip()),
+        "\u2028",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +90,26 @@ def test_transformers(name, texts, pieces, tmp_path):
     ours = AlbertTokenizer.from_pretrained(folder)
     theirs = transformers.BertTokenizer.from_pretrained(folder)
     assert isinstance(ours, WordPieceTokenizer)
-    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 100, 101, 102, 103)
+    assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (
+        0,
+        100,
+        101,
+        102,
+        103,
+    )
     assert ours.vocab_size == len(pieces) == len(theirs)
-    plain = [text for text in texts if not any(t in text for t in ("[CLS]", "[SEP]", "[PAD]", "[UNK]"))]
+    plain = [
+        text for text in texts if not any(t in text for t in ("[CLS]", "[SEP]", "[PAD]", "[UNK]"))
+    ]
     assert len(plain) > 600
     expected = theirs(plain)["input_ids"]
     assert [ours.encode(text, special_tokens=True, mask_literal=True) for text in plain] == expected
     assert ours(plain)["input_ids"] == expected
     for text, ids in zip(plain[::7], expected[::7], strict=True):
         assert ours.decode(ids) == theirs.decode(ids)
-        assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
+        assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(
+            ids, skip_special_tokens=True
+        )
         if "[MASK]" not in text:
             spans = theirs(text, return_offsets_mapping=True)["offset_mapping"][1:-1]
             assert ours.encode_with_offsets(text) == (ids[1:-1], spans)
@@ -103,7 +137,9 @@ def plain_python(text: str, pieces: dict[str, int], rules: BertRules) -> list[in
         if rules.lower:
             word = "".join(c.lower() for c in word)
         if rules.strip_accents:
-            word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+            word = "".join(
+                c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn"
+            )
         for part in "".join(f" {c} " if is_punctuation(c) else c for c in word).split():
             ids += longest_match(part, pieces)
     return ids
@@ -122,7 +158,14 @@ def is_punctuation(c: str) -> bool:
 def longest_match(word: str, pieces: dict[str, int]) -> list[int]:
     match, start = [], 0
     while start < len(word) <= 100:
-        end = next((e for e in range(len(word), start, -1) if "##" * (start > 0) + word[start:e] in pieces), None)
+        end = next(
+            (
+                e
+                for e in range(len(word), start, -1)
+                if "##" * (start > 0) + word[start:e] in pieces
+            ),
+            None,
+        )
         if end is None:
             return [pieces["[UNK]"]]
         match.append(pieces["##" * (start > 0) + word[start:end]])
@@ -130,8 +173,9 @@ def longest_match(word: str, pieces: dict[str, int]) -> list[int]:
     return match if len(word) <= 100 else [pieces["[UNK]"]]
 
 
-# Where the `tokenizers` library goes another way than Devlin's code, and transformers with it: U+2028 and U+2029 are white
-# space to it; characters for private use and unassigned ones are control characters to it.
+# Where the `tokenizers` library goes another way than Devlin's code, and transformers with it:
+# U+2028 and U+2029 are white space to it; characters for private use and unassigned ones are
+# control characters to it.
 _LIBRARY = ("\u2028", "\ue000", "\U0010fffe")
 
 
@@ -146,7 +190,8 @@ def test_plain_python(name, texts, pieces):
     wrong = [text for text in plain if tokenizer.encode(text) != plain_python(text, ids, rules)]
     assert wrong == []
     expected = rules._replace(strip_accents=not rules.strip_accents)
-    assert any(tokenizer.encode(text) != plain_python(text, ids, expected) for text in plain)  # it can fail
+    # It can fail
+    assert any(tokenizer.encode(text) != plain_python(text, ids, expected) for text in plain)
     del ids["##s"]
     assert any(tokenizer.encode(text) != plain_python(text, ids, rules) for text in plain)
 
@@ -158,7 +203,12 @@ def test_batches(texts, pieces, monkeypatch):
     letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İΣ\u037e\ud800\x00豈\u302e\u302f\U0001d165"
     mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]
     mixed += ["".join(map(chr, draw.choices(range(0x3000), k=30))) for _ in range(500)]
-    for flags in ((True, True, True), (True, False, True), (False, True, True), (False, False, False)):
+    for flags in (
+        (True, True, True),
+        (True, False, True),
+        (False, True, True),
+        (False, False, False),
+    ):
         rules = BertRules(*flags)
         tokenizer = WordPieceTokenizer(pieces, rules)
         without = WordPieceTokenizer(pieces, rules)
@@ -178,13 +228,18 @@ def test_batches(texts, pieces, monkeypatch):
 def test_every_character(rules):
     """What a character becomes, for all of Unicode, against the library on the same texts."""
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")][::19]
+    plain = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Co")][
+        ::19
+    ]
     letters = sorted({*unicodedata.normalize("NFD", "".join(plain).lower()), *plain, "a", "b"})
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     pieces = [*special, *(prefix + c for prefix in ("", "##") for c in letters)]
     tokenizer = WordPieceTokenizer(pieces, rules)
     samples = [f"a{c}b {c}" for c in plain]
-    expected = [encoded.ids for encoded in tokenizer._backend.encode_batch_fast(samples, add_special_tokens=False)]
+    expected = [
+        encoded.ids
+        for encoded in tokenizer._backend.encode_batch_fast(samples, add_special_tokens=False)
+    ]
     tokenizer.start_engine()
     our_ids = [ids.tolist() for ids in tokenizer.encode_batch(samples).texts()]
     assert [sample for sample, a, b in zip(samples, our_ids, expected, strict=True) if a != b] == []
@@ -239,20 +294,28 @@ def test_saved_folder_comes_back(name, texts, pieces, tmp_path):
     sample = texts[::3]
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
     for text in sample:
-        assert "[" in text or theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text)
+        assert "[" in text or theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(
+            text
+        )
 
 
 def test_which_file_is_read(data, pieces, tmp_path):
     folder = write(tmp_path / "zh", pieces, None, "vocab_chinese.txt")
     assert isinstance(AlbertTokenizer.from_pretrained(folder), WordPieceTokenizer)
-    assert AlbertTokenizer.from_pretrained(folder).text_rules == "bert lower strip_accents split_chinese"
+    assert (
+        AlbertTokenizer.from_pretrained(folder).text_rules
+        == "bert lower strip_accents split_chinese"
+    )
     both_files = write(tmp_path / "both", pieces, None)
     (both_files / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
     assert isinstance(AlbertTokenizer.from_pretrained(both_files), SentencePieceTokenizer)
     for flags, rules in (
         ({"do_lower_case": True, "keep_accents": False}, "google"),
         ({"do_lower_case": False}, "google-cased"),
-        ({"do_lower_case": True, "keep_accents": True}, "google-accents"),  # bongsoo/albert-small-kor
+        (
+            {"do_lower_case": True, "keep_accents": True},
+            "google-accents",
+        ),  # bongsoo/albert-small-kor
         ({"do_lower_case": False, "keep_accents": True}, "google-cased-accents"),
         ({"do_lower_case": False, "text_rules": "multilingual"}, "multilingual"),
     ):
@@ -269,17 +332,23 @@ def test_errors(pieces, data, tmp_path, slug_of):
     (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
     assert slug_of(AlbertTokenizer.from_pretrained, good) == "bad-encoding"
     write(tmp_path / "taken", pieces, None)
-    (tmp_path / "taken" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    (tmp_path / "taken" / "spiece.model").write_bytes(
+        (data / "albert" / "30k-clean.model").read_bytes()
+    )
     assert slug_of(WordPieceTokenizer(pieces).save_pretrained, tmp_path / "taken") == "ambiguous"
 
 
 def test_lines_of_a_vocabulary(tmp_path):
-    for content in (b"[PAD]\na\n\xe2\x80\xa8\n\xc2\x85\nb\n", b"[PAD]\r\na\r\n\xe2\x80\xa8\r\n\xc2\x85\r\nb"):
+    for content in (
+        b"[PAD]\na\n\xe2\x80\xa8\n\xc2\x85\nb\n",
+        b"[PAD]\r\na\r\n\xe2\x80\xa8\r\n\xc2\x85\r\nb",
+    ):
         (tmp_path / "vocab.txt").write_bytes(content)
         assert read_vocabulary(tmp_path / "vocab.txt") == ["[PAD]", "a", "\u2028", "\x85", "b"]
     twice = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "a"]
     tokenizer = WordPieceTokenizer(twice)
-    assert (tokenizer.encode("a b"), tokenizer.vocab_size) == ([7, 6], 8)  # the last counts, as in transformers
+    # The last counts, as in transformers
+    assert (tokenizer.encode("a b"), tokenizer.vocab_size) == ([7, 6], 8)
 
 
 def test_tokens_added_beyond_the_vocabulary(pieces, tmp_path):

@@ -30,11 +30,16 @@ def folder(tmp_path_factory):
     draw = random.Random(0)
     lines = []
     for _ in range(80):
-        lines += [" ".join(draw.choices(WORDS, k=draw.randint(8, 14))) + "." for _ in range(draw.randint(2, 6))] + [""]
+        lines += [
+            " ".join(draw.choices(WORDS, k=draw.randint(8, 14))) + "."
+            for _ in range(draw.randint(2, 6))
+        ] + [""]
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "old").mkdir()
     (folder / "old" / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    (folder / "old" / "tokenizer_config.json").write_text('{"do_lower_case": false, "strip_accents": false}')
+    (folder / "old" / "tokenizer_config.json").write_text(
+        '{"do_lower_case": false, "strip_accents": false}'
+    )
     sizes = dict(
         vocab_size=len(PIECES), embedding_size=16, hidden_size=32, num_attention_heads=2, num_hidden_layers=2,
         intermediate_size=64,
@@ -44,8 +49,18 @@ def folder(tmp_path_factory):
         f'config = "{folder / "config.json"}"\nlength = 32\nbatch_tokens = 256\nheld_out = 0.2\noptimizer = "adamw"\n'
         "lr = 0.003\nwarmup_steps = 2\nsteps = 4\n"
     )
-    albertkit("corpus", "build", folder / "text.txt", "--tokenizer", folder / "old", "--out", folder / "store")
-    albertkit("pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml")
+    albertkit(
+        "corpus",
+        "build",
+        folder / "text.txt",
+        "--tokenizer",
+        folder / "old",
+        "--out",
+        folder / "store",
+    )
+    albertkit(
+        "pretrain", folder / "store", "--out", folder / "run", "--config-file", folder / "run.toml"
+    )
     return folder
 
 
@@ -62,7 +77,9 @@ def test_store(folder):
 
 def test_model(folder):
     final = folder / "run" / "final"
-    assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {file.name for file in final.iterdir()}
+    assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {
+        file.name for file in final.iterdir()
+    }
     assert not (final / "spiece.model").exists()
     tokenizer = AlbertTokenizer.from_pretrained(final)
     model = AlbertForPreTraining.from_pretrained(final)

@@ -22,7 +22,8 @@ WORLD = World(0, 1, torch.device("cpu"))
 class CountingStream:
     """Batch number n is drawn from n alone; `split` cuts each batch into micro-batches of one sequence.
 
-    Batches of the numbers in `poison` give an infinite loss; `before` holds what is called before a batch of a number.
+    Batches of the numbers in `poison` give an infinite loss; `before` holds what is called before a
+    batch of a number.
     """
 
     def __init__(
@@ -76,7 +77,9 @@ class NextPieceObjective:
 
 def make_model():
     torch.manual_seed(3)
-    return torch.nn.Sequential(torch.nn.Embedding(21, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 20))
+    return torch.nn.Sequential(
+        torch.nn.Embedding(21, 8), torch.nn.Dropout(0.1), torch.nn.Linear(8, 20)
+    )
 
 
 def weights(model):
@@ -110,7 +113,9 @@ def replay_plans(monkeypatch, run) -> None:
     """Let the trainings that follow go by the plans of another one."""
     plans = saved_plans(run)
     monkeypatch.setattr(
-        loop, "_pace", lambda settings, state: ReplayedPace(plans, [Plan(**plan) for plan in state.plans])
+        loop,
+        "_pace",
+        lambda settings, state: ReplayedPace(plans, [Plan(**plan) for plan in state.plans]),
     )
 
 
@@ -122,7 +127,13 @@ stopped = partial(os.kill, os.getpid(), signal.SIGTERM)
 
 
 def train_small(
-    folder, stream=None, model=None, resume=False, evaluate=lambda: {"score": 0.5}, smaller=False, **settings
+    folder,
+    stream=None,
+    model=None,
+    resume=False,
+    evaluate=lambda: {"score": 0.5},
+    smaller=False,
+    **settings,
 ) -> tuple[torch.nn.Module, TrainingResult]:
     """Train and return the model, and how the training ended."""
     model = model or make_model()

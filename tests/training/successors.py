@@ -53,7 +53,11 @@ def learn_successors(out: Path, settings: EpochSettings, resume: bool = False) -
 def learn_once(run: Run[EpochSettings]) -> RunResult:
     model = make_model(run.settings.seed)
     task = Successors(model)
-    run = run.resolved(replace(run.settings, steps=run.settings.steps or 60, lr=run.settings.lr or 0.1, eval_every=20))
+    run = run.resolved(
+        replace(
+            run.settings, steps=run.settings.steps or 60, lr=run.settings.lr or 0.1, eval_every=20
+        )
+    )
     run.check_made_from({"data": "numbers"})
     recipe = TrainingRecipe(
         model=model,
@@ -65,7 +69,9 @@ def learn_once(run: Run[EpochSettings]) -> RunResult:
         save=partial(save, model),
         provenance={"data": "numbers"},
     )
-    return run.fit(recipe, Best(UNFINISHED, partial(load, model), result_of, write=lambda best, result: None))
+    return run.fit(
+        recipe, Best(UNFINISHED, partial(load, model), result_of, write=lambda best, result: None)
+    )
 
 
 def make_model(seed: int) -> nn.Module:

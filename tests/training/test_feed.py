@@ -46,7 +46,9 @@ def test_the_batches_and_states_are_the_streams_own(copies):
         batches, expected = next(feed), next(stream)
         if number != 3:  # whether the loop asks for the next ones early or not
             feed.send_next()
-        assert [batch.input_ids.tolist() for batch in batches] == [batch.input_ids.tolist() for batch in expected]
+        assert [batch.input_ids.tolist() for batch in batches] == [
+            batch.input_ids.tolist() for batch in expected
+        ]
         assert feed.state() == stream.state()
     for source in (feed, stream):
         source.restore({"cursor": 2})
@@ -55,7 +57,9 @@ def test_the_batches_and_states_are_the_streams_own(copies):
 
 def test_a_training_fed_ahead_is_the_same_and_resumes_to_the_bit(tmp_path, monkeypatch):
     def trained(name, steps, **how):
-        model, _ = train_small(tmp_path / name, steps=steps, save_every=3, schedule="constant", **how)
+        model, _ = train_small(
+            tmp_path / name, steps=steps, save_every=3, schedule="constant", **how
+        )
         return weights(model)
 
     expected = trained("plain", 7)
@@ -99,12 +103,17 @@ def test_who_waits_for_whom_on_cuda(monkeypatch):
         return number
 
     fakes = dict(
-        Stream=lambda _: Stream("copies"), Event=Event, stream=within, current_stream=lambda _: Stream(current[-1])
+        Stream=lambda _: Stream("copies"),
+        Event=Event,
+        stream=within,
+        current_stream=lambda _: Stream(current[-1]),
     )
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     numbers = iter(range(9))
-    Batches = type("Batches", (), {"__next__": lambda _: [batch(next(numbers))], "state": lambda _: {}})
+    Batches = type(
+        "Batches", (), {"__next__": lambda _: [batch(next(numbers))], "state": lambda _: {}}
+    )
     feed = Feed(Batches(), torch.device("cuda:0"), CudaCopies(torch.device("cuda:0")))
     for _ in range(2):
         assert len(next(feed)) == 1
@@ -114,7 +123,8 @@ def test_who_waits_for_whom_on_cuda(monkeypatch):
         "copies waits for compute after 0", "copy 0 on copies",
         "compute waits for copies after 2",
         "compute",
-        # Batch 1 is copied beside: it waits for what was asked before batch 0 was given, not for what reads batch 0.
+        # Batch 1 is copied beside: it waits for what was asked before batch 0 was given, not for
+        # what reads batch 0.
         "copies waits for compute after 2", "copy 1 on copies",
         "compute waits for copies after 6",
         "compute",

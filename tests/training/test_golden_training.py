@@ -14,7 +14,8 @@ from albertkit.training.loop import learning_rate
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 
 SLOTS = {"m": "adam_m", "v": "adam_v"}
-# The README's tolerances: 1e-4 for losses and weights, what the worst of them, the key bias, leaves; moments are closer.
+# The README's tolerances: 1e-4 for losses and weights, what the worst of them, the key bias,
+# leaves; moments are closer.
 TOLERANCE = {"loss": 1e-4, "norm": 1e-4, "weight": 1e-4, "m": 1e-6, "v": 1e-6}
 
 
@@ -27,10 +28,15 @@ def read_tensor(bundle: TensorBundle, name: str, slot: str = "") -> torch.Tensor
 
 def read_batch(folder: Path) -> PackedBatch:
     """The batch of every update; a weight of 0 marks predictions that pad."""
-    arrays = {name: torch.from_numpy(array).long() for name, array in np.load(folder / "inputs.npz").items()}
+    arrays = {
+        name: torch.from_numpy(array).long()
+        for name, array in np.load(folder / "inputs.npz").items()
+    }
     labels = torch.full_like(arrays["input_ids"], -100)
     rows, columns = arrays["masked_lm_weights"].nonzero(as_tuple=True)
-    labels[rows, arrays["masked_lm_positions"][rows, columns]] = arrays["masked_lm_ids"][rows, columns]
+    labels[rows, arrays["masked_lm_positions"][rows, columns]] = arrays["masked_lm_ids"][
+        rows, columns
+    ]
     return PackedBatch.from_padded(
         arrays["input_ids"], arrays["input_mask"], arrays["segment_ids"],
         labels=labels, sentence_order_labels=arrays["next_sentence_labels"][:, 0],
@@ -50,7 +56,10 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
         for name, parameter in parameters.items():
             parameter.copy_(read_tensor(start, name))
         model.predictions.bias[7] += perturbed
-    optimizer, batch = make_optimizer("lamb", parameters.items(), lr=0.0, **options), read_batch(folder)
+    optimizer, batch = (
+        make_optimizer("lamb", parameters.items(), lr=0.0, **options),
+        read_batch(folder),
+    )
     worst = dict.fromkeys(TOLERANCE, 0.0)
 
     def compare(kind: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:

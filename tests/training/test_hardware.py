@@ -32,8 +32,16 @@ def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
 def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: "found")
     monkeypatch.setattr(processes.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert [choose_compiled(option, CUDA) for option in ("auto", "on", "off")] == [True, True, False]
-    assert [choose_compiled(option, CPU) for option in ("auto", "on", "off")] == [False, True, False]
+    assert [choose_compiled(option, CUDA) for option in ("auto", "on", "off")] == [
+        True,
+        True,
+        False,
+    ]
+    assert [choose_compiled(option, CPU) for option in ("auto", "on", "off")] == [
+        False,
+        True,
+        False,
+    ]
     monkeypatch.setattr(processes.shutil, "which", lambda name: None)
     for variable in ("CC", "CXX"):
         monkeypatch.delenv(variable, raising=False)
@@ -53,7 +61,8 @@ def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
         assert not torch.are_deterministic_algorithms_enabled()
     with repeatable(CUDA):
         assert torch.are_deterministic_algorithms_enabled()
-        assert not torch.is_deterministic_algorithms_warn_only_enabled()  # attention's gradient would stay as it is
+        # Attention's gradient would stay as it is
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert not torch.utils.deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
@@ -67,7 +76,9 @@ def test_a_product_that_torch_refuses(monkeypatch):
     assert processes._multiplies(CPU)
 
     def refuse(*_):
-        raise RuntimeError("you must set an environment variable before: CUBLAS_WORKSPACE_CONFIG=:4096:8")
+        raise RuntimeError(
+            "you must set an environment variable before: CUBLAS_WORKSPACE_CONFIG=:4096:8"
+        )
 
     monkeypatch.setattr(torch, "mm", refuse)
     assert not processes._multiplies(CPU)

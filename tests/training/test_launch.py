@@ -21,7 +21,11 @@ def torchrun(monkeypatch, tmp_path):
     def set_environment(restarts):
         file = tmp_path / "logs" / f"attempt_{restarts}" / "0" / "error.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        values = {**LAUNCHED, "TORCHELASTIC_RESTART_COUNT": str(restarts), "TORCHELASTIC_ERROR_FILE": str(file)}
+        values = {
+            **LAUNCHED,
+            "TORCHELASTIC_RESTART_COUNT": str(restarts),
+            "TORCHELASTIC_ERROR_FILE": str(file),
+        }
         for name, value in values.items():
             monkeypatch.setenv(name, value)
         return file
@@ -29,12 +33,18 @@ def torchrun(monkeypatch, tmp_path):
     return set_environment
 
 
-def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torchrun, capsys, slug_of):
+def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(
+    tmp_path, torchrun, capsys, slug_of
+):
     empty, started = tmp_path / "empty", tmp_path / "there"
     (started / "seed-1").mkdir(parents=True)
     (started / "seed-1" / "run.toml").write_text("")
     assert slug_of(launch.resumes, empty, True) == "missing-file"
-    assert [launch.resumes(empty, False), launch.resumes(started, False), launch.resumes(started, True)] == [
+    assert [
+        launch.resumes(empty, False),
+        launch.resumes(started, False),
+        launch.resumes(started, True),
+    ] == [
         False,
         False,
         True,
@@ -44,7 +54,11 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(tmp_path, torc
     assert not launch.resumes(empty, True)
     assert f"no run in `{empty}` yet: one is started" in capsys.readouterr().err
     torchrun(1)
-    assert [launch.resumes(empty, False), launch.resumes(started, False), launch.resumes(started, True)] == [
+    assert [
+        launch.resumes(empty, False),
+        launch.resumes(started, False),
+        launch.resumes(started, True),
+    ] == [
         False,
         True,
         True,
@@ -57,7 +71,8 @@ def test_a_mistake_of_the_user_is_not_tried_again(torchrun):
     launch.record_failure(ConfigError("bad-value", "lr is -1", "use another"))
     file = torchrun(1)
     assert launch.refused_before()
-    assert "lr is -1" in json.loads(file.read_text())["message"]["message"]  # what torchrun sums up at its end
+    # What torchrun sums up at its end
+    assert "lr is -1" in json.loads(file.read_text())["message"]["message"]
 
 
 def test_a_fault_of_the_machine_is_tried_again(torchrun):
@@ -111,11 +126,15 @@ def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
         ("1", "0", None, False),
     ],
 )
-def test_several_machines_are_told_of_the_store_that_they_share(monkeypatch, capsys, machines, rank, value, warns):
+def test_several_machines_are_told_of_the_store_that_they_share(
+    monkeypatch, capsys, machines, rank, value, warns
+):
     monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
     monkeypatch.setenv("RANK", rank)
     monkeypatch.delenv(launch.SEPARATE_STORE, raising=False)
     if value is not None:
         monkeypatch.setenv(launch.SEPARATE_STORE, value)
     launch.warn_of_shared_store()
-    assert ("export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all of them" in capsys.readouterr().err) == warns
+    assert (
+        "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all of them" in capsys.readouterr().err
+    ) == warns

@@ -21,7 +21,9 @@ from albertkit.training.monitor import Display
 
 
 def run_training(folder, **how):
-    return train_small(folder, **{**dict(steps=12, warmup_steps=2, save_every=4, log_every=2, eval_every=6), **how})
+    return train_small(
+        folder, **{**dict(steps=12, warmup_steps=2, save_every=4, log_every=2, eval_every=6), **how}
+    )
 
 
 def test_it_learns_and_records(tmp_path):
@@ -35,7 +37,13 @@ def test_it_learns_and_records(tmp_path):
 
 
 def test_small_numbers_are_recorded_with_six_significant_digits(tmp_path):
-    record = {"loss": 6.123456789, "learning_rate": 1.23456789e-06, "share": 0.0, "mfu": -0.123456789, "norm": math.nan}
+    record = {
+        "loss": 6.123456789,
+        "learning_rate": 1.23456789e-06,
+        "share": 0.0,
+        "mfu": -0.123456789,
+        "norm": math.nan,
+    }
     with Display(tmp_path, silent=True) as display:
         display.update(1, 2, record)
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
@@ -56,11 +64,15 @@ def test_accumulation_equals_one_big_batch(tmp_path):
         return model
 
     unbroken, _ = run_training(tmp_path / "whole", model=without_dropout())
-    parts, _ = run_training(tmp_path / "parts", model=without_dropout(), stream=CountingStream(split=True))
+    parts, _ = run_training(
+        tmp_path / "parts", model=without_dropout(), stream=CountingStream(split=True)
+    )
     torch.testing.assert_close(weights(unbroken), weights(parts), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_weights": 0.3}])
+@pytest.mark.parametrize(
+    "options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_weights": 0.3}]
+)
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     straight, _ = run_training(tmp_path / "straight", **options)
 
@@ -100,7 +112,9 @@ def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):
     run_training(tmp_path, steps=24, model=model, keep=2, evaluate=evaluate)
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000020", "step-000024"]
     best = load_file(tmp_path / "best" / "model.safetensors")
-    assert torch.equal(torch.cat([best[n].reshape(-1) for n, _ in model.named_parameters()]), models[1])
+    assert torch.equal(
+        torch.cat([best[n].reshape(-1) for n, _ in model.named_parameters()]), models[1]
+    )
 
 
 def test_a_signal_saves_and_stops(tmp_path):
@@ -112,7 +126,9 @@ def test_a_signal_saves_and_stops(tmp_path):
     assert torch.equal(weights(straight), weights(resumed))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number, status):
     stream = CountingStream(before={5: partial(os.kill, os.getpid(), number)})
     assert not run_training(tmp_path / "run", stream=stream)[1].finished
@@ -135,7 +151,9 @@ def test_a_terminal_that_closes_saves_and_stops(tmp_path, monkeypatch):
     _, result = run_training(tmp_path / "run", stream=CountingStream(before={5: close_terminal}))
     monkeypatch.undo()
     assert result.stopped
-    assert [checkpoint.name for checkpoint in list_checkpoints(tmp_path / "run")][-1] == f"step-{result.state.step:06}"
+    assert [checkpoint.name for checkpoint in list_checkpoints(tmp_path / "run")][
+        -1
+    ] == f"step-{result.state.step:06}"
     with suppress(BrokenPipeError):
         lost.close()
 
@@ -152,7 +170,9 @@ def test_nohup_is_heard():
 
 
 def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path, slug_of):
-    assert slug_of(run_training, tmp_path, stream=CountingStream(poison=range(6, 100))) == "not-finite"
+    assert (
+        slug_of(run_training, tmp_path, stream=CountingStream(poison=range(6, 100))) == "not-finite"
+    )
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000004", "step-000008"]
     saved = load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in saved.values())
@@ -162,10 +182,16 @@ def test_skipped_updates_are_remembered_when_a_run_is_resumed(tmp_path):
     """Bias correction counts the updates that were made: it must not count the skipped ones after a resume."""
 
     options = dict(bias_correction=True)
-    straight, _ = run_training(tmp_path / "straight", stream=CountingStream(poison=(1, 2)), **options)
+    straight, _ = run_training(
+        tmp_path / "straight", stream=CountingStream(poison=(1, 2)), **options
+    )
     with pytest.raises(RuntimeError, match="killed"):
-        run_training(tmp_path / "run", stream=CountingStream(poison=(1, 2), before={7: killed}), **options)
-    resumed, result = run_training(tmp_path / "run", stream=CountingStream(poison=(1, 2)), resume=True, **options)
+        run_training(
+            tmp_path / "run", stream=CountingStream(poison=(1, 2), before={7: killed}), **options
+        )
+    resumed, result = run_training(
+        tmp_path / "run", stream=CountingStream(poison=(1, 2)), resume=True, **options
+    )
     assert result.state.skipped == 2
     assert torch.equal(weights(straight), weights(resumed))
 

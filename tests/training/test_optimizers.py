@@ -14,7 +14,9 @@ from albertkit.training.optimizers import clip_gradients, make_optimizer
 def replay(arrays, optimizer_name, **options):
     """Feed the recorded gradients and return the largest deviation of parameters, first and second moments."""
     names = [key[len("param:") :] for key in arrays if key.startswith("param:")]
-    tensors = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"param:{n}"][0].copy())) for n in names}
+    tensors = {
+        n: torch.nn.Parameter(torch.from_numpy(arrays[f"param:{n}"][0].copy())) for n in names
+    }
     optimizer = make_optimizer(optimizer_name, tensors.items(), lr=0.0, **options)
     worst = {"param": 0.0, "m": 0.0, "v": 0.0}
     for t, lr in enumerate(arrays["lr"]):
@@ -41,12 +43,18 @@ def google_rate(step, run):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("file", "optimizer"), [("lamb", "lamb"), ("adamw", "adamw"), ("lamb_start", "lamb")])
+@pytest.mark.parametrize(
+    ("file", "optimizer"), [("lamb", "lamb"), ("adamw", "adamw"), ("lamb_start", "lamb")]
+)
 def test_trajectory_equals_google(golden, file, optimizer):
     arrays = np.load(golden / "optim" / f"{file}.npz")
     recorded = json.loads((golden / "optim" / "optim.json").read_text())
     kinds = ("grad", "param", "m", "v")
-    shapes = {f"{kind}:{name.replace('/', '.')}": shape for name, shape in recorded["variables"] for kind in kinds}
+    shapes = {
+        f"{kind}:{name.replace('/', '.')}": shape
+        for name, shape in recorded["variables"]
+        for kind in kinds
+    }
     assert set(arrays) == shapes.keys() | {"lr", "grad_global_norm"}  # all of which `replay` reads
     assert all(list(arrays[name].shape[1:]) == shape for name, shape in shapes.items())
     run = recorded["runs"][file]
@@ -79,9 +87,10 @@ def test_corrected_adamw_is_torchs_with_another_epsilon():
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-# Printed by Model Garden, tf-models-official 2.20.0 on TensorFlow 2.21: official.nlp.optimization.create_optimizer(
-# init_lr=0.1, num_train_steps=8, num_warmup_steps=2, end_lr=0.02, optimizer_type=…), seven updates of three variables.
-# AdamWeightDecay clips gradients to a norm of 1, LAMB does not. Sizes of the gradients: epsilon matters in the first three.
+# Printed by Model Garden, tf-models-official 2.20.0 on TensorFlow 2.21:
+# official.nlp.optimization.create_optimizer( init_lr=0.1, num_train_steps=8, num_warmup_steps=2,
+# end_lr=0.02, optimizer_type=…), seven updates of three variables. AdamWeightDecay clips gradients
+# to a norm of 1, LAMB does not. Sizes of the gradients: epsilon matters in the first three.
 GRADIENT_SCALES = (1e-5, 1e-5, 1e-4, 2.0, 0.0, 3.0, 0.05)
 MODEL_GARDEN_RATES = [0.0, 0.050000001, 0.079999998, 0.069999993, 0.059999999, 0.049999997, 0.039999999, 0.029999999, 0.02, 0.02, 0.02]  # fmt: skip # noqa: E501
 MODEL_GARDEN_WEIGHTS = {
@@ -101,20 +110,32 @@ MODEL_GARDEN_WEIGHTS = {
 def model_garden_trajectory(optimizer_name, clip_norm, **options):
     """The same seven updates by our optimizer; the largest deviation from Model Garden's weights."""
     expected = MODEL_GARDEN_WEIGHTS[optimizer_name]
-    angles = {name: 10 * number + np.arange(len(values)) for number, (name, values) in enumerate(expected.items())}
+    angles = {
+        name: 10 * number + np.arange(len(values))
+        for number, (name, values) in enumerate(expected.items())
+    }
 
     def tensor(values, name):
-        return torch.from_numpy(values.astype(np.float32)).view((2, 3) if name == "dense/kernel" else 3)
+        return torch.from_numpy(values.astype(np.float32)).view(
+            (2, 3) if name == "dense/kernel" else 3
+        )
 
-    weights = {name: torch.nn.Parameter(tensor(np.cos(angle), name)) for name, angle in angles.items()}
+    weights = {
+        name: torch.nn.Parameter(tensor(np.cos(angle), name)) for name, angle in angles.items()
+    }
     optimizer = make_optimizer(optimizer_name, weights.items(), lr=0.0, **options)
     for step, scale in enumerate(GRADIENT_SCALES):
         for name, weight in weights.items():
             weight.grad = tensor(scale * np.sin(angles[name] + 3.0 * step), name)
         clip_gradients(weights.values(), clip_norm)
-        optimizer.set_learning_rate(learning_rate(step, peak=0.1, total_steps=8, warmup_steps=2, end_lr=0.02))
+        optimizer.set_learning_rate(
+            learning_rate(step, peak=0.1, total_steps=8, warmup_steps=2, end_lr=0.02)
+        )
         optimizer.step()
-    return max((weights[n].detach().view(-1) - torch.tensor(expected[n])).abs().max().item() for n in expected)
+    return max(
+        (weights[n].detach().view(-1) - torch.tensor(expected[n])).abs().max().item()
+        for n in expected
+    )
 
 
 @pytest.mark.parametrize(("optimizer", "clip_norm"), [("adamw", 1.0), ("lamb", 0.0)])
@@ -122,7 +143,9 @@ def test_bias_correction_is_model_gardens(optimizer, clip_norm):
     assert model_garden_trajectory(optimizer, clip_norm, bias_correction=True) < 1e-6
 
 
-@pytest.mark.parametrize("wrong", [{}, {"bias_correction": True, "weight_decay": 0.0}, {"eps": 1e-8}])
+@pytest.mark.parametrize(
+    "wrong", [{}, {"bias_correction": True, "weight_decay": 0.0}, {"eps": 1e-8}]
+)
 def test_the_comparison_with_model_garden_can_fail(wrong):
     for optimizer, clip_norm in (("adamw", 1.0), ("lamb", 0.0)):
         assert model_garden_trajectory(optimizer, clip_norm, **wrong) > 1e-4
@@ -136,9 +159,19 @@ def test_the_schedule_with_an_end_is_model_gardens():
 
 
 def test_excluded_parameters_are_neither_decayed_nor_adapted():
-    names = ["a.weight", "a.bias", "b.LayerNorm.weight", "c.full_layer_layer_norm.weight", "predictions.bias"]
-    optimizer = make_optimizer("lamb", [(n, torch.nn.Parameter(torch.ones(2))) for n in names], lr=1.0)
-    adapted = [optimizer.names[id(p)] for g in optimizer.param_groups if g["adapt"] for p in g["params"]]
+    names = [
+        "a.weight",
+        "a.bias",
+        "b.LayerNorm.weight",
+        "c.full_layer_layer_norm.weight",
+        "predictions.bias",
+    ]
+    optimizer = make_optimizer(
+        "lamb", [(n, torch.nn.Parameter(torch.ones(2))) for n in names], lr=1.0
+    )
+    adapted = [
+        optimizer.names[id(p)] for g in optimizer.param_groups if g["adapt"] for p in g["params"]
+    ]
     assert adapted == ["a.weight"]
 
 

@@ -86,9 +86,11 @@ def test_the_time_is_used_and_the_decay_follows_it(clock, name):
     assert took == pytest.approx(60, rel=0.05)
     assert progress == sorted(progress)
     assert progress[-1] > 0.95
-    assert sum(value >= 1 for value in progress) <= 0.05 * len(progress)  # updates with a rate of zero are lost
+    # Updates with a rate of zero are lost
+    assert sum(value >= 1 for value in progress) <= 0.05 * len(progress)
     assert len(pace.plans) < 200
-    for plan in pace.plans:  # it is the share of the time, a little late where the speed has just changed
+    # It is the share of the time, a little late where the speed has just changed
+    for plan in pace.plans:
         assert plan.progress == pytest.approx(plan.seconds / 60, abs=0.2)
 
 
@@ -106,7 +108,9 @@ def test_evaluations_are_paid_for_and_bounded(clock):
 
 
 def test_an_evaluation_that_compiles_does_not_delay_the_next_ones_for_long(clock):
-    pace, _, took = simulate(clock, 240.0, lambda step, seconds: 0.1, evaluation=0.3, first_evaluation=4.0)
+    pace, _, took = simulate(
+        clock, 240.0, lambda step, seconds: 0.1, evaluation=0.3, first_evaluation=4.0
+    )
     times = [plan.seconds for plan in pace.plans if plan.evaluate]
     assert took == pytest.approx(240, rel=0.05)
     assert times[1] - times[0] < 50  # 80 by the 5 % that pauses may take
@@ -128,7 +132,13 @@ def test_updates_are_bounded_too(clock):
 
 def test_plans_are_reported_when_they_change():
     pace, lines = ClockPace(60.0, [], 0.0), []
-    for step, total, speed in ((2, 600, 0.1), (20, 590, 0.1), (30, 200, 0.4), (50, 210, 0.4), (200, 200, 0.4)):
+    for step, total, speed in (
+        (2, 600, 0.1),
+        (20, 590, 0.1),
+        (30, 200, 0.4),
+        (50, 210, 0.4),
+        (200, 200, 0.4),
+    ):
         lines.append(pace.adopt(Plan(step, 1.0 * step, 0.0, total, speed)))
     assert [bool(line) for line in lines] == [True, False, True, False, False]
     assert "200 updates now, 0.4 s each; it was 600" in lines[2]
@@ -142,7 +152,7 @@ def test_the_learning_rate_rises_by_updates_or_by_time_whichever_is_further():
     assert learning_rate(10, progress=0.5, peak=1.0, power=2.0) == pytest.approx(0.25)
 
 
-# --- in the loop ------------------------------------------------------------------------------------------------------
+# --- in the loop ----------------------------------------------------------------------------------
 
 
 class TimedStream(CountingStream):
@@ -164,7 +174,14 @@ def run(folder, clock, stream, **how):
         clock.seconds += 0.5
         return {"score": float(next(losses))}
 
-    options = dict(steps=None, warmup_steps=10, warmup_share=0.1, log_every=10, eval_every=None, save_every=None)
+    options = dict(
+        steps=None,
+        warmup_steps=10,
+        warmup_share=0.1,
+        log_every=10,
+        eval_every=None,
+        save_every=None,
+    )
     return train_small(folder, stream, evaluate=evaluate, smaller=True, **options, **how)
 
 
@@ -177,7 +194,9 @@ def test_the_bits_follow_from_the_plans_whatever_the_clock_says(tmp_path, clock,
     assert result.finished
     assert result.state.clock == pytest.approx(60, rel=0.05)
     replay_plans(monkeypatch, tmp_path / "timed")
-    second, replayed = run(tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), minutes=1)
+    second, replayed = run(
+        tmp_path / "again", clock, TimedStream(clock, lambda step: 0.0), minutes=1
+    )
     assert replayed.state.step == result.state.step
     assert torch.equal(weights(timed), weights(second))
     evaluated = [
@@ -192,21 +211,33 @@ def test_the_bits_follow_from_the_plans_whatever_the_clock_says(tmp_path, clock,
     assert len(evaluated[0]) > 5
 
 
-def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(tmp_path, clock, monkeypatch):
+def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(
+    tmp_path, clock, monkeypatch
+):
     with pytest.raises(RuntimeError, match="killed"):
         run(tmp_path / "run", clock, TimedStream(clock, varied, kill=57), minutes=1)
     clock.seconds += 86_400
-    state = json.loads(sorted((tmp_path / "run" / "checkpoints").glob("*/training_state.json"))[-1].read_text())
+    state = json.loads(
+        sorted((tmp_path / "run" / "checkpoints").glob("*/training_state.json"))[-1].read_text()
+    )
     assert 0 < state["clock"] < 60
     with pytest.raises(RuntimeError, match="killed"):
-        run(tmp_path / "run", clock, TimedStream(clock, lambda step: 0.02, kill=200), resume=True, minutes=1)
+        run(
+            tmp_path / "run",
+            clock,
+            TimedStream(clock, lambda step: 0.02, kill=200),
+            resume=True,
+            minutes=1,
+        )
     model, result = run(tmp_path / "run", clock, TimedStream(clock, varied), resume=True, minutes=1)
     assert result.finished
     assert result.state.clock == pytest.approx(60, rel=0.05)
     steps = [plan.step for plan in saved_plans(tmp_path / "run")]
     assert steps == sorted(set(steps))
     replay_plans(monkeypatch, tmp_path / "run")
-    undisturbed, _ = run(tmp_path / "replay", clock, TimedStream(clock, lambda step: 0.3), minutes=1)
+    undisturbed, _ = run(
+        tmp_path / "replay", clock, TimedStream(clock, lambda step: 0.3), minutes=1
+    )
     assert torch.equal(weights(model), weights(undisturbed))
     with pytest.raises(RuntimeError, match="killed"):
         run(tmp_path / "broken", clock, TimedStream(clock, varied, kill=70), minutes=1)

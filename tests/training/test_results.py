@@ -56,7 +56,9 @@ def test_terminal_shows_scores_classes_matrix_and_notes(monkeypatch):
     assert matrix == [[str(count) for count in row] for row in results["confusion"]["counts"]]
     assert lines[-1] == "! a [strange] note"
     legend = "Stronger is a larger share of the label"  # only a page has backgrounds
-    assert [legend in text for text in (rendered(results), to_markdown(result_sections(results)))] == [False, False]
+    assert [
+        legend in text for text in (rendered(results), to_markdown(result_sections(results)))
+    ] == [False, False]
     assert legend in to_page("results", result_sections(results))
 
 
@@ -65,7 +67,12 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     classes = [{"name": "0", "support": 578}, {"name": "1", "support": 1147}]
     details = {"classes": classes, "intervals": {"accuracy": [0.6522, 0.6939]}}
     result = FinetuneResult(
-        model=Path("m"), task="mrpc", metric="accuracy", value=0.6736, scores={"accuracy": 0.6736}, details=details
+        model=Path("m"),
+        task="mrpc",
+        metric="accuracy",
+        value=0.6736,
+        scores={"accuracy": 0.6736},
+        details=details,
     )
     out = io.StringIO()
     to_terminal(result.sections(), out)
@@ -77,7 +84,12 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     assert better.results()["notes"] == []
     assert [one[:15] for one in collapsed.results()["notes"]] == ["nothing learned"]
     assert largest_class({}) is None
-    assert guessing_note({"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}) == ""
+    assert (
+        guessing_note(
+            {"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}
+        )
+        == ""
+    )
 
 
 def test_many_classes_show_the_most_frequent_mistakes():
@@ -91,9 +103,17 @@ def test_many_classes_show_the_most_frequent_mistakes():
 
 
 def test_undefined_scores_are_said_and_are_null_in_json(tmp_path):
-    results = {"pearson": float("nan"), "mse": 1.0, "intervals": {"pearson": (float("nan"), float("inf"))}}
+    results = {
+        "pearson": float("nan"),
+        "mse": 1.0,
+        "intervals": {"pearson": (float("nan"), float("inf"))},
+    }
     assert "undefined" in rendered(results)
-    assert to_json_value(results) == {"pearson": None, "mse": 1.0, "intervals": {"pearson": [None, None]}}
+    assert to_json_value(results) == {
+        "pearson": None,
+        "mse": 1.0,
+        "intervals": {"pearson": [None, None]},
+    }
     save_results(results, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == to_json_value(results)
 
@@ -110,9 +130,14 @@ def test_pictures_show_what_was_predicted(tmp_path):
     files = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
     assert [path.name for path in files] == ["results.json", "confusion.png"]
     save_results(results_of(names, 0.5), tmp_path / "half")
-    assert blue_share(tmp_path / "right" / "confusion.png") > 5 * blue_share(tmp_path / "half" / "confusion.png")
+    assert blue_share(tmp_path / "right" / "confusion.png") > 5 * blue_share(
+        tmp_path / "half" / "confusion.png"
+    )
     pairs = [[label / 10, label / 10] for label in range(50)] + [[1.0, float("nan")]]
-    assert [path.name for path in save_results({"pairs": pairs}, tmp_path)] == ["results.json", "regression.png"]
+    assert [path.name for path in save_results({"pairs": pairs}, tmp_path)] == [
+        "results.json",
+        "regression.png",
+    ]
     assert blue_share(tmp_path / "regression.png") == 0.0  # points are translucent
     assert image.imread(tmp_path / "regression.png").std() > 0.05
 
@@ -126,4 +151,6 @@ def test_without_matplotlib_there_are_results_and_no_picture(tmp_path, monkeypat
         return real(name, *options)
 
     monkeypatch.setattr(builtins, "__import__", no_matplotlib)
-    assert [path.name for path in save_results(results_of(["a", "b"], 0.5), tmp_path)] == ["results.json"]
+    assert [path.name for path in save_results(results_of(["a", "b"], 0.5), tmp_path)] == [
+        "results.json"
+    ]

@@ -20,7 +20,11 @@ def bits(model: Path) -> list[bytes]:
 
 def test_a_training_leaves_its_folder(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings())
-    assert (result.model, result.metric, result.steps) == (tmp_path / "run" / "best", "accuracy", 60)
+    assert (result.model, result.metric, result.steps) == (
+        tmp_path / "run" / "best",
+        "accuracy",
+        60,
+    )
     assert result.value == result.scores["accuracy"] > 0.9
     assert read_json(tmp_path / "run" / "results.json") == result.to_dict()
     assert read_json(tmp_path / "run" / "best" / "provenance.json") == {"data": "numbers"}
@@ -47,7 +51,10 @@ def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 
 
 def test_a_signal_after_the_last_update_is_reported(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("albertkit.training.run.check_model", lambda folder: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "albertkit.training.run.check_model",
+        lambda folder: (_ for _ in ()).throw(KeyboardInterrupt),
+    )
     with pytest.raises(KeyboardInterrupt):
         learn_successors(tmp_path / "run", EpochSettings(steps=2))
     assert "is complete; --resume measures it" in capfd.readouterr().err
@@ -100,7 +107,9 @@ def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["collapsed", "not finite"])
-def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(tmp_path, monkeypatch, fault):
+def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
+    tmp_path, monkeypatch, fault
+):
     evaluate = successors.scores
 
     def failing(model: object) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """The host waits for the device once an update: whole trainings on the device `meta`, where any value asked for is an error.
 
-On `meta` tensors have shapes and no values: `.item()`, `nonzero`, masks as indices and branches on tensors all raise. What is no
-CPU takes the accelerator's way through the code, here with torch's packed attention and its gradient, as on CUDA.
+On `meta` tensors have shapes and no values: `.item()`, `nonzero`, masks as indices and branches on
+tensors all raise. What is no CPU takes the accelerator's way through the code, here with torch's
+packed attention and its gradient, as on CUDA.
 """
 
 import pytest
@@ -25,8 +26,11 @@ class CountingWorld(World):
 
     def to_host(self, *values):
         self.reads.append(sum(isinstance(value, torch.Tensor) for value in values))
-        numbers = [n for v in values for n in ([1.0] * v.numel() if isinstance(v, torch.Tensor) else [v])]
-        return [*numbers[:2], 0.0, 0.0, *numbers[4:]]  # the third and the fourth: nobody asks for a plan or to stop
+        numbers = [
+            n for v in values for n in ([1.0] * v.numel() if isinstance(v, torch.Tensor) else [v])
+        ]
+        # The third and the fourth: nobody asks for a plan or to stop
+        return [*numbers[:2], 0.0, 0.0, *numbers[4:]]
 
     def sum(self, values):
         return values
@@ -42,7 +46,11 @@ class Batches:
 
     def __next__(self) -> list[PackedBatch]:
         batch = PackedBatch.from_sequences(
-            [[1, 2, 3], [4, 5, 6, 7, 8]], None, [[0], [1, 2]], [[5], [6, 7]], sentence_order_labels=[0, 1]
+            [[1, 2, 3], [4, 5, 6, 7, 8]],
+            None,
+            [[0], [1, 2]],
+            [[5], [6, 7]],
+            sentence_order_labels=[0, 1],
         )
         return [batch, batch]
 
@@ -57,7 +65,9 @@ def run(tmp_path, dtype, model=None, objective=None, processes=1, **changes):
     model.compute_dtype = dtype
     world = CountingWorld(rank=1, size=processes, device=META)
     object.__setattr__(world, "reads", [])
-    settings = LoopSettings(**{**dict(steps=STEPS, lr=0.01, log_every=STEPS, ema_decay=0.9), **changes})
+    settings = LoopSettings(
+        **{**dict(steps=STEPS, lr=0.01, log_every=STEPS, ema_decay=0.9), **changes}
+    )
     recipe = TrainingRecipe(
         model=model,
         objective=(objective or PretrainingObjective)(model),
@@ -77,12 +87,16 @@ def make_model(dropout: float = 0.0):
     return AlbertForPreTraining(AlbertConfig.from_size("tiny", **sizes)).to(META)
 
 
-@pytest.mark.parametrize(("optimizer", "dtype"), [("lamb", torch.bfloat16), ("adamw", torch.float32)])
+@pytest.mark.parametrize(
+    ("optimizer", "dtype"), [("lamb", torch.bfloat16), ("adamw", torch.float32)]
+)
 def test_one_read_an_update(tmp_path, monkeypatch, dtype, optimizer):
     monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cuda", "meta"))
     calls = []
     real = attention._varlen_attention()
-    monkeypatch.setattr(attention, "_varlen_attention", lambda: lambda *args: calls.append(1) or real(*args))
+    monkeypatch.setattr(
+        attention, "_varlen_attention", lambda: lambda *args: calls.append(1) or real(*args)
+    )
     reads = run(tmp_path, dtype, optimizer=optimizer, bias_correction=optimizer == "adamw")
     assert reads == [1] * STEPS + [1]  # the last one for the report
     assert bool(calls) == (dtype is torch.bfloat16)

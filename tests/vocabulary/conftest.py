@@ -18,17 +18,29 @@ _VERBS = "읽는다 썼다 하였다 찾았다 열었다 닫는다 갔다 왔다
 def english():
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprstwh" for b in "aeiou"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)] + ["garden", "house", "window"]
-    return [" ".join(draw.choices(words, k=9)).capitalize() + f", {draw.randint(1, 99)}." for _ in range(400)]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)] + [
+        "garden",
+        "house",
+        "window",
+    ]
+    return [
+        " ".join(draw.choices(words, k=9)).capitalize() + f", {draw.randint(1, 99)}."
+        for _ in range(400)
+    ]
 
 
 @pytest.fixture(scope="session")
 def korean():
     draw = random.Random(0)
-    other_lines = ["".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)]
+    other_lines = [
+        "".join(draw.choices("가나도라마바사우자차고노두로모보소수", k=3)) for _ in range(2000)
+    ]
     nouns = _NOUNS + other_lines + _NOUNS * 40
     return [
-        " ".join(draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","]) for _ in range(4))
+        " ".join(
+            draw.choice(nouns) + draw.choice(_PARTICLES) + draw.choice(["", "", ","])
+            for _ in range(4)
+        )
         + f" {draw.choice(_VERBS)}."
         for _ in range(1500)
     ]
@@ -43,7 +55,12 @@ def korean_file(korean, tmp_path_factory):
 
 def small_config(vocab_size: int) -> AlbertConfig:
     return AlbertConfig.from_size(
-        "tiny", vocab_size=vocab_size, embedding_size=16, hidden_size=64, num_attention_heads=2, intermediate_size=96
+        "tiny",
+        vocab_size=vocab_size,
+        embedding_size=16,
+        hidden_size=64,
+        num_attention_heads=2,
+        intermediate_size=96,
     )
 
 

@@ -38,19 +38,31 @@ def test_report(extended):
     _, report = extended
     assert report.old_size == 160
     assert report.vocab_size % 8 == 0
-    assert report.vocab_size == 160 + report.characters + report.words + report.found + report.unused
-    assert report.left_out == {"several words": ["두 낱말"], "empty": [""], "too long": ["문서" * 20]}
+    assert (
+        report.vocab_size == 160 + report.characters + report.words + report.found + report.unused
+    )
+    assert report.left_out == {
+        "several words": ["두 낱말"],
+        "empty": [""],
+        "too long": ["문서" * 20],
+    }
     assert (report.words, report.model_class, report.differing) == (1, "AlbertForPreTraining", 0)
     assert report.before.unknown_rate > 0.3
     assert report.before.character_coverage < 0.2
-    assert (report.after.unknown_rate, report.after.character_coverage, report.after.round_trip) == (0, 1, 1)
+    assert (
+        report.after.unknown_rate,
+        report.after.character_coverage,
+        report.after.round_trip,
+    ) == (0, 1, 1)
     assert report.after.pieces_a_word < 3.5
     assert json.dumps(report.to_dict())
 
 
 def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model, extended):
     out, _ = extended
-    before, after = (read_facts((folder / "spiece.model").read_bytes()).pieces for folder in (english_model, out))
+    before, after = (
+        read_facts((folder / "spiece.model").read_bytes()).pieces for folder in (english_model, out)
+    )
     assert after[:160] == before
     old, new = load_file(english_model / "model.safetensors"), load_file(out / "model.safetensors")
     assert old.keys() == new.keys()
@@ -60,7 +72,8 @@ def test_old_ids_and_rows_are_the_same_bit_for_bit(english_model, extended):
         assert torch.equal(new[name][:160].view(torch.int32), old[name].view(torch.int32))
         assert len(new[name]) == len(after)
     rows = new[f"albert.{WORDS}"][160:]
-    assert len(torch.unique(rows, dim=0)) == len(rows)  # symbols that start alike would have to be told apart first
+    # Symbols that start alike would have to be told apart first
+    assert len(torch.unique(rows, dim=0)) == len(rows)
     # `pretrain --train-only new-rows` reads it
     assert json.loads((out / "provenance.json").read_text()) == {"new_rows_from": 160}
 
@@ -74,16 +87,23 @@ def test_old_texts_keep_their_ids(english, english_model, extended):
 def test_both_libraries_load_the_model(english, english_model, extended, korean):
     transformers = pytest.importorskip("transformers")
     out, report = extended
-    ours, theirs = AlbertForPreTraining.from_pretrained(out), transformers.AlbertForPreTraining.from_pretrained(out)
+    ours, theirs = (
+        AlbertForPreTraining.from_pretrained(out),
+        transformers.AlbertForPreTraining.from_pretrained(out),
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     inputs = tokenizer([english[0], korean[0]], padding=True, return_tensors="pt")
     with torch.no_grad():
         our_output, their_output = ours.eval()(**inputs), theirs.eval()(**inputs)
-        before = AlbertForPreTraining.from_pretrained(english_model)(**tokenizer(english[0], return_tensors="pt"))
+        before = AlbertForPreTraining.from_pretrained(english_model)(
+            **tokenizer(english[0], return_tensors="pt")
+        )
         after = ours(**tokenizer(english[0], return_tensors="pt"))
     assert our_output.prediction_logits.shape[-1] == report.vocab_size == len(tokenizer)
     mask = inputs["attention_mask"].bool()
-    assert torch.allclose(our_output.prediction_logits[mask], their_output.prediction_logits[mask], atol=1e-5)
+    assert torch.allclose(
+        our_output.prediction_logits[mask], their_output.prediction_logits[mask], atol=1e-5
+    )
     assert torch.equal(after.prediction_logits[..., :160], before.prediction_logits)
     assert ours.predictions.decoder.weight is ours.albert.embeddings.word_embeddings.weight
 
@@ -112,12 +132,18 @@ def test_max_new_bounds_given_words_too(english_model, korean_file, tmp_path):
     """Characters and given words that are more than `max_new` are refused with the number that is needed."""
     words = [f"garden{a}{b}" for a in "bdfgk" for b in "aeiou"] * 2
     files, old = [korean_file], AlbertTokenizer.from_pretrained(english_model).vocab_size
-    with pytest.raises(ConfigError, match=r"max_new is 30, .* need \d+ new ones, and 25 words were given") as caught:
+    with pytest.raises(
+        ConfigError, match=r"max_new is 30, .* need \d+ new ones, and 25 words were given"
+    ) as caught:
         extend_vocabulary(english_model, files, tmp_path / "a", max_new=30, words=words)
     num_required = int(re.search(r"--max-new (\d+)", caught.value.hint)[1])
-    report = extend_vocabulary(english_model, files, tmp_path / "b", max_new=num_required, words=words)
+    report = extend_vocabulary(
+        english_model, files, tmp_path / "b", max_new=num_required, words=words
+    )
     assert (report.vocab_size - old, report.found, report.words) == (num_required, 0, 25)
-    larger = extend_vocabulary(english_model, files, tmp_path / "c", max_new=num_required + 40, words=words)
+    larger = extend_vocabulary(
+        english_model, files, tmp_path / "c", max_new=num_required + 40, words=words
+    )
     assert larger.vocab_size == report.vocab_size + 40
 
 
@@ -146,12 +172,16 @@ def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model, ext
 
 def test_biases_follow_the_line_of_the_old_ones(english_model, extended):
     out, report = extended
-    old, new = (load_file(f / "model.safetensors")["predictions.bias"] for f in (english_model, out))
+    old, new = (
+        load_file(f / "model.safetensors")["predictions.bias"] for f in (english_model, out)
+    )
     added = new[160 : report.vocab_size - report.unused]
     assert old[13:].min() <= added.min() < added.max() <= old[13:].max()
     tokenizer = AlbertTokenizer.from_pretrained(out)
     words = sorted(range(160, tokenizer.vocab_size), key=lambda i: new[i].item())
-    texts = tokenizer.encode_batch(["서울에서 문서를 읽는다.", "학교에서 책을", "나라는 서울에서 읽는다."] * 10).ids
+    texts = tokenizer.encode_batch(
+        ["서울에서 문서를 읽는다.", "학교에서 책을", "나라는 서울에서 읽는다."] * 10
+    ).ids
     counts = np.bincount(texts, minlength=tokenizer.vocab_size)
     assert counts[words[-10:]].mean() > 5 * counts[words[:10]].mean()
 
@@ -161,7 +191,9 @@ def test_frequencies_are_shares_of_all_tokens(english_model):
     extension = extend_tokenizer(
         AlbertTokenizer.from_pretrained(english_model), texts, SearchSettings(), words=["wizzzards"]
     )
-    counts = np.bincount(extension.tokenizer.encode_batch(texts).ids, minlength=extension.tokenizer.vocab_size)
+    counts = np.bincount(
+        extension.tokenizer.encode_batch(texts).ids, minlength=extension.tokenizer.vocab_size
+    )
     expected = np.maximum(counts[extension.first_id :], 0.5) / counts.sum()
     np.testing.assert_allclose(extension.frequencies, expected)
     assert expected.sum() < 0.5
@@ -171,12 +203,17 @@ def test_frequencies_are_shares_of_all_tokens(english_model):
 def test_rows(english_model, tmp_path, how):
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     text = tmp_path / "text.txt"
-    text.write_text("\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8")
+    text.write_text(
+        "\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8"
+    )
     extend_vocabulary(
         english_model, [text], tmp_path / "out", english_model, rows=how, words=["gardenhouse"], min_count=9999,
         coverage=1,
     )  # fmt: skip
-    old_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (english_model, tmp_path / "out"))
+    old_VE, new_VE = (
+        load_file(f / "model.safetensors")[f"albert.{WORDS}"]
+        for f in (english_model, tmp_path / "out")
+    )
     extended = AlbertTokenizer.from_pretrained(tmp_path / "out")
     unknown, known_ids = (new_VE[extended.piece_to_id(piece)] for piece in ("강", "▁gardenhouse"))
     ordinary_VE = old_VE[13:]
@@ -196,10 +233,15 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model, tmp_pa
     """A model whose rows are vectors of co-occurrence in other axes and of another length: new rows come out in those axes."""
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     draw = np.random.default_rng(0)
-    ordinary = [p for n in range(13, 160) if (p := tokenizer.id_to_piece(n)).startswith("▁") and len(p) > 2]
+    ordinary = [
+        p for n in range(13, 160) if (p := tokenizer.id_to_piece(n)).startswith("▁") and len(p) > 2
+    ]
     groups = [ordinary[n::4] for n in range(4)]  # tokens of one group stand beside each other
     lines = [" ".join(p[1:] for p in draw.choice(groups[n % 4], 12)) for n in range(1500)]
-    lines = [line.replace(f" {groups[0][0][1:]} ", " 강 ") if n % 8 == 0 else line for n, line in enumerate(lines)]
+    lines = [
+        line.replace(f" {groups[0][0][1:]} ", " 강 ") if n % 8 == 0 else line
+        for n, line in enumerate(lines)
+    ]
     text = tmp_path / "text.txt"
     text.write_text("\n".join(lines), encoding="utf-8")
 
@@ -209,7 +251,9 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model, tmp_pa
     words = model.albert.embeddings.word_embeddings.weight
     documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
     vectors = cooccurrence_vectors([documents], counts, words.shape[1], 1)
-    axes = torch.linalg.qr(torch.randn(2 * vectors.shape[1:], generator=torch.Generator().manual_seed(0)))[0]
+    axes = torch.linalg.qr(
+        torch.randn(2 * vectors.shape[1:], generator=torch.Generator().manual_seed(0))
+    )[0]
     with torch.no_grad():
         words.copy_(3 * vectors @ axes + 0.5)
     model.save_pretrained(tmp_path / "turned", tokenizer)
@@ -224,7 +268,9 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model, tmp_pa
 
     text.write_text("\n".join(lines[:8]), encoding="utf-8")
     with pytest.raises(DataError, match="of the old tokens occur 20 times") as caught:
-        extend_vocabulary(tmp_path / "turned", [text], tmp_path / "few", tmp_path / "turned", **rows)
+        extend_vocabulary(
+            tmp_path / "turned", [text], tmp_path / "few", tmp_path / "turned", **rows
+        )
     assert "--rows subword-mean" in caught.value.hint
 
 
@@ -234,17 +280,26 @@ def test_rows_of_another_model(english_model, extended, korean_file, tmp_path):
         english_model, [korean_file], tmp_path / "out", english_model, rows_from=donor, max_new=120
     )
     assert report.taken_over > 50
-    theirs, ours = AlbertTokenizer.from_pretrained(donor), AlbertTokenizer.from_pretrained(tmp_path / "out")
-    donor_VE, new_VE = (load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (donor, tmp_path / "out"))
+    theirs, ours = (
+        AlbertTokenizer.from_pretrained(donor),
+        AlbertTokenizer.from_pretrained(tmp_path / "out"),
+    )
+    donor_VE, new_VE = (
+        load_file(f / "model.safetensors")[f"albert.{WORDS}"] for f in (donor, tmp_path / "out")
+    )
     piece = "에서"
     assert torch.equal(new_VE[ours.piece_to_id(piece)], donor_VE[theirs.piece_to_id(piece)])
 
 
 def test_other_heads_are_kept(english_model, korean_file, tmp_path):
     torch.manual_seed(1)
-    model = AlbertForSequenceClassification.from_pretrained(english_model, allow_missing=["classifier"], num_labels=3)
+    model = AlbertForSequenceClassification.from_pretrained(
+        english_model, allow_missing=["classifier"], num_labels=3
+    )
     model.save_pretrained(tmp_path / "task")
-    report = extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "task", max_new=100)
+    report = extend_vocabulary(
+        english_model, [korean_file], tmp_path / "out", tmp_path / "task", max_new=100
+    )
     assert report.model_class == "AlbertForSequenceClassification"
     reloaded = AlbertForSequenceClassification.from_pretrained(tmp_path / "out")
     assert torch.equal(reloaded.classifier.weight, model.classifier.weight)
@@ -257,7 +312,9 @@ def test_broken_weights_are_not_spread(english_model, korean_file, tmp_path):
         model.albert.embeddings.word_embeddings.weight[7] = float("nan")
     model.save_pretrained(tmp_path / "broken")
     with pytest.raises(CheckpointError, match="word embeddings are not finite"):
-        extend_vocabulary(english_model, [korean_file], tmp_path / "out", tmp_path / "broken", max_new=100)
+        extend_vocabulary(
+            english_model, [korean_file], tmp_path / "out", tmp_path / "broken", max_new=100
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -280,7 +337,9 @@ def test_morphemes_bound_what_is_found(english_model, korean):
 
     def pieces(analyser: str | None) -> set[str]:
         texts = ["서울에서 문서를 읽는다. 서울에서, 서울에서."] * 200 + korean
-        extended = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=200, analyser=analyser)).tokenizer
+        extended = extend_tokenizer(
+            tokenizer, texts, SearchSettings(max_new=200, analyser=analyser)
+        ).tokenizer
         return set(map(extended.id_to_piece, range(160, extended.vocab_size)))
 
     assert "▁서울에서" in pieces(None)
@@ -309,13 +368,16 @@ def test_nothing_to_add_is_refused(english_model, english, tmp_path):
         extend_vocabulary(english_model, [text], tmp_path / "out")
 
 
-def test_a_model_of_another_tokenizer_is_refused(english_model, extended, korean_file, tmp_path, slug_of):
+def test_a_model_of_another_tokenizer_is_refused(
+    english_model, extended, korean_file, tmp_path, slug_of
+):
     arguments = (english_model, [korean_file])
     small = AlbertForPreTraining.from_pretrained(english_model)
     small.resize_token_embeddings(100)
     small.save_pretrained(tmp_path / "small")
     assert (
-        slug_of(extend_vocabulary, *arguments, tmp_path / "out", tmp_path / "small", max_new=100) == "wrong-tokenizer"
+        slug_of(extend_vocabulary, *arguments, tmp_path / "out", tmp_path / "small", max_new=100)
+        == "wrong-tokenizer"
     )
     AlbertTokenizer.from_pretrained(extended[0]).save_pretrained(tmp_path / "small")
     with pytest.raises(AlbertKitError, match="has other tokens"):
@@ -329,7 +391,9 @@ def test_command(english_model, korean_file, tmp_path, run_command):
     words = tmp_path / "words.txt"
     words.write_text("문서중앙\n\n서울\n", encoding="utf-8")
     command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "100", "--out"]
-    report = run_command(*command, tmp_path / "out", "--model", english_model, "--words", words, "--json").json
+    report = run_command(
+        *command, tmp_path / "out", "--model", english_model, "--words", words, "--json"
+    ).json
     assert (report["words"], report["old_size"]) == (2, 160)
     output = run_command(*command, tmp_path / "shown").out
     assert "before" in output
@@ -347,28 +411,56 @@ def test_words_themselves(english_model, korean_file, tmp_path, run_command):
     assert (report["words"], report["left_out"]) == (4, {})
     added = AlbertTokenizer.from_pretrained(tmp_path / "out")
     assert all(added.pieces(word) == [f"▁{word}"] for word in ["전자책", "출판사", "zebra"])
-    assert extend_vocabulary(english_model, [korean_file], tmp_path / "one", words="zebra", max_new=100).words == 1
+    assert (
+        extend_vocabulary(
+            english_model, [korean_file], tmp_path / "one", words="zebra", max_new=100
+        ).words
+        == 1
+    )
     missing = run_command(*command, tmp_path / "none", "--words", tmp_path / "wrods.txt")
     assert (missing.status, "error[not-found]" in missing.err) == (2, True)
 
 
-def test_only_a_path_is_a_file_of_words(english_model, korean_file, tmp_path, monkeypatch, run_command):
+def test_only_a_path_is_a_file_of_words(
+    english_model, korean_file, tmp_path, monkeypatch, run_command
+):
     """A slash, an ending or a length of more than a file's name make no file; an existing name without ending is one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "terms").write_text("zebra\n", encoding="utf-8")
     words = ["km/h", "main.csv", "terms", ",".join(f"garden{n}" for n in range(40))]
-    command = ["tokenizer", "extend", english_model, korean_file, "--max-new", "300", "--words", *words, "--out"]
+    command = [
+        "tokenizer",
+        "extend",
+        english_model,
+        korean_file,
+        "--max-new",
+        "300",
+        "--words",
+        *words,
+        "--out",
+    ]
     report = run_command(*command, tmp_path / "out", "--json").json
-    assert report["requested_words"] == ["km/h", "main.csv", "zebra", *(f"garden{n}" for n in range(40))]
+    assert report["requested_words"] == [
+        "km/h",
+        "main.csv",
+        "zebra",
+        *(f"garden{n}" for n in range(40)),
+    ]
     assert "given: km/h, main.csv, zebra" in run_command(*command, tmp_path / "shown").out
 
 
 def test_google_with_korean_of_wikipedia(data, tmp_path):
     """Google's vocabulary and real text: zero unknown Hangul in both forms, the same ids in the file for transformers."""
     (tmp_path / "google").mkdir()
-    (tmp_path / "google" / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    (tmp_path / "google" / "spiece.model").write_bytes(
+        (data / "albert" / "30k-clean.model").read_bytes()
+    )
     report = extend_vocabulary(
-        tmp_path / "google", [data / "wiki-ko" / "wiki_03.gz"], tmp_path / "out", max_new=3000, max_lines=1500
+        tmp_path / "google",
+        [data / "wiki-ko" / "wiki_03.gz"],
+        tmp_path / "out",
+        max_new=3000,
+        max_lines=1500,
     )
     assert report.after.pieces_a_word < 3.2
     assert report.after.unknown_rate < 0.01 < 0.4 < report.before.unknown_rate

@@ -17,7 +17,9 @@ def test_every_format_gives_the_same_bytes(korean, tmp_path):
     files = {
         "a.txt": text.encode(),
         "b.txt.gz": gzip.compress(text.encode()),
-        "c.jsonl.zst": zstandard.compress("\n".join(json.dumps({"text": line}) for line in korean).encode()),
+        "c.jsonl.zst": zstandard.compress(
+            "\n".join(json.dumps({"text": line}) for line in korean).encode()
+        ),
         "d.wiki": f'<doc id="1" url="u" title="제목">\n제목\n\n{text}\n</doc>\n'.encode(),
     }
     if arrow := pytest.importorskip("pyarrow"):
@@ -47,7 +49,10 @@ def test_report(korean, korean_file, tmp_path):
     assert fit.pieces == sum(map(len, ids))
     assert (fit.unknown_rate, fit.character_coverage, fit.round_trip) == (0, 1, 1)
     assert report.longest_pieces == sorted(report.longest_pieces, key=len, reverse=True)
-    assert all(piece == tokenizer.id_to_piece(tokenizer.piece_to_id(piece)) for piece in report.longest_pieces)
+    assert all(
+        piece == tokenizer.id_to_piece(tokenizer.piece_to_id(piece))
+        for piece in report.longest_pieces
+    )
     low = train_vocabulary([korean_file], tmp_path / "b", vocab_size=300, coverage=0.98).held_out
     unknown = sum(tokenizer.unk_id in row for row in ids)
     assert unknown == 0
@@ -60,7 +65,9 @@ def test_report(korean, korean_file, tmp_path):
 
 def test_a_short_text_is_not_measured(tmp_path):
     (tmp_path / "text.txt").write_text("짧은 글 하나\n" * 3, encoding="utf-8")
-    report = train_vocabulary([tmp_path / "text.txt"], tmp_path / "out", vocab_size=12, user_defined_symbols=())
+    report = train_vocabulary(
+        [tmp_path / "text.txt"], tmp_path / "out", vocab_size=12, user_defined_symbols=()
+    )
     assert report.held_out is None
 
 
@@ -95,10 +102,10 @@ def test_a_folder_of_something_else_is_left_alone(korean_file, tmp_path):
 
 def test_command(korean_file, tmp_path, run_command):
     names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    settings = (
-        "--vocab-size 700 --reserve 4 --byte-fallback --split-digits --text-rules korean --special-pieces".split()
+    settings = "--vocab-size 700 --reserve 4 --byte-fallback --split-digits --text-rules korean --special-pieces".split()
+    ran = run_command(
+        "tokenizer", "train", korean_file, "--out", tmp_path / "out", *settings, *names
     )
-    ran = run_command("tokenizer", "train", korean_file, "--out", tmp_path / "out", *settings, *names)
     assert ran.status == 0
     assert "700 tokens" in ran.out
     assert "tokens a word" in ran.out
@@ -112,10 +119,14 @@ def test_lines_that_tokenizer_json_reads_otherwise_are_reported(tmp_path, monkey
     from albertkit.vocabulary import train
 
     def differing(folder, tokenizer, texts):
-        return ReaderComparison("tokenizer.json", True, len(texts), 1, FirstDifference("0, 1, 2", ["a"], ["b"]))
+        return ReaderComparison(
+            "tokenizer.json", True, len(texts), 1, FirstDifference("0, 1, 2", ["a"], ["b"])
+        )
 
     text = tmp_path / "text.txt"
-    text.write_text("".join(f"line {n} of the text, with words\n" for n in range(300)), encoding="utf-8")
+    text.write_text(
+        "".join(f"line {n} of the text, with words\n" for n in range(300)), encoding="utf-8"
+    )
     trained = [train.train_vocabulary([text], tmp_path / "right", vocab_size=45)]
     monkeypatch.setattr(train, "compare_json", differing)
     trained.append(train.train_vocabulary([text], tmp_path / "wrong", vocab_size=45))

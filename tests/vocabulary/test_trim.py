@@ -24,11 +24,17 @@ def bert(english, korean, tmp_path_factory):
     """A BERT of two layers for English and Korean, with spare rows, tokens that no text has, and a far unknown token."""
     folder = tmp_path_factory.mktemp("bert")
     trainer = BertWordPieceTokenizer(strip_accents=False)
-    trainer.train_from_iterator([*english, *korean], vocab_size=600, min_frequency=1, show_progress=False)
+    trainer.train_from_iterator(
+        [*english, *korean], vocab_size=600, min_frequency=1, show_progress=False
+    )
     tokens = [token for token in trainer.get_vocab() if token not in SPECIALS]
     vocabulary = ["[PAD]", "[unused1]", *SPECIALS[1:], *sorted(tokens), "[unused2]"]
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary), encoding="utf-8")
-    transformers.BertTokenizerFast(str(folder / "vocab.txt"), strip_accents=False).save_pretrained(folder)
+    (folder / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in vocabulary), encoding="utf-8"
+    )
+    transformers.BertTokenizerFast(str(folder / "vocab.txt"), strip_accents=False).save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=len(vocabulary) + 5, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -37,7 +43,9 @@ def bert(english, korean, tmp_path_factory):
     model = transformers.BertForMaskedLM(config)
     model.cls.predictions.bias.data.normal_()
     model.save_pretrained(folder)
-    (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer", "path": ""}]')
+    (folder / "modules.json").write_text(
+        '[{"type": "sentence_transformers.models.Transformer", "path": ""}]'
+    )
     return folder
 
 
@@ -55,7 +63,10 @@ def run_model(model, ids):
 
 def check_same_model(model_class, their_model, old_folder, new_folder, lines):
     """Compare ids with AutoTokenizer's, states with the untrimmed model's bit by bit and with transformers'."""
-    old, new = AlbertTokenizer.from_pretrained(old_folder), AlbertTokenizer.from_pretrained(new_folder)
+    old, new = (
+        AlbertTokenizer.from_pretrained(old_folder),
+        AlbertTokenizer.from_pretrained(new_folder),
+    )
     old_ids_of = old.get_vocab()
     order = [old_ids_of[new.id_to_piece(number)] for number in range(new.vocab_size)]
     convert(old_folder, new_folder.parent / "untrimmed")
@@ -80,10 +91,16 @@ def check_same_model(model_class, their_model, old_folder, new_folder, lines):
 def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
     lines = [*korean[:400], "뷁 café ☃"]
     report = trim_vocabulary(bert, [write_lines(tmp_path, lines)], tmp_path / "new")
-    old, new = AlbertTokenizer.from_pretrained(bert), AlbertTokenizer.from_pretrained(tmp_path / "new")
+    old, new = (
+        AlbertTokenizer.from_pretrained(bert),
+        AlbertTokenizer.from_pretrained(tmp_path / "new"),
+    )
     assert new.vocab_size == report.vocab_size < old.vocab_size - 100
     assert (report.text.changed_lines, report.text.changed_tokens) == (0, 0)
-    assert (report.text.lines, report.text.tokens) == (len(lines), sum(len(old.encode(line)) for line in lines))
+    assert (report.text.lines, report.text.tokens) == (
+        len(lines),
+        sum(len(old.encode(line)) for line in lines),
+    )
     assert report.model_class == "AlbertForMaskedLM"
     assert "sentence-transformers" in report.notes[0]
     assert AlbertForMaskedLM.from_pretrained(tmp_path / "new").config.vocab_size == new.vocab_size
@@ -118,10 +135,16 @@ def test_no_known_text_becomes_unknown(request, kind, english, tmp_path, run_com
     ).json
     assert values["text"]["changed_lines"] == 3
     assert values["text"]["changed_tokens"] > 0
-    old, new = AlbertTokenizer.from_pretrained(folder), AlbertTokenizer.from_pretrained(tmp_path / "new")
+    old, new = (
+        AlbertTokenizer.from_pretrained(folder),
+        AlbertTokenizer.from_pretrained(tmp_path / "new"),
+    )
     for line in english:
         assert (old.unk_id in old.encode(line)) == (new.unk_id in new.encode(line))
-    assert "unknown tokens" in run_command("tokenizer", "trim", folder, file, "--out", tmp_path / "shown").out
+    assert (
+        "unknown tokens"
+        in run_command("tokenizer", "trim", folder, file, "--out", tmp_path / "shown").out
+    )
 
 
 def test_the_size_has_a_limit(english_model, english, tmp_path, slug_of):
@@ -137,7 +160,10 @@ def test_the_size_has_a_limit(english_model, english, tmp_path, slug_of):
         for token in new.get_vocab()
         if len(token) > 1 and token not in new.all_special_tokens
     )
-    assert slug_of(trim_vocabulary, english_model, [file], tmp_path / "small", vocab_size=20) == "bad-value"
+    assert (
+        slug_of(trim_vocabulary, english_model, [file], tmp_path / "small", vocab_size=20)
+        == "bad-value"
+    )
     assert not (tmp_path / "small").exists()
 
 
@@ -156,8 +182,12 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
     )  # fmt: skip
     assert slug_of(trim_vocabulary, bpe, [file], tmp_path / "empty") == "unsupported"
     shutil.copytree(tmp_path / "unigram", tmp_path / "xlm-r")
-    (tmp_path / "xlm-r" / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
+    (tmp_path / "xlm-r" / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "XLMRobertaTokenizer"}'
+    )
     assert slug_of(trim_vocabulary, tmp_path / "xlm-r", [file], tmp_path / "empty") == "unsupported"
     (tmp_path / "unigram" / "config.json").write_text('{"model_type": "xlm-roberta"}')
-    assert "xlm-roberta" in trim_vocabulary(tmp_path / "unigram", [file], tmp_path / "alone").notes[0]
+    assert (
+        "xlm-roberta" in trim_vocabulary(tmp_path / "unigram", [file], tmp_path / "alone").notes[0]
+    )
     assert not (tmp_path / "empty").exists()

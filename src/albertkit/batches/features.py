@@ -32,7 +32,8 @@ def tokens_for_text(length: int, special_tokens: int) -> int:
 class Features:
     """Sequences of ids with what belongs to them.
 
-    An example has one sequence, or several that stand together: the windows of a long text, the choices of a question.
+    An example has one sequence, or several that stand together: the windows of a long text, the
+    choices of a question.
 
     Attributes:
         input_ids: int32 [T], special tokens included.
@@ -41,7 +42,8 @@ class Features:
         examples: int64 [M], ascending: the example (its place in the list) of each sequence.
         per_sequence: Name to array [M, ...]: labels, among others.
         per_token: Name to array [T, ...]: labels of tokens, among others.
-        left_out: int64 [E], tokens of each example that did not fit and are in no sequence; None where nothing can be cut.
+        left_out: int64 [E], tokens of each example that did not fit and are in no sequence; None
+            where nothing can be cut.
     """
 
     input_ids: np.ndarray
@@ -102,8 +104,14 @@ class Features:
             np.concatenate([part.token_type_ids for part in parts]),
             np.concatenate([np.zeros(1, np.int64), *tokens]),
             np.concatenate(examples),
-            {name: np.concatenate([part.per_sequence[name] for part in parts]) for name in first.per_sequence},
-            {name: np.concatenate([part.per_token[name] for part in parts]) for name in first.per_token},
+            {
+                name: np.concatenate([part.per_sequence[name] for part in parts])
+                for name in first.per_sequence
+            },
+            {
+                name: np.concatenate([part.per_token[name] for part in parts])
+                for name in first.per_token
+            },
         )
 
     @property
@@ -141,8 +149,13 @@ class Features:
             packed=packed,
             sequences=sequences,
             examples=torch.from_numpy(self.examples[sequences]),
-            per_sequence={name: torch.from_numpy(values[sequences]) for name, values in self.per_sequence.items()},
-            per_token={name: torch.from_numpy(values[tokens]) for name, values in self.per_token.items()},
+            per_sequence={
+                name: torch.from_numpy(values[sequences])
+                for name, values in self.per_sequence.items()
+            },
+            per_token={
+                name: torch.from_numpy(values[tokens]) for name, values in self.per_token.items()
+            },
         )
 
 
@@ -156,8 +169,8 @@ class LabelledBatch(MovableBatch):
         examples: int64 [N], the example of each sequence; sequences of one example stand together.
         per_sequence: Name to tensor [N, ...].
         per_token: Name to tensor [T, ...].
-        update_examples: int64, the examples of the whole update in the order of one process; process r of W has numbers r,
-            r + W, … of them. None where the batch is not of a stream.
+        update_examples: int64, the examples of the whole update in the order of one process;
+            process r of W has numbers r, r + W, … of them. None where the batch is not of a stream.
     """
 
     packed: PackedBatch

@@ -1,6 +1,7 @@
 """Packed batches: the one shape that flows through the model. Real tokens only, no padding.
 
-Shapes: N sequences of S tokens at most, T real tokens in all, P predictions; B = N rows of a padded batch.
+Shapes: N sequences of S tokens at most, T real tokens in all, P predictions; B = N rows of a padded
+batch.
 """
 
 from collections.abc import Sequence
@@ -22,14 +23,16 @@ class PackedBatch(MovableBatch):
     Attributes:
         input_ids: int64 [T].
         token_type_ids: int64 [T], the segment of each token.
-        position_ids: int64 [T], the place of each token in its sequence; for padded input its place in the padded row.
+        position_ids: int64 [T], the place of each token in its sequence; for padded input its place
+            in the padded row.
         offsets: int64 [N+1], on the same device: sequence n is `offsets[n]:offsets[n+1]`.
-        lengths: N ints, the same information on the host, so that nothing waits for the device to know it.
+        lengths: N ints, the same information on the host, so that nothing waits for the device to
+            know it.
         masked_positions: int64 [P] into the T tokens, or None when there are no targets.
         masked_labels: int64 [P], the token that was at each masked position.
         sentence_order_labels: int64 [N]; 0 original order, 1 swapped, -100 where there is none.
-        longest: Tokens of the longest sequence. A compiled model reads this and not `lengths`, which would make it compile
-            again for every batch.
+        longest: Tokens of the longest sequence. A compiled model reads this and not `lengths`,
+            which would make it compile again for every batch.
     """
 
     input_ids: Tensor
@@ -71,7 +74,7 @@ class PackedBatch(MovableBatch):
         """Return the device of the tensors."""
         return self.input_ids.device
 
-    # --- from and to other shapes -------------------------------------------------------------------------------------
+    # --- from and to other shapes -----------------------------------------------------------------
 
     @classmethod
     def from_sequences(
@@ -99,11 +102,15 @@ class PackedBatch(MovableBatch):
                 "leave empty texts out, or add the special tokens",
             )
         starts = [0, *accumulate(lengths)]
-        types = chain.from_iterable(token_type_ids) if token_type_ids is not None else [0] * starts[-1]
+        types = (
+            chain.from_iterable(token_type_ids) if token_type_ids is not None else [0] * starts[-1]
+        )
         positions = None
         if masked_positions is not None:
             by_sequence = zip(starts, masked_positions, strict=False)
-            positions = _int64(start + position for start, masked in by_sequence for position in masked)
+            positions = _int64(
+                start + position for start, masked in by_sequence for position in masked
+            )
         return cls(
             input_ids=_int64(chain.from_iterable(input_ids)),
             token_type_ids=_int64(types),
@@ -111,8 +118,12 @@ class PackedBatch(MovableBatch):
             offsets=_int64(starts),
             lengths=lengths,
             masked_positions=positions,
-            masked_labels=None if masked_labels is None else _int64(chain.from_iterable(masked_labels)),
-            sentence_order_labels=None if sentence_order_labels is None else _int64(sentence_order_labels),
+            masked_labels=None
+            if masked_labels is None
+            else _int64(chain.from_iterable(masked_labels)),
+            sentence_order_labels=None
+            if sentence_order_labels is None
+            else _int64(sentence_order_labels),
         )
 
     @classmethod
@@ -132,7 +143,8 @@ class PackedBatch(MovableBatch):
             attention_mask: [B, S], 0 at padding. Default: no padding.
             token_type_ids: int64 [B, S]. Default: all 0.
             position_ids: int64 [S] or [B, S]. Default: 0 to S-1.
-            labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding are ignored.
+            labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding are
+                ignored.
             sentence_order_labels: int64 [B].
         """
         if input_ids.dim() != 2:
@@ -152,7 +164,11 @@ class PackedBatch(MovableBatch):
                 )
         rows, width = input_ids.shape
         device = input_ids.device
-        is_token = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
+        is_token = (
+            torch.ones_like(input_ids, dtype=torch.bool)
+            if attention_mask is None
+            else attention_mask != 0
+        )
         lengths = (width,) * rows if attention_mask is None else tuple(is_token.sum(1).tolist())
         if not lengths or 0 in lengths:
             raise DataError(
@@ -177,7 +193,9 @@ class PackedBatch(MovableBatch):
             lengths=lengths,
             masked_positions=masked_positions,
             masked_labels=masked_labels,
-            sentence_order_labels=None if sentence_order_labels is None else sentence_order_labels.reshape(-1),
+            sentence_order_labels=None
+            if sentence_order_labels is None
+            else sentence_order_labels.reshape(-1),
         )
 
     def padding_mask(self) -> Tensor:

@@ -91,17 +91,20 @@ class OrderedStream:
 class ExampleStream(OrderedStream):
     """Endless updates, each a list of micro-batches; `training.loop.Stream`.
 
-    The examples of an epoch are put in a random order. An update takes the next `batch_size` of them with all their
-    sequences, whatever their lengths: published settings mean that. Within an update the sequences are sorted by length, so
-    that those of one length meet (they attend together), dealt to the processes, and cut into micro-batches of at most
-    `batch_tokens`. The last update of an epoch may have fewer examples, and if those are fewer than the processes, some get an
-    empty batch.
+    The examples of an epoch are put in a random order. An update takes the next `batch_size` of
+    them with all their sequences, whatever their lengths: published settings mean that. Within an
+    update the sequences are sorted by length, so that those of one length meet (they attend
+    together), dealt to the processes, and cut into micro-batches of at most `batch_tokens`. The
+    last update of an epoch may have fewer examples, and if those are fewer than the processes, some
+    get an empty batch.
 
     Args:
         features: Labelled.
-        grouped: Whether all sequences of an example must be in one micro-batch, because they compete.
+        grouped: Whether all sequences of an example must be in one micro-batch, because they
+            compete.
         batch_size: Examples of an update, over all processes.
-        batch_tokens: Most tokens of a micro-batch; what is longer and cannot be cut makes one alone.
+        batch_tokens: Most tokens of a micro-batch; what is longer and cannot be cut makes one
+            alone.
         seed: Of the orders.
         rank: Number of this process.
         world_size: Number of processes.
@@ -135,15 +138,20 @@ class ExampleStream(OrderedStream):
         examples = next(self._order)
         # Stable: examples of one length keep the random order, on every machine the same.
         update = examples[np.argsort(self._lengths[examples], kind="stable")]
-        # Every W-th of the sorted ones, so that no process has the long ones alone and lets the others wait.
+        # Every W-th of the sorted ones, so that no process has the long ones alone and lets the
+        # others wait.
         examples = update[self._rank :: self._world_size]
         if self._grouped:
             runs = [
-                self._sequences(run) for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
+                self._sequences(run)
+                for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
             ]
         else:
             sequences = self._sequences(examples)
-            runs = [sequences[run] for run in runs_by_length(self._features.lengths[sequences], self._batch_tokens)]
+            runs = [
+                sequences[run]
+                for run in runs_by_length(self._features.lengths[sequences], self._batch_tokens)
+            ]
         batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
         return [replace(batch, update_examples=update) for batch in batches]
 

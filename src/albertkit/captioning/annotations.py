@@ -33,7 +33,8 @@ _CLIP = re.compile(r"[\w-]{11}_\d+_\d+")  # MSVD's clips: the id of YouTube, and
 def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str, str]]]:
     """Read such a file into the form of MSVD's JSON: splits, in them a row a caption; other files are empty.
 
-    MSVD's authors publish no splits. Those of the literature are taken where its `youtube_mapping.txt` lies beside the file.
+    MSVD's authors publish no splits. Those of the literature are taken where its
+    `youtube_mapping.txt` lies beside the file.
     """
     mapping = path.with_name(_MAPPING)
     text = mapping.read_text(encoding="utf-8", errors="replace") if mapping.is_file() else ""
@@ -54,9 +55,12 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
 
 def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
     """Yield line, clip and caption."""
-    with Table(check_regular_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]) as table:
+    with Table(
+        check_regular_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]
+    ) as table:
         if table.is_lines:
-            recognised = False  # MSVD's text, `CLIP CAPTION`; none if the first line after the comments is another one
+            # MSVD's text, `CLIP CAPTION`; none if the first line after the comments is another one
+            recognised = False
             for row in table.rows():
                 clip, _, caption = row.values["line"].strip().partition(" ")
                 if clip and not clip.startswith("#"):
@@ -77,9 +81,11 @@ def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
 
 
 LAYOUTS = "MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC"
-_SPAN = re.compile(r"(.+)_(\d{1,6})_(\d{1,6})")  # VATEX's and MSVD's clips: the video, and the seconds of the clip
+# VATEX's and MSVD's clips: the video, and the seconds of the clip
+_SPAN = re.compile(r"(.+)_(\d{1,6})_(\d{1,6})")
 
-Report = Callable[[int, str, str], None]  # number of the record from 1, what it is called, what is wrong
+# Number of the record from 1, what it is called, what is wrong
+Report = Callable[[int, str, str], None]
 
 
 class VideoReference(NamedTuple):
@@ -104,10 +110,11 @@ class ClipRecord(NamedTuple):
 def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
     """Read such a file.
 
-    A video is the one file below the file's folder with the name that the annotations give it; COCO's `file_name` is looked
-    for from that folder and those above it, too. VATEX's, MSVD's and YouCook2's clips may be cut out already
-    (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and
-    `end time` count in films that the files were cut from, and are not used.
+    A video is the one file below the file's folder with the name that the annotations give it;
+    COCO's `file_name` is looked for from that folder and those above it, too. VATEX's, MSVD's and
+    YouCook2's clips may be cut out already (`ID_000010_000020.mp4`, `ID_10_20.avi`, `ID_0.mp4`) or
+    lie in the whole video (`ID.mp4`). MSR-VTT's `start time` and `end time` count in films that the
+    files were cut from, and are not used.
     """
 
     def report(number: int, location: str, reason: str) -> None:
@@ -151,7 +158,9 @@ def read_annotations(path: Path, bad_rows: BadRows) -> dict[str, list[Clip]]:
             earlier,
             captions=tuple(dict.fromkeys((*earlier.captions, *clip.captions))),
         )
-        bad_rows.note(f"`{path}`: clips that are named several times have the captions of all their rows")
+        bad_rows.note(
+            f"`{path}`: clips that are named several times have the captions of all their rows"
+        )
     for split, count in clip_counts.items():
         if split not in splits and splits:
             bad_rows.note(
@@ -164,9 +173,12 @@ def is_annotations(path: Path) -> bool:
     """Return whether a file holds captions in a published layout; of a JSONL the first line decides."""
     try:
         jsonl = path.suffix.lower() == ".jsonl"
-        content = [next(_read_json_lines(path))[1]] if jsonl else _read_content(path, BadRows("skip"))
+        content = (
+            [next(_read_json_lines(path))[1]] if jsonl else _read_content(path, BadRows("skip"))
+        )
     except (DataError, StopIteration):
-        if path.suffix.lower() == ".json":  # a split must not be left out because its file is broken
+        # A split must not be left out because its file is broken
+        if path.suffix.lower() == ".json":
             raise
         return False
     return read_clip_records(content, lambda *_: None, lambda _: None) is not None
@@ -201,7 +213,9 @@ def _locate_clip(record: ClipRecord, folder: Path, files: dict[str, list[Path]])
             matching_files = files.get(_normalize_name(reference.name), [])
             if len(matching_files) > 1:
                 names = " and ".join(f"`{file}`" for file in matching_files)
-                raise ValueError(f"below `{folder}` one video should be called `{reference.name}`, there is {names}")
+                raise ValueError(
+                    f"below `{folder}` one video should be called `{reference.name}`, there is {names}"
+                )
             source = next(iter(matching_files), None)
         if source is not None:
             start, end = parse_span(reference.start, reference.end)
@@ -248,8 +262,16 @@ def read_clip_records(
             )
         if isinstance(content.get("database"), dict):
             return _read_youcook2(content["database"], report)
-        if lists and len(lists) == len(content) and all(_has_keys(rows, "video", "caption") for rows in lists.values()):
-            return (record for split, rows in lists.items() for record in _read_msvd(split, rows, report))
+        if (
+            lists
+            and len(lists) == len(content)
+            and all(_has_keys(rows, "video", "caption") for rows in lists.values())
+        ):
+            return (
+                record
+                for split, rows in lists.items()
+                for record in _read_msvd(split, rows, report)
+            )
     if isinstance(content, list) and _has_keys(content, "videoID"):
         return _read_vatex(content, report, note)
     if isinstance(content, list) and _has_keys(content, "vid_name", "ts"):
@@ -288,7 +310,11 @@ def _read_joined_lists(
     videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report
 ) -> Iterator[ClipRecord]:
     """Read the two lists of MSR-VTT and COCO: videos, and sentences that name them."""
-    video_names = {str(video[name]) for video in videos if isinstance(video, dict) and video.get(name) is not None}
+    video_names = {
+        str(video[name])
+        for video in videos
+        if isinstance(video, dict) and video.get(name) is not None
+    }
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
         with _reported(report, number, f"caption {number:,}"):
@@ -365,7 +391,9 @@ def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRe
                         report,
                     )
                     sources = (VideoReference(key), VideoReference(name, *span))
-                    yield ClipRecord(number, part, str(video.get("subset", "")), key, sources, captions)
+                    yield ClipRecord(
+                        number, part, str(video.get("subset", "")), key, sources, captions
+                    )
 
 
 def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:

@@ -33,10 +33,12 @@ class Backbone(nn.Module, ABC):
     """Base of the backbones.
 
     Attributes:
-        name: As it is written on the command line and in a captioner's folder, for example `conv3d` or `hf:FOLDER`.
+        name: As it is written on the command line and in a captioner's folder, for example `conv3d`
+            or `hf:FOLDER`.
         out_dim: Width of a visual token (D).
         frame_size: Height and width in pixels that it wants by itself.
-        trained_from_scratch: Whether it has no weights of its own and must be trained with the captioner.
+        trained_from_scratch: Whether it has no weights of its own and must be trained with the
+            captioner.
         saves_weights: Whether its weights are saved with the captioner also while it is frozen.
     """
 
@@ -66,7 +68,8 @@ class Backbone(nn.Module, ABC):
     def fingerprint(self) -> str:
         """Return Sha256 over name, settings and weights, 64 hex digits: features made by another backbone are not the same.
 
-        The weights of one that is trained from scratch do not count: the frames that are prepared for it do not depend on them.
+        The weights of one that is trained from scratch do not count: the frames that are prepared
+        for it do not depend on them.
         """
         state = {} if self.trained_from_scratch else self.state_dict()
         return hash_weights(f"{self.name} {self.settings()}", state)
@@ -83,7 +86,9 @@ def hash_weights(text: str, state: StateDict) -> str:
 
 def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
     """Refuse a model with other settings than the captioner was made with."""
-    if differing := sorted(key for key in {*expected, *actual} if expected.get(key) != actual.get(key)):
+    if differing := sorted(
+        key for key in {*expected, *actual} if expected.get(key) != actual.get(key)
+    ):
         raise CheckpointError(
             "changed",
             f"`{name}` is not the model that was used before (differing: {', '.join(differing)})",
@@ -94,9 +99,9 @@ def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str,
 def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
     """Return the grid that `pool_grid` makes of a grid.
 
-    Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8 frames, 52.3 with 32): the
-    longer of height and width loses one, the height where they are equal, until the tokens fit. Only when one token is left of
-    a frame are there fewer frames.
+    Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8
+    frames, 52.3 with 32): the longer of height and width loses one, the height where they are
+    equal, until the tokens fit. Only when one token is left of a frame are there fewer frames.
     """
     if max_tokens < 1:
         raise ConfigError(
@@ -116,8 +121,8 @@ def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
 def pool_grid(features: Tensor, grid: Grid, max_tokens: int) -> tuple[Tensor, Grid]:
     """Average visual tokens that lie near each other until a clip has at most `max_tokens`.
 
-    Token i of n along a side is the mean of the places from floor(i·N/n) to ceil((i+1)·N/n) of N, as torch's adaptive pooling
-    has it; where N is no multiple of n, neighbours share a place.
+    Token i of n along a side is the mean of the places from floor(i·N/n) to ceil((i+1)·N/n) of N,
+    as torch's adaptive pooling has it; where N is no multiple of n, neighbours share a place.
 
     Args:
         features: fp [B, M, D], M tokens in the order frames, height, width.
@@ -153,7 +158,11 @@ class PixelValues:
         """Map uint8 [..., S, S, 3] to fp32 [..., 3, S, S]."""
         std = torch.tensor(self.std, device=frames.device)
         shift = (self.rescale_offset - torch.tensor(self.mean, device=frames.device)) / std
-        return torch.addcmul(shift, frames.to(torch.float32), self.rescale_factor / std).movedim(-1, -3).contiguous()
+        return (
+            torch.addcmul(shift, frames.to(torch.float32), self.rescale_factor / std)
+            .movedim(-1, -3)
+            .contiguous()
+        )
 
 
 IMAGENET = PixelValues((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -168,16 +177,20 @@ class VisionKind:
 
     model_class: str
     video: bool = False  # sees a clip at once; else each frame by itself
-    # Whether a clip must have the configuration's number of frames, because transformers does not stretch the positions in time
-    # (else any multiple of a tubelet); whether a frame must have the configuration's size (else also any multiple of a patch).
+    # Whether a clip must have the configuration's number of frames, because transformers does not
+    # stretch the positions in time (else any multiple of a tubelet); whether a frame must have the
+    # configuration's size (else also any multiple of a patch).
     fixed_frames: bool = False
     fixed_size: bool = False
-    class_tokens: int = 0  # before the patches, without the registers that the configuration counts; they are dropped
+    # Before the patches, without the registers that the configuration counts; they are dropped
+    class_tokens: int = 0
     published: PixelValues = IMAGENET  # of the published models, for folders that do not say
     init: Mapping[str, Any] = field(default_factory=dict)  # arguments of the class
     call: Mapping[str, Any] = field(default_factory=dict)  # arguments of its forward
-    config: Mapping[str, Any] = field(default_factory=dict)  # values in place of the configuration's: no head is made
-    unused: tuple[str, ...] = ()  # parts without effect on the tokens; dropped, so that every parameter has a gradient
+    # Values in place of the configuration's: no head is made
+    config: Mapping[str, Any] = field(default_factory=dict)
+    # Parts without effect on the tokens; dropped, so that every parameter has a gradient
+    unused: tuple[str, ...] = ()
 
 
 _NO_POOLER = {"add_pooling_layer": False}
@@ -205,7 +218,8 @@ KINDS = {
         model_class="VivitModel", video=True, fixed_frames=True, fixed_size=True, class_tokens=1, init=_NO_POOLER,
         published=PixelValues((0.5,) * 3, (0.5,) * 3, 1 / 127.5, -1.0),
     ),
-    # its rotary positions are counted on the grid of `crop_size`: another size would be another place, silently
+    # its rotary positions are counted on the grid of `crop_size`: another size would be another
+    # place, silently
     "vjepa2": VisionKind(
         model_class="VJEPA2Model", video=True, fixed_size=True, call={"skip_predictor": True},
         unused=("predictor",),
@@ -262,7 +276,8 @@ class Extent:
             patch = config.patch_size
         size = config.crop_size if hasattr(config, "crop_size") else config.image_size
         frames = getattr(config, "num_frames", getattr(config, "frames_per_clip", 1))
-        merged = 2 ** (len(config.depths) - 1) if hasattr(config, "depths") else 1  # Swin merges patches between stages
+        # Swin merges patches between stages
+        merged = 2 ** (len(config.depths) - 1) if hasattr(config, "depths") else 1
         leading = kind.class_tokens + getattr(config, "num_register_tokens", 0)
         return cls(
             _square_side(size, name),
@@ -287,11 +302,16 @@ def _square_side(value: Any, name: str) -> int:
 def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValues, int | None]:
     """Read pixels and size (None where there is none) from the settings of transformers' image or video processor.
 
-    How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out the middle.
+    How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out
+    the middle.
     """
     file = folder
     processor: Mapping[str, Any] = {}
-    for name in ("video_preprocessor_config.json", "preprocessor_config.json", "processor_config.json"):
+    for name in (
+        "video_preprocessor_config.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+    ):
         if (folder / name).exists():
             file = folder / name
             processor = read_json(file)
@@ -308,7 +328,9 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
         ) from None
 
 
-def _parse_processor(processor: Mapping[str, Any], published: PixelValues) -> tuple[PixelValues, int | None]:
+def _parse_processor(
+    processor: Mapping[str, Any], published: PixelValues
+) -> tuple[PixelValues, int | None]:
     offset = published.rescale_offset
     if "offset" in processor:
         offset = -1.0 if processor["offset"] else 0.0
@@ -322,7 +344,11 @@ def _parse_processor(processor: Mapping[str, Any], published: PixelValues) -> tu
         values = PixelValues(values.mean, values.std, 1.0, 0.0)
     if not processor.get("do_normalize", True):
         values = PixelValues((0.0,) * 3, (1.0,) * 3, values.rescale_factor, values.rescale_offset)
-    cut = processor.get("crop_size") if processor.get("do_center_crop", "crop_size" in processor) else None
+    cut = (
+        processor.get("crop_size")
+        if processor.get("do_center_crop", "crop_size" in processor)
+        else None
+    )
     if min(values.std) <= 0:
         raise ValueError(f"image_std is {list(values.std)}")
     size = processor.get("size") if cut is None else cut

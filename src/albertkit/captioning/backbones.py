@@ -34,11 +34,12 @@ from albertkit.output.progress import quiet_transformers
 class Conv3dBackbone(Backbone):
     """Four convolutions over time, height and width, each of which halves the size; the frames come out halved in number.
 
-    The first reads colours, edges and how they move, where a step of one pixel still shows. Each spans 3 frames, so a token knows
-    of 13 frames around its own.
+    The first reads colours, edges and how they move, where a step of one pixel still shows. Each
+    spans 3 frames, so a token knows of 13 frames around its own.
 
     Args:
-        width: Width of a visual token, a multiple of 64; the layers before have an eighth, a quarter and a half of it.
+        width: Width of a visual token, a multiple of 64; the layers before have an eighth, a
+            quarter and a half of it.
     """
 
     trained_from_scratch = True
@@ -57,8 +58,8 @@ class Conv3dBackbone(Backbone):
         first = width // 8
         second = width // 4
         third = width // 2
-        # A first convolution over one frame does not see slow motion; three with a stride of 4 tell shapes apart as slowly as
-        # four with 2.
+        # A first convolution over one frame does not see slow motion; three with a stride of 4 tell
+        # shapes apart as slowly as four with 2.
         self.layers = nn.Sequential(
             nn.Conv3d(3, first, (3, 5, 5), (1, 2, 2), (1, 2, 2)),
             nn.GroupNorm(4, first),
@@ -88,7 +89,8 @@ class Conv3dBackbone(Backbone):
 
 
 MakeBackbone = Callable[..., Backbone]
-_REGISTERED: dict[str, MakeBackbone] = {"conv3d": Conv3dBackbone}  # and what `register_backbone` added
+# And what `register_backbone` added
+_REGISTERED: dict[str, MakeBackbone] = {"conv3d": Conv3dBackbone}
 
 
 def register_backbone(name: str, make: MakeBackbone) -> None:
@@ -118,15 +120,19 @@ def load_backbone(
     """Make or load a backbone.
 
     Args:
-        name: `conv3d`, a small network of our own without weights; `hf:` and a folder or `org/name` of the hub: a video or
-            image model of transformers, frozen; `video-swin:` and a file or folder of a checkpoint, frozen; or one that was
-            registered. The name of what lies on this machine becomes that of its absolute path.
-        settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a model those of its folder.
-        weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a model those of its folder.
+        name: `conv3d`, a small network of our own without weights; `hf:` and a folder or `org/name`
+            of the hub: a video or image model of transformers, frozen; `video-swin:` and a file or
+            folder of a checkpoint, frozen; or one that was registered. The name of what lies on
+            this machine becomes that of its absolute path.
+        settings: As a backbone's `settings()` gave them. Default: of conv3d its defaults, of a
+            model those of its folder.
+        weights: As a backbone's `state_dict()` gave them. Default: of conv3d random ones, of a
+            model those of its folder.
     """
     kind, _, location = name.partition(":")
     if weights is None and location and Path(location).exists():
-        name = f"{kind}:{Path(location).resolve()}"  # a captioner is used from other folders than it is made in
+        # A captioner is used from other folders than it is made in
+        name = f"{kind}:{Path(location).resolve()}"
     if name in _REGISTERED:
         return _make_backbone(name, _REGISTERED[name], settings or {}, weights)
     if name.startswith("hf:") and len(name) > len("hf:"):
@@ -169,9 +175,10 @@ def _make_backbone(
     return backbone
 
 
-# --- a model of transformers ------------------------------------------------------------------------------------------
+# --- a model of transformers ----------------------------------------------------------------------
 
-_PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
+# Pixels of all frames in one forward: 32 frames or 2 clips of VideoMAE
+_PIXELS_PER_BATCH = 32 * 224 * 224
 # What a configuration says that changes no number.
 _IRRELEVANT_KEYS = {
     "_name_or_path", "architectures", "auto_map", "dtype", "torch_dtype", "id2label", "label2id", "num_labels",
@@ -191,8 +198,8 @@ class _BackboneSettings:
 class TransformersBackbone(Backbone):
     """One of `kinds.KINDS`. Visual tokens are the last states of the patches; class and register tokens are dropped.
 
-    Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval mode, because dropout in it would
-    only be noise.
+    Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval
+    mode, because dropout in it would only be noise.
     """
 
     def __init__(
@@ -226,11 +233,17 @@ class TransformersBackbone(Backbone):
         subject = f"`{self.name}` ({self.config.model_type})"
         fixed = self.kind.fixed_frames and num_frames != extent.num_frames
         if num_frames < 1 or num_frames % extent.tubelet or fixed:
-            accepted = f"a multiple of {extent.tubelet} frames" if extent.tubelet > 1 else "at least 1 frame"
+            accepted = (
+                f"a multiple of {extent.tubelet} frames"
+                if extent.tubelet > 1
+                else "at least 1 frame"
+            )
             raise ConfigError(
                 "bad-value",
                 f"{subject} cannot take {num_frames} frames a clip",
-                f"give it {extent.num_frames} frames" if self.kind.fixed_frames else f"give it {accepted}",
+                f"give it {extent.num_frames} frames"
+                if self.kind.fixed_frames
+                else f"give it {accepted}",
             )
         if not self._fits(size):
             also = "" if self.kind.fixed_size else f", or a multiple of {extent.patch}"
@@ -272,7 +285,11 @@ class TransformersBackbone(Backbone):
 
     def settings(self) -> dict[str, Any]:
         """Return `config`, where it differs from transformers' defaults, `pixels` and `frame_size`."""
-        config = {name: value for name, value in self.config.to_diff_dict().items() if name not in _IRRELEVANT_KEYS}
+        config = {
+            name: value
+            for name, value in self.config.to_diff_dict().items()
+            if name not in _IRRELEVANT_KEYS
+        }
         model_type = {"model_type": self.config.model_type}
         settings = {
             "config": {**config, **model_type},
@@ -375,7 +392,8 @@ def _restore_backbone(
 def _model_class(kind: VisionKind, name: str) -> Any:
     import transformers
 
-    if not hasattr(transformers, kind.model_class):  # VideoPrism is younger than the oldest version that is allowed
+    # VideoPrism is younger than the oldest version that is allowed
+    if not hasattr(transformers, kind.model_class):
         raise CheckpointError(
             "wrong-model",
             f"`{name}` needs {kind.model_class}, which transformers {transformers.__version__} lacks",
@@ -404,7 +422,9 @@ def _load_model(
         model, loading_info = _call_transformers(
             "corrupt", name, load, folder, config=config, state_dict=state, **how, **kind.init
         )
-    missing = sorted(key for key in loading_info["missing_keys"] if not key.startswith(kind.unused or ("\0",)))
+    missing = sorted(
+        key for key in loading_info["missing_keys"] if not key.startswith(kind.unused or ("\0",))
+    )
     if missing:
         raise CheckpointError(
             "corrupt",

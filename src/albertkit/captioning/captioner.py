@@ -69,9 +69,17 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
         name = elsewhere or saved.name
         kind, _, location = saved.name.partition(":")
         relative_location = path / (saved.from_here or location)
-        if not elsewhere and location and not Path(location).exists() and relative_location.exists():
-            name = f"{kind}:{relative_location.resolve()}"  # captioner and backbone were moved together
-        return find_backbone(name, saved.settings, saved.fingerprint, f"the captioner in `{path}`").eval()
+        if (
+            not elsewhere
+            and location
+            and not Path(location).exists()
+            and relative_location.exists()
+        ):
+            # Captioner and backbone were moved together
+            name = f"{kind}:{relative_location.resolve()}"
+        return find_backbone(
+            name, saved.settings, saved.fingerprint, f"the captioner in `{path}`"
+        ).eval()
     if elsewhere is not None:
         raise ConfigError(
             "bad-value",
@@ -171,10 +179,12 @@ class VideoCaptioner:
 
         Args:
             folder: The folder, or `org/name` of the hub.
-            backbone: Where a frozen backbone lies now, for example `hf:FOLDER`. Default: where it lay before.
+            backbone: Where a frozen backbone lies now, for example `hf:FOLDER`. Default: where it
+                lay before.
 
         Raises:
-            CheckpointError: wrong-model, not-found, changed, and what loading a checkpoint and a backbone raises.
+            CheckpointError: wrong-model, not-found, changed, and what loading a checkpoint and a
+                backbone raises.
         """
         path = local_folder(folder)
         if not (path / CAPTIONER_FILE).exists():
@@ -190,7 +200,9 @@ class VideoCaptioner:
                 f"the captioner in `{path}` has no backbone that --backbone could name the place of",
                 "leave --backbone out",
             )
-        loaded_backbone = None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
+        loaded_backbone = (
+            None if saved.backbone is None else _load_backbone(path, saved.backbone, backbone)
+        )
         model = AlbertForImageCaptioning.from_pretrained(path, strict=True)
         tokenizer = read_model_tokenizer(path, model.config)
         return cls(model, tokenizer, loaded_backbone, saved.sampling, saved.grid, saved.generation)
@@ -202,15 +214,21 @@ class VideoCaptioner:
         self.model.save_pretrained(path, self.tokenizer)
         saved = _CaptionerFile(1, None, self.sampling, self.grid)
         if backbone is not None:
-            own_weights = backbone.saves_weights or any(p.requires_grad for p in backbone.parameters())
+            own_weights = backbone.saves_weights or any(
+                p.requires_grad for p in backbone.parameters()
+            )
             if own_weights:
-                tensors = {name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()}
+                tensors = {
+                    name: t.detach().cpu().contiguous() for name, t in backbone.state_dict().items()
+                }
                 write_tensors(path / BACKBONE_WEIGHTS, tensors)
-            # Of a frozen one the weights stay where they are; that they are the same is checked when it is loaded.
+            # Of a frozen one the weights stay where they are; that they are the same is checked
+            # when it is loaded.
             fingerprint = None if own_weights else backbone.fingerprint()
             saved.backbone = _SavedBackbone(backbone.name, backbone.settings(), fingerprint)
             backbone_path = Path(backbone.name.partition(":")[2])
-            if fingerprint is not None and backbone_path.is_absolute():  # both may be moved together
+            # Both may be moved together
+            if fingerprint is not None and backbone_path.is_absolute():
                 saved.backbone.from_here = os.path.relpath(backbone_path, path.resolve())
         values = asdict(saved) | {"generation": self.generation.to_dict()}
         if values["backbone"] and values["backbone"]["from_here"] is None:
@@ -271,7 +289,9 @@ class VideoCaptioner:
             visual = self.visual_tokens(visual)
         visual = visual.to(self.model.device)
         if grid is None and self.grid is not None and mask is None:
-            grid = self.grid._replace(frames=visual.shape[1] // (self.grid.height * self.grid.width))
+            grid = self.grid._replace(
+                frames=visual.shape[1] // (self.grid.height * self.grid.width)
+            )
         mask = None if mask is None else mask.to(self.model.device)
         return self.model.albert.encode_context(self.model.albert.project(visual, grid), mask)
 
@@ -333,7 +353,10 @@ class VideoCaptioner:
         files = [videos] if isinstance(videos, str | Path) else list(videos)
         captions: list[list[ScoredCaption]] = []
         for start in range(0, len(files), _CLIPS_PER_BATCH):
-            pixels = [sample_frames(file, sampling).pixels for file in files[start : start + _CLIPS_PER_BATCH]]
+            pixels = [
+                sample_frames(file, sampling).pixels
+                for file in files[start : start + _CLIPS_PER_BATCH]
+            ]
             captions += self.describe(self.context(torch.from_numpy(np.stack(pixels))), settings)
         return captions
 

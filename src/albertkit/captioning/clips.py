@@ -12,10 +12,13 @@ from albertkit.files import check_regular_file, parse_json
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.text_lines import json_problem
 
-VIDEO_ENDINGS = frozenset(".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .wmv .flv .ogv .3gp .gif .y4m".split())
+VIDEO_ENDINGS = frozenset(
+    ".mp4 .m4v .mov .mkv .webm .avi .mpg .mpeg .ts .wmv .flv .ogv .3gp .gif .y4m".split()
+)
 FEATURE_ENDINGS = frozenset((".npy", ".safetensors"))
 
-Span = tuple[float | None, float | None]  # where a clip begins and ends, in seconds; None where it is not said
+# Where a clip begins and ends, in seconds; None where it is not said
+Span = tuple[float | None, float | None]
 
 
 def validate_key(value: Any) -> str:
@@ -48,7 +51,12 @@ def parse_span(start: Any, end: Any) -> Span:
     for name, value in (("start", start), ("end", end)):
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value < 0
+        ):
             raise ValueError(f"{name} is {value!r}, it must be seconds from 0")
     start, end = (None if value is None else float(value) for value in (start, end))
     if end is not None and end <= (start or 0.0):
@@ -123,9 +131,10 @@ _NAMES = (*_SOURCES, "row", "key", "start", "end", "captions", "caption")
 def read_manifest(path: Path, bad_rows: BadRows) -> list[Clip]:
     """Read a manifest.
 
-    A line is an object with one of `video`, `features` (`.npy`, `.safetensors`) and `frames` (a TSV of frames, with the `row`
-    of it, from 0), which are paths from the manifest's folder; and, where wanted, `start` and `end` in seconds, `captions` (a
-    list) or `caption` (one text), and `key`, which otherwise is the path, with the span behind it where there is one.
+    A line is an object with one of `video`, `features` (`.npy`, `.safetensors`) and `frames` (a TSV
+    of frames, with the `row` of it, from 0), which are paths from the manifest's folder; and, where
+    wanted, `start` and `end` in seconds, `captions` (a list) or `caption` (one text), and `key`,
+    which otherwise is the path, with the span behind it where there is one.
     """
     clips: dict[str, tuple[Clip, int]] = {}
     with open(check_regular_file(path, "manifest"), "rb") as stream:
@@ -156,7 +165,9 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
         raise ValueError(f"the key `{unknown[0]}` is not known, {suggest_name(unknown[0], _NAMES)}")
     source_names = [name for name in _SOURCES if name in record]
     if len(source_names) != 1:
-        raise ValueError(f"it has {' and '.join(source_names) or 'none'} of {', '.join(_SOURCES)}, it needs one")
+        raise ValueError(
+            f"it has {' and '.join(source_names) or 'none'} of {', '.join(_SOURCES)}, it needs one"
+        )
     if "captions" in record and "caption" in record:
         raise ValueError("it has both `caption` and `captions`")
     if ("row" in record) != (source_names == ["frames"]):
@@ -175,7 +186,9 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
     if source_names != ["video"] and (start, end) != (None, None):
         raise ValueError(f"`start` and `end` are for videos, this is {source_names[0]}")
     key = record.get("key", clip_key(name if row is None else f"{name}:{row}", start, end))
-    captions = parse_captions([record["caption"]] if "caption" in record else record.get("captions", []))
+    captions = parse_captions(
+        [record["caption"]] if "caption" in record else record.get("captions", [])
+    )
     return Clip(
         key=validate_key(key),
         source=source,

@@ -36,14 +36,18 @@ def caption_clips(
     for start in starts[rank::size]:
         numbers = range(start, min(start + CLIPS_PER_BATCH, count))
         visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
-        grids = None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
+        grids = (
+            None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
+        )
         captions_by_start[start] = captioner.describe(
             captioner.context(visual, mask, grids),
             settings,
         )
     if world:
         captions_by_start = {
-            start: captions for part in world.gather(captions_by_start) for start, captions in part.items()
+            start: captions
+            for part in world.gather(captions_by_start)
+            for start, captions in part.items()
         }
     return [caption for start in starts for caption in captions_by_start[start]]
 
@@ -85,7 +89,10 @@ class CaptionEvaluator:
             self.settings,
             self.world,
         )
-        return {key: captions[0].text for key, captions in zip(self.references, captions_per_clip, strict=True)}
+        return {
+            key: captions[0].text
+            for key, captions in zip(self.references, captions_per_clip, strict=True)
+        }
 
     def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
         """Return the scores of `caption_scores`."""
@@ -97,12 +104,15 @@ def caption_scores(
 ) -> tuple[dict[str, float], CaptionScores]:
     """Return scores by the names of `CaptionSettings.metric`, and all there are.
 
-    `exact_match` is the share of captions that are one of their references, letter for letter but for case and outer blanks.
+    `exact_match` is the share of captions that are one of their references, letter for letter but
+    for case and outer blanks.
     """
     full = score_captions(references, captions)
     exact = 0
     for key, caption in captions.items():
-        exact += caption.strip().lower() in {reference.strip().lower() for reference in references[key]}
+        exact += caption.strip().lower() in {
+            reference.strip().lower() for reference in references[key]
+        }
     scores = {
         "cider": full["CIDEr"],
         "bleu_4": full["Bleu_4"],
@@ -152,7 +162,11 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     if out is not None:
         write_lines(out, ({"key": key, "caption": text} for key, text in captions.items()))
     scores, full = caption_scores(evaluator.references, captions)
-    bleu = {name.lower(): value for name, value in full.items() if name.startswith("Bleu") and name != "Bleu_4"}
+    bleu = {
+        name.lower(): value
+        for name, value in full.items()
+        if name.startswith("Bleu") and name != "Bleu_4"
+    }
     return CaptionEvaluation({**scores, **bleu}, captions, len(captions))
 
 
@@ -162,7 +176,9 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
     pairs: dict[str, tuple[Any, Any]] = {"sampling": (captioner.sampling, clips.sampling)}
     if backbone is None or clips.backbone == "features":
         pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
-    elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:  # frames are any backbone's
+    elif (
+        clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint
+    ):  # frames are any backbone's
         if backbone.name == clips.backbone:
             pairs["weights of the backbone"] = (
                 backbone.fingerprint()[:12],
@@ -170,10 +186,15 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
             )
         else:
             pairs["backbone"] = (backbone.name, clips.backbone)
-    if clips.kind == "features" and None not in (captioner.grid, clips.grid):  # of frames the captioner makes its own
+    # Of frames the captioner makes its own
+    if clips.kind == "features" and None not in (captioner.grid, clips.grid):
         grids = [" x ".join(map(str, grid)) for grid in (captioner.grid, clips.grid) if grid]
         pairs["visual tokens"] = (grids[0], grids[1])
-    differing = [f"{name} {expected}, not {actual}" for name, (expected, actual) in pairs.items() if expected != actual]
+    differing = [
+        f"{name} {expected}, not {actual}"
+        for name, (expected, actual) in pairs.items()
+        if expected != actual
+    ]
     if differing:
         raise CheckpointError(
             "changed",

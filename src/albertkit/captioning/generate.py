@@ -47,13 +47,16 @@ class CaptionReader:
         """Return fp32 or fp64 [R, V] for the next word; a word that must not come has -inf."""
         last = self.captions[:, -1:]
         length = self._state.length
-        input_ids = torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
+        input_ids = (
+            torch.cat([last, torch.full_like(last, self.ids.mask)], 1) if self._with_mask else last
+        )
         positions = torch.arange(length, length + input_ids.shape[1], device=last.device)
         albert = self.model.albert
         hidden, state = albert.read_caption(
             albert.embed(input_ids, positions), self.context, self._state, layers=self._layers
         )
-        # The word's states stay, those of [MASK] go. SwinBERT computes all again for every word: 12.3 times the time.
+        # The word's states stay, those of [MASK] go. SwinBERT computes all again for every word:
+        # 12.3 times the time.
         self._state = state.cut(length + 1)
         logits = self.model.predictions(hidden[:, -1])
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -67,7 +70,9 @@ class CaptionReader:
             return log_probabilities
         log_probabilities[:, [self.ids.start, self.ids.mask, self.ids.padding]] = -torch.inf
         if self.captions.shape[1] == self.settings.longest - 1:  # there is room for the end alone
-            log_probabilities[:, : self.ids.end] = log_probabilities[:, self.ids.end + 1 :] = -torch.inf
+            log_probabilities[:, : self.ids.end] = log_probabilities[
+                :, self.ids.end + 1 :
+            ] = -torch.inf
         else:
             bad = torch.isin(self.captions[:, -1], self.bad_endings)
             log_probabilities[bad, self.ids.end] = -torch.inf
@@ -103,10 +108,15 @@ class FinishedCaptions:
 
     def is_full(self, best: float) -> bool:
         """Return whether no caption that is still going on, the likeliest with log-probability `best`, can come among them."""
-        return len(self.captions) == self.size and self.captions[-1][0] >= best / self._longest**self._penalty
+        return (
+            len(self.captions) == self.size
+            and self.captions[-1][0] >= best / self._longest**self._penalty
+        )
 
 
-def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Tensor, Tensor, Tensor]:
+def beam_search(
+    reader: CaptionReader, settings: GenerationSettings
+) -> tuple[Tensor, Tensor, Tensor]:
     """Search for B clips at once; those that are done are left out of what is computed."""
     beams = settings.num_beams
     end = reader.ids.end
@@ -144,9 +154,8 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> tuple[Te
             if chosen:
                 next_active.append(clip)
                 next_beams += chosen
-                next_beams += [(-1e9, *chosen[0][1:])] * (
-                    beams - len(chosen)
-                )  # where fewer tokens than beams are allowed
+                # Where fewer tokens than beams are allowed
+                next_beams += [(-1e9, *chosen[0][1:])] * (beams - len(chosen))
         active = next_active
         if active:
             beam_scores, words, rows = zip(*next_beams, strict=True)
@@ -175,8 +184,8 @@ class Generated:
     Attributes:
         ids: int64 [B, K, L], from [CLS] to [SEP], then padding.
         log_probabilities: [B, K], log-probability of the whole caption.
-        scores: [B, K], log-probability over length to the power of the length penalty; the length counts [SEP] and not [CLS].
-            -inf where a search found fewer than K.
+        scores: [B, K], log-probability over length to the power of the length penalty; the length
+            counts [SEP] and not [CLS]. -inf where a search found fewer than K.
     """
 
     ids: Tensor
@@ -235,7 +244,9 @@ def _decode_stepwise(reader: CaptionReader, settings: GenerationSettings) -> Gen
                 sorted_probabilities[:, settings.top_k :] = 0
             if settings.top_p < 1:  # the token that reaches top_p still counts
                 before = sorted_probabilities.cumsum(-1) - sorted_probabilities
-                sorted_probabilities[before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)] = 0
+                sorted_probabilities[
+                    before >= settings.top_p * sorted_probabilities.sum(-1, keepdim=True)
+                ] = 0
             indices = torch.multinomial(sorted_probabilities, 1, generator=generator)
             words = tokens.gather(1, indices).squeeze(1)
         else:

@@ -1,7 +1,7 @@
 """ALBERT's layers over a context that is computed once and a caption that reads it.
 
-B clips, R = B * K rows of captions (K beams a clip), C tokens of context, S places read at once, P places read before,
-A heads of width D, H = A * D.
+B clips, R = B * K rows of captions (K beams a clip), C tokens of context, S places read at once, P
+places read before, A heads of width D, H = A * D.
 """
 
 import dataclasses
@@ -32,15 +32,20 @@ class CaptionConfig:
 
     Attributes:
         img_feature_dim: Width of a visual token where it is projected to the hidden size.
-        backbone_dim: Width of a visual token as the backbone gives it (D), where a linear map brings it to `img_feature_dim`
-            first, as SwinBERT's `fc` does; 0: there is no such map, and D is `img_feature_dim`.
-        visual_norm: Whether visual tokens are normalised before they are projected to the hidden size; SwinBERT's are not.
-        grid: Frames, height and width of the grid of visual tokens that the position tables are made for; None for no
-            tables, as SwinBERT. With another number of frames the times are interpolated.
-        video_attention: Sight of visual tokens among each other. full: all. diagonal: themselves. log: a learned gate g for every
-            pair, added as log g. legacy: SwinBERT's, added as (1 - g) * -10000, which is diagonal in effect.
+        backbone_dim: Width of a visual token as the backbone gives it (D), where a linear map
+            brings it to `img_feature_dim` first, as SwinBERT's `fc` does; 0: there is no such map,
+            and D is `img_feature_dim`.
+        visual_norm: Whether visual tokens are normalised before they are projected to the hidden
+            size; SwinBERT's are not.
+        grid: Frames, height and width of the grid of visual tokens that the position tables are
+            made for; None for no tables, as SwinBERT. With another number of frames the times are
+            interpolated.
+        video_attention: Sight of visual tokens among each other. full: all. diagonal: themselves.
+            log: a learned gate g for every pair, added as log g. legacy: SwinBERT's, added as (1 -
+            g) * -10000, which is diagonal in effect.
         num_visual_tokens: M, for the learned gate of log and legacy, which has M x M numbers.
-        hard_gate: Round the gate to 0 or 1; it then gets no gradient (SwinBERT's `sparse_mask_soft2hard`).
+        hard_gate: Round the gate to 0 or 1; it then gets no gradient (SwinBERT's
+            `sparse_mask_soft2hard`).
         objective: mlm: words are predicted where [MASK] stands; causal: from the words before.
         tie_weights: The output matrix is that of the word embeddings.
         freeze_embedding: The word embeddings are not trained.
@@ -71,7 +76,8 @@ class CaptionConfig:
                 f"num_visual_tokens is 0, the gate of video_attention {self.video_attention!r} needs the number",
                 "give the number of visual tokens of a clip",
             )
-        object.__setattr__(self, "grid", self.grid and tuple(self.grid))  # a list, where it is read from JSON
+        # A list, where it is read from JSON
+        object.__setattr__(self, "grid", self.grid and tuple(self.grid))
 
     @property
     def visual_width(self) -> int:
@@ -113,8 +119,8 @@ class CaptionConfig:
         return {**values, "grid": None if self.grid is None else list(self.grid)}
 
 
-# A gate of 0.5 adds half of it: above 0.999 alone can a gate be seen, so SwinBERT's attention is diagonal, and the loss of
-# captions gives its gate a gradient of exactly 0.
+# A gate of 0.5 adds half of it: above 0.999 alone can a gate be seen, so SwinBERT's attention is
+# diagonal, and the loss of captions gives its gate a gradient of exactly 0.
 # Added to a score that must not count, in SwinBERT's arithmetic. In float32 its exponential is 0.
 NEVER = -10_000.0
 
@@ -205,7 +211,9 @@ class CaptionState:
 
     def cut(self, length: int) -> "CaptionState":
         """Return the first places only."""
-        return CaptionState([(key[:, :, :length], value[:, :, :length]) for key, value in self.states])
+        return CaptionState(
+            [(key[:, :, :length], value[:, :, :length]) for key, value in self.states]
+        )
 
 
 def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -223,8 +231,8 @@ def encode_context(
 ) -> Context:
     """Run all layers over a context [B, C, H]; of the last only keys and values are needed.
 
-    `bias`, [B or 1, 1, C, C], is added to the scores, and holds `padding`, [B, 1, 1, C], too. `diagonal`: a token sees itself
-    alone, so attention gives its own value, at O(C).
+    `bias`, [B or 1, 1, C, C], is added to the scores, and holds `padding`, [B, 1, 1, C], too.
+    `diagonal`: a token sees itself alone, so attention gives its own value, at O(C).
     """
     states: list[KeyValue] = []
     layers = encoder.layers(hidden.dtype)
@@ -244,7 +252,9 @@ def encode_context(
     return Context(states, padding)
 
 
-def _run_layer(encoder: AlbertEncoder, compute: Callable[..., Any], *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _run_layer(
+    encoder: AlbertEncoder, compute: Callable[..., Any], *arguments: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return hidden states, keys and values of a layer, computed again in the backward pass where memory is to be saved."""
     if encoder.gradient_checkpointing and torch.is_grad_enabled():
         return checkpoint(compute, *arguments, use_reentrant=False)
@@ -285,11 +295,13 @@ def read_caption(
 ) -> tuple[Tensor, CaptionState]:
     """Run all layers over further places of captions, [R, S, H], embedded and projected; row r is of clip r // (R / B).
 
-    Each place sees the context, the places read `before`, itself and those between. `layers` is `encoder.layers`, computed once
-    for many words.
+    Each place sees the context, the places read `before`, itself and those between. `layers` is
+    `encoder.layers`, computed once for many words.
     """
     states: list[KeyValue] = []
-    causal = torch.full((hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device).triu(1)
+    causal = torch.full(
+        (hidden.shape[1],) * 2, -torch.inf, dtype=hidden.dtype, device=hidden.device
+    ).triu(1)
     for number, (layer, weights) in enumerate(layers or encoder.layers(hidden.dtype)):
         read_before = before.states[number] if before and before.states else None
         hidden, key, value = _run_layer(
@@ -323,7 +335,8 @@ def _caption_layer(
     (rows, heads, length, width), (clips, _, tokens, _) = query.shape, context[0].shape
     beams = rows // clips
     query = query * width**-0.5
-    # The beams of a clip are queries of one product: the clip's keys, which are long, are neither copied nor read twice.
+    # The beams of a clip are queries of one product: the clip's keys, which are long, are neither
+    # copied nor read twice.
     context_query = query.view(clips, beams, heads, length, width).transpose(1, 2).flatten(2, 3)
     to_context = context_query @ context[0].transpose(-1, -2)
     if context_bias is not None:
@@ -336,10 +349,12 @@ def _caption_layer(
     probabilities = F.dropout(probabilities, dropout, layer.training)
     of_context, of_caption = probabilities.split([tokens, key.shape[2]], -1)
     attention_output = (
-        of_context.reshape(clips, beams, heads, length, tokens).transpose(1, 2).flatten(2, 3) @ context[1]
+        of_context.reshape(clips, beams, heads, length, tokens).transpose(1, 2).flatten(2, 3)
+        @ context[1]
     )
     attention_output = (
-        attention_output.view(clips, heads, beams, length, width).transpose(1, 2).flatten(0, 1) + of_caption @ value
+        attention_output.view(clips, heads, beams, length, width).transpose(1, 2).flatten(0, 1)
+        + of_caption @ value
     )
     hidden = layer.after_attention(attention_output.transpose(1, 2).flatten(2), hidden, weights)
     return hidden, key, value
@@ -350,7 +365,8 @@ def masked_layers(
 ) -> Tensor:
     """Run all layers over text and video in one, [B, N, H], as SwinBERT does, under any mask.
 
-    `bias`, [B, 1, N or 1, N], is added to the scores; `attentions` receives the probabilities [B, A, N, N] of every layer.
+    `bias`, [B, 1, N or 1, N], is added to the scores; `attentions` receives the probabilities [B,
+    A, N, N] of every layer.
     """
     for layer, weights in encoder.layers(hidden.dtype):
         query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
@@ -380,22 +396,31 @@ def interpolate_times(times: Tensor, frames: int) -> Tensor:
 class VisualProjector(nn.Module):
     """Layer norm, linear D to H, plus an embedding of the frame and one of the place in it; then dropout.
 
-    The tables begin at zero, so a captioner begins as one that knows no places. Without norm and tables it is SwinBERT's
-    `img_embedding`, and with `backbone_dim` it begins with SwinBERT's `fc`.
+    The tables begin at zero, so a captioner begins as one that knows no places. Without norm and
+    tables it is SwinBERT's `img_embedding`, and with `backbone_dim` it begins with SwinBERT's `fc`.
     """
 
     def __init__(self, config: AlbertConfig, caption: CaptionConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.grid = None if caption.grid is None else Grid(*caption.grid)
-        # Not folded into the map that follows: in a migrated ALBERT a LayerNorm stands between them.
-        self.fc = nn.Linear(caption.backbone_dim, caption.img_feature_dim) if caption.backbone_dim else None
+        # Not folded into the map that follows: in a migrated ALBERT a LayerNorm stands between
+        # them.
+        self.fc = (
+            nn.Linear(caption.backbone_dim, caption.img_feature_dim)
+            if caption.backbone_dim
+            else None
+        )
         self.width = caption.visual_width
-        self.LayerNorm = nn.LayerNorm(caption.img_feature_dim, eps=1e-6) if caption.visual_norm else None
+        self.LayerNorm = (
+            nn.LayerNorm(caption.img_feature_dim, eps=1e-6) if caption.visual_norm else None
+        )
         self.projection = nn.Linear(caption.img_feature_dim, width)
         if self.grid is not None:
             self.time_embeddings = nn.Parameter(torch.zeros(self.grid.frames, width))
-            self.space_embeddings = nn.Parameter(torch.zeros(self.grid.height * self.grid.width, width))
+            self.space_embeddings = nn.Parameter(
+                torch.zeros(self.grid.height * self.grid.width, width)
+            )
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, visual: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
@@ -415,8 +440,13 @@ class VisualProjector(nn.Module):
             tokens = visual.shape[1]
             grid = grid or self.grid
             if not isinstance(grid, Grid):  # zeros where a clip has fewer tokens than M
-                embeddings = {of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)}
-                rows = [F.pad(embeddings[of_clip], (0, 0, 0, tokens - of_clip.num_tokens)) for of_clip in grid]
+                embeddings = {
+                    of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)
+                }
+                rows = [
+                    F.pad(embeddings[of_clip], (0, 0, 0, tokens - of_clip.num_tokens))
+                    for of_clip in grid
+                ]
                 positions = torch.stack(rows)
             elif grid.num_tokens == tokens:
                 positions = self.position_embeddings(grid)

@@ -28,8 +28,8 @@ def rouge_l(candidate: str, references: Sequence[str]) -> float:
     precision = recall = 0.0
     for reference in references:
         reference_words = reference.split(" ")
-        # The longest common subsequence, a row of its table at once in the bits of a whole number (Crochemore et al. 2001): 0
-        # where it grows.
+        # The longest common subsequence, a row of its table at once in the bits of a whole number
+        # (Crochemore et al. 2001): 0 where it grows.
         row = all_ones = (1 << len(words)) - 1
         for word in reference_words:
             matches = row & word_positions.get(word, 0)
@@ -71,20 +71,27 @@ class NgramCounts:
         words = [caption.split() for caption in captions]
         lengths = np.array([len(caption) for caption in words], np.int64)
         vocabulary: dict[str, int] = {}
-        numbers = [vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption]
+        numbers = [
+            vocabulary.setdefault(word, len(vocabulary)) for caption in words for word in caption
+        ]
         word_ids = np.array(numbers, np.int64)
         caption_of = np.repeat(np.arange(len(words)), lengths)
         starts = np.arange(len(word_ids))
         ngrams = word_ids
         sizes = []
         for size in range(1, MAX_SIZE + 1):
-            if size > 1:  # an n-gram is the shorter one at its start and one more word of the same caption
+            # An n-gram is the shorter one at its start and one more word of the same caption
+            if size > 1:
                 ends = starts + size - 1
                 is_complete = ends < len(word_ids)
-                is_complete[is_complete] = caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
+                is_complete[is_complete] = (
+                    caption_of[ends[is_complete]] == caption_of[starts[is_complete]]
+                )
                 starts = starts[is_complete]
                 ends = ends[is_complete]
-                ngrams = np.unique(ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True)[1]
+                ngrams = np.unique(
+                    ngrams[is_complete] * len(vocabulary) + word_ids[ends], return_inverse=True
+                )[1]
             num_ngrams = int(ngrams.max(initial=-1)) + 1
             pairs, times = np.unique(caption_of[starts] * num_ngrams + ngrams, return_counts=True)
             sizes.append(NgramRows(*np.divmod(pairs, max(num_ngrams, 1)), times, num_ngrams))
@@ -109,7 +116,8 @@ def lookup(keys: np.ndarray, values: np.ndarray, requested_keys: np.ndarray) -> 
     return np.where(keys[index] == requested_keys, values[index], 0)
 
 
-# They keep a caption without a common n-gram from being exactly 0 / 0; single items without a common 4-gram score about 1e-5.
+# They keep a caption without a common n-gram from being exactly 0 / 0; single items without a
+# common 4-gram score about 1e-5.
 _TINY, _SMALL = 1e-15, 1e-9
 
 
@@ -169,8 +177,8 @@ _SCALE = 10.0
 def cider(counts: NgramCounts) -> np.ndarray:
     """Compute CIDEr-D of each item; that of the corpus is the mean.
 
-    N-grams weigh by how few of the items' references have them, so the score of an item depends on the other items, and
-    that of a single item is 0.
+    N-grams weigh by how few of the items' references have them, so the score of an item depends on
+    the other items, and that of a single item is 0.
 
     Returns:
         float64 [I], from 0 to 10.
@@ -190,26 +198,33 @@ def cider(counts: NgramCounts) -> np.ndarray:
         products = np.minimum(in_candidate, in_reference) * in_reference
         dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
         norm_products = norms[of_item] * norms[items:]
-        similarities.append(np.divide(dots, norm_products, out=np.zeros(len(dots)), where=norm_products > 0))
+        similarities.append(
+            np.divide(dots, norm_products, out=np.zeros(len(dots)), where=norm_products > 0)
+        )
     similarity = np.mean(similarities, axis=0)
     # The original's length of a caption is the number of its 2-grams.
     lengths = np.maximum(counts.lengths - 1, 0)
     penalty = np.exp(-((lengths[of_item] - lengths[items:]) ** 2) / (2 * _SIGMA**2))
-    return _SCALE * np.bincount(of_item, similarity * penalty, items) / np.bincount(of_item, minlength=items)
+    return (
+        _SCALE
+        * np.bincount(of_item, similarity * penalty, items)
+        / np.bincount(of_item, minlength=items)
+    )
 
 
 @dataclass(frozen=True)
 class CaptionScores(Result, Mapping[str, float]):
     """Scores of captions; as a mapping, those of the corpus: `scores["CIDEr"]`.
 
-    Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4` and `ROUGE_L` from 0 to 1, `CIDEr` from 0 to 10.
-    Papers print 100 times that.
+    Names and scale are the COCO caption scorer's: `Bleu_1` to `Bleu_4` and `ROUGE_L` from 0 to 1,
+    `CIDEr` from 0 to 10. Papers print 100 times that.
 
     Attributes:
         corpus: Score by name.
         per_clip: Key of a clip to its scores by name, in the order of the candidates.
-        diversity: What shows a captioner that has collapsed: `distinct_captions` and `empty_captions`, shares of the
-            candidates after tokenising, and `mean_length`, words of a candidate.
+        diversity: What shows a captioner that has collapsed: `distinct_captions` and
+            `empty_captions`, shares of the candidates after tokenising, and `mean_length`, words of
+            a candidate.
         num_captions: Candidates.
         num_references: References of all of them.
         empty_references: How many of these have no word. They are scored, as the original does.
@@ -248,14 +263,14 @@ def score_captions(
 ) -> CaptionScores:
     """Score one caption a clip against its references, as pycocoevalcap does.
 
-    Empty captions are scored and counted. CIDEr weighs words by how few of these clips have them: scores of different sets
-    of clips do not compare, and that of a single clip is 0.
+    Empty captions are scored and counted. CIDEr weighs words by how few of these clips have them:
+    scores of different sets of clips do not compare, and that of a single clip is 0.
 
     Args:
         references: Key of a clip to what people say of it, at least one caption.
         candidates: Key of a clip to the caption that is scored; the same keys.
-        tokenize: Tokenise as the scorer's Java tokenizer does (`tokenize_captions`). Without it captions are tokenised
-            already, words with one blank between them.
+        tokenize: Tokenise as the scorer's Java tokenizer does (`tokenize_captions`). Without it
+            captions are tokenised already, words with one blank between them.
 
     Raises:
         DataError: bad-label, predictions-mismatch, bad-row.
@@ -270,8 +285,12 @@ def score_captions(
     groups = [list(islice(remaining_references, len(references[key]))) for key in candidates]
     counts = NgramCounts.of(texts, groups)
     bleu_corpus, bleu_each = bleu(counts)
-    scores_by_name = {f"Bleu_{size}": values.tolist() for size, values in enumerate(bleu_each, start=1)}
-    scores_by_name["ROUGE_L"] = [rouge_l(text, group) for text, group in zip(texts, groups, strict=True)]
+    scores_by_name = {
+        f"Bleu_{size}": values.tolist() for size, values in enumerate(bleu_each, start=1)
+    }
+    scores_by_name["ROUGE_L"] = [
+        rouge_l(text, group) for text, group in zip(texts, groups, strict=True)
+    ]
     scores_by_name["CIDEr"] = cider(counts).tolist()
     corpus = {name: float(np.mean(values)) for name, values in scores_by_name.items()}
     corpus |= {f"Bleu_{size}": value for size, value in enumerate(bleu_corpus.tolist(), start=1)}

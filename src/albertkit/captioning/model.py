@@ -43,8 +43,8 @@ class ImageEncoder(AlbertEncoder):
 class AlbertImgModel(PretrainedAlbert):
     """ALBERT over text and visual tokens.
 
-    Visual tokens join at the hidden size, after the projection from E to H, and get neither positions of the text nor its
-    normalisation.
+    Visual tokens join at the hidden size, after the projection from E to H, and get neither
+    positions of the text nor its normalisation.
 
     Args:
         config: Shape and settings; its `captioning` is a `CaptionConfig`.
@@ -136,7 +136,11 @@ class AlbertImgModel(PretrainedAlbert):
             )
         gate = gate_values(self.video_gate, self.caption.hard_gate)
         # Not below 1e-4 for `log`: a gate that is shut must keep a gradient.
-        added = gate.clamp(min=1e-4).log() if self.caption.video_attention == "log" else (1 - gate) * NEVER
+        added = (
+            gate.clamp(min=1e-4).log()
+            if self.caption.video_attention == "log"
+            else (1 - gate) * NEVER
+        )
         return added.to(dtype)[None, None]
 
     def sparsity_loss(self) -> Tensor:
@@ -166,13 +170,15 @@ class AlbertImgModel(PretrainedAlbert):
         Args:
             input_ids: int64 [B, S].
             img_feats: [B, M, D]. Default: no video.
-            attention_mask: [B, N], [B, N, N] or [B, 1, N, N] with N = S + M, text first; 1 where a row may look at a column,
-                0 where not, in between as SwinBERT counts it; `video_attention` is ignored. Default: all see all.
+            attention_mask: [B, N], [B, N, N] or [B, 1, N, N] with N = S + M, text first; 1 where a
+                row may look at a column, 0 where not, in between as SwinBERT counts it;
+                `video_attention` is ignored. Default: all see all.
             token_type_ids: int64 [B, S]. Default: 0.
             position_ids: int64 [S] or [B, S]. Default: 0 to S - 1.
 
         Returns:
-            Last states [B, N, H]; pooled [B, H]; if `encoder.output_attentions` a tuple of probabilities [B, A, N, N].
+            Last states [B, N, H]; pooled [B, H]; if `encoder.output_attentions` a tuple of
+            probabilities [B, A, N, N].
         """
         hidden = self.embed(input_ids, position_ids, token_type_ids)
         if img_feats is not None:
@@ -192,7 +198,8 @@ class AlbertImgModel(PretrainedAlbert):
 def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     """Return the divergence of each prediction from a smoothed label: the cross-entropy, less the label's entropy.
 
-    The label has 1 - smoothing, all other tokens together the rest; with no smoothing it is the cross-entropy.
+    The label has 1 - smoothing, all other tokens together the rest; with no smoothing it is the
+    cross-entropy.
 
     Args:
         logits: [P, V].
@@ -210,7 +217,9 @@ def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
         return -at_label
     other_probability = smoothing / (logits.shape[1] - 1)
     entropy = -(1 - smoothing) * _log(1 - smoothing) - smoothing * _log(other_probability)
-    cross_entropy = -(1 - smoothing - other_probability) * at_label - other_probability * log_probabilities.sum(1)
+    cross_entropy = -(
+        1 - smoothing - other_probability
+    ) * at_label - other_probability * log_probabilities.sum(1)
     return cross_entropy - entropy
 
 
@@ -314,14 +323,16 @@ class AlbertForImageCaptioning(PretrainedAlbert):
             input_ids: int64 [B, S]: the caption, and after it a second text.
             img_feats: [B, M, D].
             attention_mask: As `AlbertImgModel.forward`.
-            masked_pos: [B, T], 1 where a token is to be predicted; T is the length of the caption's part.
+            masked_pos: [B, T], 1 where a token is to be predicted; T is the length of the caption's
+                part.
             masked_ids: [B, P], the tokens to predict in order, then -1.
             token_type_ids: int64 [B, S].
             position_ids: int64 [S] or [B, S].
             is_training: Whether the loss is wanted.
 
         Returns:
-            Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training: logits [B, S, V].
+            Training: loss 0-d, logits [predictions, V], and attentions if asked for. Not training:
+                logits [B, S, V].
         """
         hidden, _, *attentions = self.albert(
             input_ids,

@@ -13,7 +13,9 @@ from albertkit.validation import Positive
 
 Rounding = Literal["floor", "round", "middle"]
 # None, unless a flag of it is given: the captioner's own settings.
-OwnGeneration = Annotated[GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")]
+OwnGeneration = Annotated[
+    GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +24,12 @@ class PreparationOptions:
 
     Attributes:
         max_tokens: Maximum visual tokens per clip; more are averaged over spatial neighbours.
-        train_backbone: Also keep frames for a transformers or Video Swin backbone, so that `caption train` trains it.
+        train_backbone: Also keep frames for a transformers or Video Swin backbone, so that `caption
+            train` trains it.
         batch_size: Clips per batch of the backbone.
         workers: Number of decoding threads. Default: one per core, at most 8.
-        on_error: How to treat unusable clips: skip and list them, or stop with an error at the first.
+        on_error: How to treat unusable clips: skip and list them, or stop with an error at the
+            first.
         progress: Show progress on stderr.
     """
 
@@ -47,16 +51,18 @@ class PrepareOptions(DeviceOptions, PreparationOptions):
     Run the same command again to continue an interrupted run.
 
     Attributes:
-        data: Manifest (.jsonl), SwinBERT .yaml, captions as published by MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC, or a
-            folder: of videos with text files next to them, with one of these for train, dev (or val) and test, or with published
-            captions and their videos.
+        data: Manifest (.jsonl), SwinBERT .yaml, captions as published by MSR-VTT, COCO, VATEX,
+            MSVD, YouCook2 or TVC, or a folder: of videos with text files next to them, with one of
+            these for train, dev (or val) and test, or with published captions and their videos.
         out: Folder of the prepared clips.
-        backbone: Video backbone: conv3d (saves frames; trained with the captioner), hf:FOLDER, hf:org/name or video-swin:FILE
-            (frozen; saves features), or features (files named in the manifest).
+        backbone: Video backbone: conv3d (saves frames; trained with the captioner), hf:FOLDER,
+            hf:org/name or video-swin:FILE (frozen; saves features), or features (files named in the
+            manifest).
         split: Split to prepare. Default: all.
         frames: Number of frames per clip.
         size: Frame height and width in pixels. Default: the backbone's.
-        rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced positions from first to last.
+        rounding: How to choose frames: middle of equal parts, or floor or round of evenly spaced
+            positions from first to last.
     """
 
     data: str | Path
@@ -75,7 +81,8 @@ class CaptioningOptions(DeviceOptions):
 
     Attributes:
         out: JSONL file for the captions, one line per clip.
-        backbone: Current location of the frozen backbone, for example hf:FOLDER. Default: the location recorded in training.
+        backbone: Current location of the frozen backbone, for example hf:FOLDER. Default: the
+            location recorded in training.
         generation: How captions are generated. Default: the captioner's own settings.
     """
 
@@ -123,10 +130,12 @@ class ScoreCaptionsOptions:
     """Score captions like the COCO caption scorer: BLEU, ROUGE-L, CIDEr-D.
 
     Attributes:
-        predictions: One caption per clip, from any program: SwinBERT's TSV, JSON lines (`key`, `video` or `image_id`, and
-            `caption`), COCO results, or plain text with one caption per line. May be compressed.
-        references: Manifest (.jsonl), COCO annotations or SwinBERT caption TSV; or plain text files, each with one reference for
-            every line of the predictions. Several files are merged.
+        predictions: One caption per clip, from any program: SwinBERT's TSV, JSON lines (`key`,
+            `video` or `image_id`, and `caption`), COCO results, or plain text with one caption per
+            line. May be compressed.
+        references: Manifest (.jsonl), COCO annotations or SwinBERT caption TSV; or plain text
+            files, each with one reference for every line of the predictions. Several files are
+            merged.
         details: Write one JSON object per clip to this file: key, caption, references and scores.
     """
 

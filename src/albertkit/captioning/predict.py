@@ -85,7 +85,9 @@ class CaptionReport(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        skipped = [{"key": key, "slug": error.slug, "reason": error.message} for key, error in self.skipped]
+        skipped = [
+            {"key": key, "slug": error.slug, "reason": error.message} for key, error in self.skipped
+        ]
         return {"clips": [clip.to_dict() for clip in self.clips], "skipped": skipped}
 
     def sections(self) -> list[Section]:
@@ -117,7 +119,8 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
             for split, split_clips in read_splits(path, bad_rows=bad_rows).items():
                 repeated = {clip.key for clip in clips} & {clip.key for clip in split_clips}
                 clips += [
-                    replace(clip, key=f"{split}-{clip.key}") if clip.key in repeated else clip for clip in split_clips
+                    replace(clip, key=f"{split}-{clip.key}") if clip.key in repeated else clip
+                    for clip in split_clips
                 ]
         else:
             clips.append(Clip(key=path.stem, source=path))
@@ -177,7 +180,7 @@ def sheet_png(frames: Frames, best: ScoredCaption) -> bytes:
     return png.getvalue()
 
 
-# --- contact sheets ---------------------------------------------------------------------------------------------------
+# --- contact sheets -------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -196,7 +199,8 @@ FONTS = (
     "DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "NotoSansKR-Regular.otf", "NanumGothic.ttf",
     "AppleSDGothicNeo.ttc", "malgun.ttf", "segoeui.ttf", "Arial Unicode.ttf",
 )  # fmt: skip
-_NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")  # kinds of characters that are nothing by themselves
+# Kinds of characters that are nothing by themselves
+_NOT_DRAWN = ("Zs", "Zl", "Zp", "Cf", "Mn", "Me")
 _NO_LETTER = "\U0010fffd"  # what a font draws for it, it draws for every letter that it lacks
 
 
@@ -212,8 +216,8 @@ def contact_sheet(
     Args:
         frames: uint8 [T, S, S, 3], RGB.
         times: [T], in seconds; NaN where a time is not known.
-        caption: In any script. It is wrapped. Letters that no font of this machine has are named beneath it: Hangul needs
-            one such as Nanum Gothic or Noto Sans CJK.
+        caption: In any script. It is wrapped. Letters that no font of this machine has are named
+            beneath it: Hangul needs one such as Nanum Gothic or Noto Sans CJK.
         score: Of the caption.
 
     Returns:
@@ -316,7 +320,9 @@ def _format_time(seconds: float) -> str:
 
 def drawable_line(text: str) -> str:
     """Return a text as one line, without what cannot be drawn: control characters, half characters."""
-    return " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split())
+    return " ".join(
+        "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in text).split()
+    )
 
 
 def find_font(text: str) -> tuple[Any, list[str]]:
@@ -331,7 +337,9 @@ def find_font(text: str) -> tuple[Any, list[str]]:
         except OSError:
             continue  # not on this machine
         no_letter = _draw_glyph(font, _NO_LETTER)
-        candidates.append((font, [letter for letter in needed if _draw_glyph(font, letter) == no_letter]))
+        candidates.append(
+            (font, [letter for letter in needed if _draw_glyph(font, letter) == no_letter])
+        )
         if not candidates[-1][1]:
             break
     return min(candidates, key=lambda candidate: len(candidate[1]))
@@ -353,7 +361,8 @@ def wrap_text(text: str, font: Any, width: float) -> list[str]:
         while font.getlength(word) > width and len(word) > 1:
             ends = range(1, len(word))
             end = max(bisect_right(ends, width, key=lambda end: font.getlength(word[:end])), 1)
-            while end > 1 and unicodedata.combining(word[end]):  # marks stay with the letter that they stand on
+            # Marks stay with the letter that they stand on
+            while end > 1 and unicodedata.combining(word[end]):
                 end -= 1
             lines.append(word[:end])
             word = word[end:]

@@ -38,7 +38,13 @@ from albertkit.captioning.sources import ReadClips, read_splits
 from albertkit.captioning.swinbert_files import TsvFile
 from albertkit.captioning.video import Frames, FrameSampling, Squares, sample_frames
 from albertkit.command import takes
-from albertkit.errors import ConfigError, DataError, MachineError, MissingExtraError, explain_os_error
+from albertkit.errors import (
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+    explain_os_error,
+)
 from albertkit.files import (
     check_folder_name,
     check_regular_file,
@@ -90,7 +96,8 @@ def _read_array(file: Path) -> np.ndarray:
             if not is_npy:
                 raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
             with PARSING:
-                # Mapped first: a header may promise more than the file holds, and memory would be taken for it.
+                # Mapped first: a header may promise more than the file holds, and memory would be
+                # taken for it.
                 return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
         from safetensors import safe_open
 
@@ -103,7 +110,11 @@ def _read_array(file: Path) -> np.ndarray:
                     "write one tensor a file",
                 )
             return tensors.get_tensor(names[0]).float().numpy()
-    except (DataError, OSError, MemoryError):  # the machine's fault is not the file's: nothing is left out for it
+    except (
+        DataError,
+        OSError,
+        MemoryError,
+    ):  # the machine's fault is not the file's: nothing is left out for it
         raise
     except Exception as error:  # what a damaged file raises is not declared by either library
         raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
@@ -149,7 +160,13 @@ def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarra
     try:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))
-    except (binascii.Error, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (
+        binascii.Error,
+        OSError,
+        ValueError,
+        SyntaxError,
+        Image.DecompressionBombError,
+    ) as error:
         reason = "it is empty" if not column else f"it is not an image: {error}"
         raise DataError(
             "bad-row",
@@ -219,7 +236,11 @@ class ItemRecipe:
     def check(self, clip: Clip) -> None:
         """Refuse a clip of another kind."""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
-            subject, say = ("frames", "conv3d or hf:FOLDER") if self.backbone is None else ("features", "features")
+            subject, say = (
+                ("frames", "conv3d or hf:FOLDER")
+                if self.backbone is None
+                else ("features", "features")
+            )
             name = "features" if self.backbone is None else self.backbone.name
             raise ConfigError(
                 "conflicting-options",
@@ -260,7 +281,9 @@ class ItemRecipe:
         assert self.backbone is not None
         assert self.sampling is not None
         assert self.grid is not None
-        device = next((parameter.device for parameter in self.backbone.parameters()), torch.device("cpu"))
+        device = next(
+            (parameter.device for parameter in self.backbone.parameters()), torch.device("cpu")
+        )
         with torch.inference_mode():
             features = self.backbone(torch.from_numpy(np.stack(frames)).to(device)).float()
             grid = self.backbone.grid(self.sampling.num_frames, self.sampling.size)
@@ -330,8 +353,10 @@ class ClipsToPrepare(PreparationOptions):
 
     Attributes:
         clips: By split, or those of train.
-        out: The folder: `items/`, `clips-SPLIT.jsonl`, `skipped.jsonl` and, written last, `prepared.json`.
-        backbone: On its device; one without weights of its own is always trained along. None for clips that are features.
+        out: The folder: `items/`, `clips-SPLIT.jsonl`, `skipped.jsonl` and, written last,
+            `prepared.json`.
+        backbone: On its device; one without weights of its own is always trained along. None for
+            clips that are features.
         sampling: Which frames, and how large; needed with a backbone.
         left_out: Rows of the data that are no clips, to be listed in `skipped.jsonl`, too.
     """
@@ -361,7 +386,9 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
         backbone = load_backbone(options.backbone).to(join_world(options.device).device)
         size = options.size or backbone.frame_size
         sampling = FrameSampling(num_frames=options.frames, size=size, rounding=options.rounding)
-    common_options = {field.name: getattr(options, field.name) for field in fields(PreparationOptions)}
+    common_options = {
+        field.name: getattr(options, field.name) for field in fields(PreparationOptions)
+    }
     report = prepare_clips(
         clips,
         options.out,
@@ -377,9 +404,9 @@ def prepare_data(options: PrepareOptions) -> PrepareReport:
 def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
     """Bring the visual side of clips to the disk.
 
-    An item is named by the content of its file, the span, the sampling and the backbone: called again, it makes only what is
-    missing or has changed; killed at any moment and called again, it ends with the same bytes. Splits that are in the folder
-    already and are not among `clips` stay.
+    An item is named by the content of its file, the span, the sampling and the backbone: called
+    again, it makes only what is missing or has changed; killed at any moment and called again, it
+    ends with the same bytes. Splits that are in the folder already and are not among `clips` stay.
     """
     start_time = time.perf_counter()
     splits = options.splits
@@ -406,7 +433,8 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
                 )
         for clip in clips:
             recipe.check(clip)
-    # No `Job`: items are a store by content that several calls share, and a job's folder ends with `publish`.
+    # No `Job`: items are a store by content that several calls share, and a job's folder ends with
+    # `publish`.
     workers = options.workers or min(8, os.cpu_count() or 1)
     pool = ThreadPoolExecutor(workers, thread_name_prefix="clips")
     with lock_folder(folder):
@@ -443,12 +471,17 @@ class PreparationRun:
 
         pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
         names, errors = self.name_items(pairs, settings)
-        items = {names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names}
+        items = {
+            names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names
+        }
         num_made, item_errors = self.make_items(items)
         num_reused = len(items) - num_made - len(item_errors)
         if recipe.backbone is None:
             readable_items = [name for name in items if name not in item_errors]
-            widths = {name: (item_shape(folder, name, recipe.dtype) or (0, 0))[1] for name in readable_items}
+            widths = {
+                name: (item_shape(folder, name, recipe.dtype) or (0, 0))[1]
+                for name in readable_items
+            }
             usual = Counter(widths.values()).most_common(1)[0][0] if widths else 0
             for name, width in widths.items():
                 if width != usual:
@@ -460,7 +493,9 @@ class PreparationRun:
                     )
         if item_errors and self.options.on_error == "stop":
             raise next(iter(item_errors.values()))
-        errors |= {clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors}
+        errors |= {
+            clip_id: item_errors[name] for clip_id, name in names.items() if name in item_errors
+        }
 
         skipped = tuple(
             Skipped(split, clip.key, error.slug, error.message)
@@ -505,7 +540,10 @@ class PreparationRun:
         """Read every file and name its item."""
         names: dict[ClipId, str] = {}
         errors: dict[ClipId, DataError] = {}
-        futures = {(split, clip.key): self.pool.submit(self.recipe.item, clip, settings) for split, clip in pairs}
+        futures = {
+            (split, clip.key): self.pool.submit(self.recipe.item, clip, settings)
+            for split, clip in pairs
+        }
         with ProgressBar("looking at files", len(pairs), "clips", self.options.progress) as display:
             for clip_id, future in futures.items():
                 names |= self.results({clip_id: future}, errors)
@@ -535,7 +573,9 @@ class PreparationRun:
                 display.update(display.completed + len(group), _num_skipped(errors))
         return num_made, errors
 
-    def _read_ahead(self, items: Mapping[str, Clip]) -> Iterator[tuple[dict[str, Clip], dict[str, Future[Read]]]]:
+    def _read_ahead(
+        self, items: Mapping[str, Clip]
+    ) -> Iterator[tuple[dict[str, Clip], dict[str, Future[Read]]]]:
         """Yield items that are computed together, and the reading of those that are missing, a few clips ahead."""
         recipe = self.recipe
         folder = self.folder
@@ -545,18 +585,25 @@ class PreparationRun:
         for group in iter(lambda: dict(islice(pairs, size)), {}):
             missing = {}
             for name, clip in group.items():
-                if not (recipe.fits(item_shape(folder, name, recipe.dtype)) and is_sound(folder, name, recipe.dtype)):
+                if not (
+                    recipe.fits(item_shape(folder, name, recipe.dtype))
+                    and is_sound(folder, name, recipe.dtype)
+                ):
                     missing[name] = clip
             queue.append((group, self.start_reading(missing)))
             num_ahead = sum(len(readings) for _, readings in queue)
-            while queue and (num_ahead >= self.workers + self.options.batch_size or not queue[0][1]):
+            while queue and (
+                num_ahead >= self.workers + self.options.batch_size or not queue[0][1]
+            ):
                 num_ahead -= len(queue[0][1])
                 yield queue.popleft()
         yield from queue
 
     def start_reading(self, items: Mapping[str, Clip]) -> dict[str, Future[Read]]:
         """Return what the recipe reads of clips, by item."""
-        return {name: self.pool.submit(self.recipe.read_visual, clip) for name, clip in items.items()}
+        return {
+            name: self.pool.submit(self.recipe.read_visual, clip) for name, clip in items.items()
+        }
 
     def results(
         self,
@@ -589,7 +636,11 @@ def _read_existing_splits(folder: Path, settings: dict[str, Any]) -> dict[str, A
     if settings["backbone_fingerprint"] and "backbone_fingerprint" not in differing:
         differing = [name for name in differing if name != "backbone"]  # the same one, moved
     if differing:
-        changes = [f"{name} was {prepared.get(name)}, is {settings[name]}" for name in differing if name in _SHORT]
+        changes = [
+            f"{name} was {prepared.get(name)}, is {settings[name]}"
+            for name in differing
+            if name in _SHORT
+        ]
         changes += [name for name in differing if name not in _SHORT]
         raise DataError(
             "changed",
@@ -606,14 +657,23 @@ def _write_skipped(
     left_out: Sequence[BadRow],
 ) -> None:
     """Replace the lines of these splits in `skipped.jsonl`."""
-    row_split = splits[0] if len(splits) == 1 else ""  # the data does not say which split a bad row is of
-    bad_rows = [Skipped(row_split, row.where, "bad-row", f"`{row.file}`: {row.reason}") for row in left_out]
+    # The data does not say which split a bad row is of
+    row_split = splits[0] if len(splits) == 1 else ""
+    bad_rows = [
+        Skipped(row_split, row.where, "bad-row", f"`{row.file}`: {row.reason}") for row in left_out
+    ]
     new_lines = [json.dumps(asdict(clip), ensure_ascii=False) for clip in (*bad_rows, *skipped)]
     try:
         text = (folder / SKIPPED).read_text(encoding="utf-8") if (folder / SKIPPED).exists() else ""
         lines = text.split("\n")[:-1]  # texts may hold what `splitlines` takes for a line end, too
-        kept_lines = [line for line in lines if json.loads(line)["split"] not in (*splits, row_split)]
-    except (ValueError, KeyError, TypeError) as error:  # bytes that are not UTF-8 are a ValueError, too
+        kept_lines = [
+            line for line in lines if json.loads(line)["split"] not in (*splits, row_split)
+        ]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+    ) as error:  # bytes that are not UTF-8 are a ValueError, too
         raise DataError(
             "bad-file",
             f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",

@@ -20,13 +20,20 @@ from torch.nn.utils.rnn import pad_sequence
 from albertkit.captioning.backbone import Grid
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError, suggest_path
-from albertkit.files import atomic_file, check_regular_file, read_typed, remove_leftovers, sha256_bytes, write_json
+from albertkit.files import (
+    atomic_file,
+    check_regular_file,
+    read_typed,
+    remove_leftovers,
+    sha256_bytes,
+    write_json,
+)
 
 ITEMS = "items"
 _PREPARE_HINT = "run the same `albertkit caption prepare` again: it makes what is missing or broken"
 _CHECKSUM_BYTES = 4
-# numpy reads the header of a .npy file with `ast`, which fails now and then when two threads do so at once (CPython issue
-# 106905, seen with 3.11.7: "AST constructor recursion depth mismatch").
+# numpy reads the header of a .npy file with `ast`, which fails now and then when two threads do so
+# at once (CPython issue 106905, seen with 3.11.7: "AST constructor recursion depth mismatch").
 PARSING = Lock()
 
 
@@ -44,7 +51,8 @@ def write_item(folder: Path, name: str, array: np.ndarray) -> None:
     """Write an item, whole or not at all."""
     values = np.ascontiguousarray(array)
     with atomic_file(item_file(folder, name)) as stream:
-        # Not with `write_array`: it ends in `tofile`, which says nothing when the disk is full at its last flush.
+        # Not with `write_array`: it ends in `tofile`, which says nothing when the disk is full at
+        # its last flush.
         np.lib.format.write_array_header_1_0(
             stream,
             np.lib.format.header_data_from_array_1_0(values),
@@ -113,7 +121,8 @@ def read_item(folder: Path, name: str, dtype: str) -> np.ndarray:
     try:
         with open(check_regular_file(file, "item"), "rb") as stream:
             shape, stored_dtype = _read_header(stream)
-            num_bytes = os.fstat(stream.fileno()).st_size - stream.tell()  # bytes, whatever the header says
+            # Bytes, whatever the header says
+            num_bytes = os.fstat(stream.fileno()).st_size - stream.tell()
             count = num_bytes // stored_dtype.itemsize
             values = np.fromfile(stream, stored_dtype, min(count, math.prod(shape)))
             checksum = stream.read()
@@ -153,7 +162,9 @@ def _read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     with PARSING:
         try:
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-        except Exception as error:  # ValueError is declared; TokenError, RecursionError and others come too
+        except (
+            Exception
+        ) as error:  # ValueError is declared; TokenError, RecursionError and others come too
             raise ValueError(f"its header: {error}") from None
     if not dtype.itemsize or any(size < 0 for size in shape) or math.prod(shape) > 2**40:
         raise ValueError(f"a shape of {shape}")
@@ -188,7 +199,8 @@ class Preparation:
     """Settings that clips were prepared with.
 
     Attributes:
-        kind: "features": of a frozen backbone, or computed elsewhere; "frames": of a backbone that is trained along.
+        kind: "features": of a frozen backbone, or computed elsewhere; "frames": of a backbone that
+            is trained along.
         backbone: Its name, for `load_backbone`; "features" where it is unknown.
         backbone_fingerprint: As `Backbone.fingerprint()`; None where it is unknown.
         backbone_settings: As `Backbone.settings()`.
@@ -257,7 +269,9 @@ class PreparedClips(Preparation):
                 f"`{path}` is of format {facts.format}, this albertkit reads {FORMAT}",
                 "prepare it again",
             )
-        splits = {split: _read_clips(path, split, counts.clips) for split, counts in facts.splits.items()}
+        splits = {
+            split: _read_clips(path, split, counts.clips) for split, counts in facts.splits.items()
+        }
         settings = {field.name: getattr(facts, field.name) for field in fields(Preparation)}
         return cls(folder=path, splits=splits, **settings)
 

@@ -17,7 +17,8 @@ from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import json_problem
 
 _NAMES = ("key", "video", "features", "frames", "image_id")
-_JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')  # how it begins; `[UNK] man` is a caption
+# How it begins; `[UNK] man` is a caption
+_JSON = re.compile(r'\s*(?:\{\s*(?:"|\}|$)|\[\s*(?:\{|\]|$))')
 
 
 class CaptionRow(NamedTuple):
@@ -102,7 +103,10 @@ def read_caption_file(file: StrPath) -> CaptionFile:
     text = _read_text(file)
     if not text:
         raise DataError("empty", f"`{file}` is empty", "name a file of captions")
-    lines = [(number, line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    lines = [
+        (number, line.removesuffix("\r"))
+        for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)
+    ]
     filled = [(number, line) for number, line in lines if line.strip()]
     first = filled[0][1] if filled else ""
     is_json_lines = False
@@ -111,7 +115,9 @@ def read_caption_file(file: StrPath) -> CaptionFile:
         for number, line in filled:
             key, _, value = line.partition("\t")
             records = _as_list(_parse_line(file, number, value))
-            captions = [record.get("caption") if isinstance(record, dict) else record for record in records]
+            captions = [
+                record.get("caption") if isinstance(record, dict) else record for record in records
+            ]
             rows.append(_caption_row(file, f"line {number:,}", key, captions))
         return CaptionFile(file, "tsv", rows)
     if not _JSON.match(first):
@@ -125,7 +131,10 @@ def read_caption_file(file: StrPath) -> CaptionFile:
             parse_json(first)
             is_json_lines = True
     if is_json_lines:
-        rows = [_record_row(file, f"line {number:,}", _parse_line(file, number, line)) for number, line in filled]
+        rows = [
+            _record_row(file, f"line {number:,}", _parse_line(file, number, line))
+            for number, line in filled
+        ]
         return CaptionFile(file, "json", rows)
     try:
         content = parse_json(text)
@@ -136,17 +145,25 @@ def read_caption_file(file: StrPath) -> CaptionFile:
             "write it again; a JSON object a line, or one for the whole file",
         ) from None
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
-        rows = [_caption_row(file, f"`{key}`", key, _as_list(captions)) for key, captions in content.items()]
+        rows = [
+            _caption_row(file, f"`{key}`", key, _as_list(captions))
+            for key, captions in content.items()
+        ]
         return CaptionFile(file, "json", rows)
-    records = _as_list(content.get("annotations", content) if isinstance(content, dict) else content)
-    rows = [_record_row(file, f"record {number:,}", record) for number, record in enumerate(records, 1)]
+    records = _as_list(
+        content.get("annotations", content) if isinstance(content, dict) else content
+    )
+    rows = [
+        _record_row(file, f"record {number:,}", record) for number, record in enumerate(records, 1)
+    ]
     return CaptionFile(file, "json", rows)
 
 
 def _read_text(file: StrPath) -> str:
     source = find_input_file(file)
     if "://" not in source.path:
-        check_regular_file(source.path, "captions")  # read whole: a pipe or a device might never end
+        # Read whole: a pipe or a device might never end
+        check_regular_file(source.path, "captions")
     with ByteStream(source) as stream:
         content = b"".join(iter(stream.read, b""))
     try:
@@ -176,7 +193,8 @@ def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
             raise _bad_row_error(file, location, str(error)) from None
     captions = record.get("captions", record.get("caption"))
     if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
-        captions = record.get("caption")  # of `caption predict`: the best beside all of them with scores
+        # Of `caption predict`: the best beside all of them with scores
+        captions = record.get("caption")
     return _caption_row(file, location, key, _as_list(captions))
 
 

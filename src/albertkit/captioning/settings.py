@@ -27,19 +27,22 @@ class GenerationSettings:
     """Settings of caption generation.
 
     Attributes:
-        max_length: Maximum tokens per caption, [CLS] and [SEP] included. Default: the training length, or 24.
+        max_length: Maximum tokens per caption, [CLS] and [SEP] included. Default: the training
+            length, or 24.
         num_beams: Number of beams; 1: greedy search.
         num_captions: Number of captions to return per clip, best first.
-        length_penalty: Exponent of the length in a caption's score: log-probability / length^penalty.
-        repetition_penalty: Divide positive logits of tokens already in the caption by this, and multiply negative ones.
+        length_penalty: Exponent of the length in a caption's score: log-probability /
+            length^penalty.
+        repetition_penalty: Divide positive logits of tokens already in the caption by this, and
+            multiply negative ones.
         sample: Sample tokens instead of searching.
         temperature: Temperature for sampling: divides the logits.
         top_k: Sample from the k most likely tokens; 0: all.
         top_p: Sample from the most likely tokens with this total probability.
         seed: Random seed for sampling.
         bad_endings: Words that may not end a caption, except at maximum length: "a", "the", "with".
-        swinbert: Use SwinBERT's search: it keeps only `num_captions` finished captions, and at maximum length [SEP] replaces the
-            last word.
+        swinbert: Use SwinBERT's search: it keeps only `num_captions` finished captions, and at
+            maximum length [SEP] replaces the last word.
     """
 
     max_length: Annotated[int | None, Range(2)] = None
@@ -58,7 +61,9 @@ class GenerationSettings:
     def __post_init__(self) -> None:
         errors = list_wrong_fields(self)
         if not errors and not self.sample and self.num_captions > self.num_beams:
-            errors.append(f"num_captions {self.num_captions} is more than num_beams {self.num_beams}")
+            errors.append(
+                f"num_captions {self.num_captions} is more than num_beams {self.num_beams}"
+            )
         if errors:
             raise ConfigError("bad-value", "; ".join(errors), "change these settings of generation")
 
@@ -69,8 +74,15 @@ class GenerationSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return every setting that is not the default, for JSON."""
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+        changed = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        }
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in changed.items()
+        }
 
 
 _LR = 1e-4  # SwinBERT's 3e-4 lets CIDEr fall to 0 after a few epochs (its issue 13), 3e-5 does not
@@ -81,20 +93,23 @@ class CaptionSettings(EpochSettings):
     """Settings of captioner training. Values of None are derived from the data and the model, and reported.
 
     Attributes:
-        objective: Training objective: mlm (predict masked tokens) or causal (predict the next token). Default: that of the
-            initial captioner; mlm for any other ALBERT.
-        video_attention: Attention between visual tokens: full, diagonal (only to itself), log (learned gate), legacy (SwinBERT's
-            gate). Default: that of the initial captioner; full for any other ALBERT.
+        objective: Training objective: mlm (predict masked tokens) or causal (predict the next
+            token). Default: that of the initial captioner; mlm for any other ALBERT.
+        video_attention: Attention between visual tokens: full, diagonal (only to itself), log
+            (learned gate), legacy (SwinBERT's gate). Default: that of the initial captioner; full
+            for any other ALBERT.
         sparsity_weight: Weight of the loss that pushes a learned gate towards 0.
         mask_prob: Share of a caption's tokens, [SEP] included, that mlm predicts.
         max_masked: Maximum predicted tokens per caption.
-        shift: Maximum random shift of training frames in pixels, in each direction; only with a trained backbone.
-        length: Maximum caption length in tokens, [CLS] and [SEP] included; longer captions are truncated.
+        shift: Maximum random shift of training frames in pixels, in each direction; only with a
+            trained backbone.
+        length: Maximum caption length in tokens, [CLS] and [SEP] included; longer captions are
+            truncated.
         label_smoothing: Label smoothing: probability of all wrong tokens together.
         drop_worst_ratio: Share of an update's predictions, those with the highest loss, to ignore.
         drop_worst_after: Number of updates before `drop_worst_ratio` applies.
-        lr: Peak learning rate. AdamW with bias correction, linear warm-up, linear decay. Use ten times as much for an untrained
-            ALBERT.
+        lr: Peak learning rate. AdamW with bias correction, linear warm-up, linear decay. Use ten
+            times as much for an untrained ALBERT.
         backbone_lr_factor: Learning rate factor of a pretrained backbone that is trained, too.
         weight_decay: Weight decay of AdamW.
         batch_size: Captions per update, summed over all processes.
@@ -141,14 +156,15 @@ class TrainCaptionerOptions:
     """Train a captioner on prepared clips.
 
     Attributes:
-        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit init` creates an untrained one.
+        model: ALBERT to start from: checkpoint folder, run, or `org/name` of the hub. `albertkit
+            init` creates an untrained one.
         data: Folder from `albertkit caption prepare`.
         out: Folder of the run. The best captioner is saved in OUT/best.
         settings: Training settings.
         train_split: Split to train on.
         dev_split: Split that selects the best model.
-        backbone: Current location of the clips' frozen backbone, for example hf:FOLDER. Default: the location recorded by
-            `caption prepare`.
+        backbone: Current location of the clips' frozen backbone, for example hf:FOLDER. Default:
+            the location recorded by `caption prepare`.
         resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from albertkit.captioning.annotations import LAYOUTS, MSVD_TEXT, is_annotations, read_annotations
-from albertkit.captioning.clips import VIDEO_ENDINGS, Clip, parse_captions, read_manifest, validate_key
+from albertkit.captioning.clips import (
+    VIDEO_ENDINGS,
+    Clip,
+    parse_captions,
+    read_manifest,
+    validate_key,
+)
 from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.errors import DataError, suggest_path
 from albertkit.output.sections import FactList, Result, Section
@@ -74,9 +80,10 @@ def read_clips(
     """Read the clips of one split.
 
     Args:
-        path: A manifest (`.jsonl`), a SwinBERT YAML, captions as MSR-VTT, COCO, VATEX, MSVD, YouCook2 or TVC publish them, a
-            folder of videos with their captions beside them (`clip.txt` of `clip.mp4`, one a line); or a folder with one of
-            these for each split: train, dev (or val), test.
+        path: A manifest (`.jsonl`), a SwinBERT YAML, captions as MSR-VTT, COCO, VATEX, MSVD,
+            YouCook2 or TVC publish them, a folder of videos with their captions beside them
+            (`clip.txt` of `clip.mp4`, one a line); or a folder with one of these for each split:
+            train, dev (or val), test.
         split: Which one of them. Default: there is one only.
         bad_rows: Collects what is no clip. Default: stop at the first.
     """
@@ -111,7 +118,11 @@ def read_splits(
         for file in annotations:
             for file_split, clips in read_annotations(file, bad_rows).items():
                 # A file that names no split is called as its own name says.
-                name = canonical_split(file_split) if file_split else _split_of_name(file) or split or "train"
+                name = (
+                    canonical_split(file_split)
+                    if file_split
+                    else _split_of_name(file) or split or "train"
+                )
                 if name in clips_by_split:
                     raise DataError(
                         "ambiguous",
@@ -163,12 +174,18 @@ def _annotation_files(path: Path) -> list[Path]:
     """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
     if path.is_file():
         suffix = path.suffix.lower()
-        is_published = suffix in (".json", ".csv", ".txt") or (suffix == ".jsonl" and is_annotations(path))
+        is_published = suffix in (".json", ".csv", ".txt") or (
+            suffix == ".jsonl" and is_annotations(path)
+        )
         return [path] if is_published else []
     if any(split_path.is_file() for split_path in _split_paths(path).values()):
         return []
     suffixes = (".json", ".jsonl", ".csv")  # other texts hold the captions of a video beside them
-    files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in suffixes or file.name == MSVD_TEXT]
+    files = [
+        file
+        for file in sorted(path.iterdir())
+        if file.suffix.lower() in suffixes or file.name == MSVD_TEXT
+    ]
     return [file for file in files if file.is_file() and is_annotations(file)]
 
 
@@ -199,7 +216,9 @@ def _split_paths(folder: Path) -> dict[str, Path]:
     for name, stems in SPLIT_NAMES.items():
         files = [folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]
         candidates = [
-            file for file in files if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))
+            file
+            for file in files
+            if file.is_file() and not (file.suffix == ".jsonl" and is_annotations(file))
         ]
         if not candidates:
             candidates = [folder / stem for stem in stems if (folder / stem).is_dir()]
@@ -228,7 +247,9 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
             if len(files) > 1:
                 raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
             key = validate_key(stem.relative_to(folder).as_posix())
-            clips.append(Clip(key=key, source=files[0], captions=_read_lines(text) if has_text else ()))
+            clips.append(
+                Clip(key=key, source=files[0], captions=_read_lines(text) if has_text else ())
+            )
         except ValueError as error:
             bad_rows.add(text if has_text else files[0], 1, str(error))
     if clips and not any(clip.captions for clip in clips):
@@ -240,7 +261,9 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
 
 def _read_lines(text: Path) -> tuple[str, ...]:
     try:
-        captions = [line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()]
+        captions = [
+            line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()
+        ]
     except UnicodeDecodeError:
         raise ValueError("bytes that are not UTF-8") from None
     if not captions:

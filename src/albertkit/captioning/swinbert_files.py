@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from yaml import YAMLError
 
-from albertkit.captioning.clips import Clip, Span, clip_key, find_file_above, parse_captions, parse_span, validate_key
+from albertkit.captioning.clips import (
+    Clip,
+    Span,
+    clip_key,
+    find_file_above,
+    parse_captions,
+    parse_span,
+    validate_key,
+)
 from albertkit.errors import DataError
 from albertkit.files import check_regular_file, parse_yaml
 from albertkit.tables.bad_rows import BadRows
@@ -71,7 +79,9 @@ def _row_ends(path: Path) -> np.ndarray:
     indices: list[tuple[Path, np.ndarray]] = []
     try:
         if index.is_file():
-            indices.append((index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64)))
+            indices.append(
+                (index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64))
+            )
         if binary.is_file():
             indices.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
     except (ValueError, OverflowError) as error:
@@ -126,7 +136,8 @@ _KNOWN_SETTINGS = (
 )
 _MAX_PATH_BYTES = 1 << 16  # a row that is longer holds pictures, not a path
 
-CaptionNumbers = dict[tuple[int, int], list[int] | None]  # (shard, row) -> numbers of its captions; None for all
+# (shard, row) -> numbers of its captions; None for all
+CaptionNumbers = dict[tuple[int, int], list[int] | None]
 
 
 class Shard(NamedTuple):
@@ -140,9 +151,10 @@ class Shard(NamedTuple):
 def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Clip]:
     """Return the clips of a SwinBERT data set.
 
-    A row of the `img` file is a path, which is looked for from the YAML's folder and the folders above it, or holds frames; then
-    the clip is a row of that file. Captions of one path that have different spans (`start`, `end`) are different clips. Where
-    there is a `caption_linelist`, it says which rows and captions are read.
+    A row of the `img` file is a path, which is looked for from the YAML's folder and the folders
+    above it, or holds frames; then the clip is a row of that file. Captions of one path that have
+    different spans (`start`, `end`) are different clips. Where there is a `caption_linelist`, it
+    says which rows and captions are read.
     """
     path = Path(yaml)
     bad_rows = BadRows() if bad_rows is None else bad_rows
@@ -167,7 +179,9 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
             bad_rows.note(f"`{path}`: `{name}` is not used")
     shards = _open_shards(path, settings)
     clips: dict[str, Clip] = {}
-    for (shard_index, row), caption_numbers in _read_linelist(path, settings, shards, bad_rows).items():
+    for (shard_index, row), caption_numbers in _read_linelist(
+        path, settings, shards, bad_rows
+    ).items():
         shard = shards[shard_index]
         try:
             for clip in _read_clips(shard, row, caption_numbers, path.parent):
@@ -185,7 +199,9 @@ def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     is_composite = bool(settings.get("composite"))
     image_names = _file_names(path, settings.get("img"))
     caption_names = _file_names(path, settings.get("caption"))
-    if (caption_names and len(caption_names) != len(image_names)) or (len(image_names) > 1 and not is_composite):
+    if (caption_names and len(caption_names) != len(image_names)) or (
+        len(image_names) > 1 and not is_composite
+    ):
         raise DataError(
             "missing-file",
             f"`{path}` names {len(image_names)} img and {len(caption_names)} caption files",
@@ -252,7 +268,11 @@ def _read_linelist(
 ) -> CaptionNumbers:
     name = settings.get("caption_linelist")
     if not name:
-        return {(index, row): None for index, shard in enumerate(shards) for row in range(len(shard.images))}
+        return {
+            (index, row): None
+            for index, shard in enumerate(shards)
+            for row in range(len(shard.images))
+        }
     file = _resolve(path, name)
     width = 3 if settings.get("composite") else 2
     caption_numbers: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -277,7 +297,11 @@ def _read_clips(
 ) -> Iterator[Clip]:
     columns, is_complete = shard.images.head(row, _MAX_PATH_BYTES)
     row_key = validate_key(columns[0].decode())
-    records = [] if shard.captions is None else _read_captions(shard.captions, row, row_key, caption_numbers)
+    records = (
+        []
+        if shard.captions is None
+        else _read_captions(shard.captions, row, row_key, caption_numbers)
+    )
     if not (is_complete and columns[0] == columns[-1]):  # the row holds frames, not a path
         captions = parse_captions([record.get("caption") for record in records])
         yield Clip(key=shard.prefix + row_key, source=shard.images.path, row=row, captions=captions)

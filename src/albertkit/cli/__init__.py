@@ -74,17 +74,25 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         script = word.rsplit("/", 1)[-1].removesuffix(".py").removesuffix(".ipynb")
         if script in COMING_FROM:
             return ConfigError(
-                "bad-command-line", f"`{word}` is a script of another project", f"albertkit {COMING_FROM[script]}"
+                "bad-command-line",
+                f"`{word}` is a script of another project",
+                f"albertkit {COMING_FROM[script]}",
             )
         group = app
         for name in chain:
             group = group[name]
         commands = [name for name in group if not name.startswith("-")]
-        return ConfigError("bad-command-line", f"`{command}` has no command `{word}`", suggest_name(word, commands))
+        return ConfigError(
+            "bad-command-line", f"`{command}` has no command `{word}`", suggest_name(word, commands)
+        )
     if isinstance(error, MissingArgumentError) and error.target is not None and error.argument:
         name = error.argument.field_info.name
         parameters = inspect.signature(error.target).parameters.values()
-        required = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is inspect.Parameter.empty]
+        required = [
+            p.name
+            for p in parameters
+            if p.kind is not p.KEYWORD_ONLY and p.default is inspect.Parameter.empty
+        ]
         flag = error.argument.name
         displayed_name = name.upper() if name in required else flag
         number, _ = error.argument.token_count()
@@ -123,7 +131,8 @@ app = App(
     # Only settings have a --no-form: they may stand in a file, which flags win over.
     default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_default_text),
 )
-# The jobs that commands are for, in the order of the help page; a command or group that none names is for looking.
+# The jobs that commands are for, in the order of the help page; a command or group that none names
+# is for looking.
 _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
     Group(title, sort_key=position)
     for position, title in enumerate(
@@ -131,12 +140,24 @@ _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
         1,
     )
 )
-tokenizer = App(name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers.")
-corpus = App(name="corpus", group=_TEXT, help="Build, inspect and export token stores for pretraining.")
-embed = App(name="embed", group=_TRAINING, help="Train, distil, evaluate and use sentence embeddings.")
-caption = App(name="caption", group=_TRAINING, help="Prepare clips; train, evaluate and use video captioners.")
+tokenizer = App(
+    name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers."
+)
+corpus = App(
+    name="corpus", group=_TEXT, help="Build, inspect and export token stores for pretraining."
+)
+embed = App(
+    name="embed", group=_TRAINING, help="Train, distil, evaluate and use sentence embeddings."
+)
+caption = App(
+    name="caption", group=_TRAINING, help="Prepare clips; train, evaluate and use video captioners."
+)
 export = App(name="export", group=_ANSWERS, help="Export models to other runtimes.")
-migrate = App(name="migrate", group=_MODELS, help="Replace BERT by ALBERT in SwinBERT; convert SwinBERT checkpoints.")
+migrate = App(
+    name="migrate",
+    group=_MODELS,
+    help="Replace BERT by ALBERT in SwinBERT; convert SwinBERT checkpoints.",
+)
 for group in (tokenizer, corpus, embed, caption, export, migrate):
     app.command(group)
 
@@ -147,13 +168,20 @@ _GROUP_OF_COMMAND = {
     **dict.fromkeys(("evaluate", "score", "report", "doctor"), _LOOKING),
 }
 
-_GROUPS = {"": app, **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)}}
+_GROUPS = {
+    "": app,
+    **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)},
+}
 for command in COMMANDS:
     first, _, last = command.name.rpartition(" ")
     if first not in _GROUPS:
         app.command(_GROUPS.setdefault(first, App(name=first, group=_LOOKING)))
-    group_of_help: dict[str, Any] = {} if first else {"group": _GROUP_OF_COMMAND.get(last, _LOOKING)}
-    _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **group_of_help)
+    group_of_help: dict[str, Any] = (
+        {} if first else {"group": _GROUP_OF_COMMAND.get(last, _LOOKING)}
+    )
+    _GROUPS[first].command(
+        f"albertkit.cli.commands:{command.identifier}", name=last, **group_of_help
+    )
 
 
 def _find_command(arguments: list[str]) -> Command | None:
@@ -218,7 +246,8 @@ def _prepare_help(arguments: list[str]) -> None:
     if words_text in _GROUPS:
         group = _GROUPS[words_text]
         for name in group:
-            group[name]  # imports a command that is registered by its import path: its docstring is the summary
+            # Imports a command that is registered by its import path: its docstring is the summary
+            group[name]
     command = _find_command(arguments)
     if command is None or not {"--help", "-h"} & {*arguments}:
         return
@@ -228,7 +257,9 @@ def _prepare_help(arguments: list[str]) -> None:
         command_app = command_app[word]
     assert command_app.default_command is not None
     parameters = inspect.signature(command_app.default_command).parameters.values()
-    optional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty]
+    optional = [
+        p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty
+    ]
     arguments_text = " ".join(f"[{name.upper().replace('_', '-')}]" for name in optional)
     command_app.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", arguments_text)
 
@@ -249,16 +280,22 @@ def set_up_process(trains: bool) -> None:
 
     What the environment says wins.
     """
-    # OpenMP's waiting threads spin for milliseconds by default, also for a thread whose core another process has. So they spin
-    # for some 30 microseconds and then sleep. Training tokens a second of a small model on two cores: alone 18,900 with the
-    # default, 18,300 so, 17,400 with a third of it; beside one busy process 1,800, 9,500 and 9,800. OpenMP reads it when torch
-    # is loaded, so the Python functions leave it as it is.
+    # OpenMP's waiting threads spin for milliseconds by default, also for a thread whose core
+    # another process has. So they spin for some 30 microseconds and then sleep. Training tokens a
+    # second of a small model on two cores: alone 18,900 with the default, 18,300 so, 17,400 with a
+    # third of it; beside one busy process 1,800, 9,500 and 9,800. OpenMP reads it when torch is
+    # loaded, so the Python functions leave it as it is.
     if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "3000"
-    # glibc returns blocks above 32 MB to the system at once, and the next ones fault page by page: 53,000 times an update of
-    # `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept, they cost 16 % more memory at the peak. Huge pages were
-    # no help: `THP_MEM_ALLOC_ENABLE` costs more than the faults that it saves, `glibc.malloc.hugetlb=1` changes nothing.
-    if trains and sys.platform == "linux" and not any(name.startswith("MALLOC_") for name in os.environ):
+    # glibc returns blocks above 32 MB to the system at once, and the next ones fault page by page:
+    # 53,000 times an update of `recipes/wiki-tiny-cpu.toml`, which costs 12 % of its time. Kept,
+    # they cost 16 % more memory at the peak. Huge pages were no help: `THP_MEM_ALLOC_ENABLE` costs
+    # more than the faults that it saves, `glibc.malloc.hugetlb=1` changes nothing.
+    if (
+        trains
+        and sys.platform == "linux"
+        and not any(name.startswith("MALLOC_") for name in os.environ)
+    ):
         with suppress(AttributeError):  # a C library without it
             mallopt = ctypes.CDLL(None).mallopt
             mallopt(_M_MMAP_MAX, 0)
@@ -268,7 +305,8 @@ def set_up_process(trains: bool) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; say errors without a traceback. Exit status 2: the user's mistake; 1: ours or the machine's.
 
-    Of several processes that torchrun started, the first prints results, and the first that fails says why.
+    Of several processes that torchrun started, the first prints results, and the first that fails
+    says why.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     _mend_streams()
@@ -289,7 +327,8 @@ def main(arguments: list[str] | None = None) -> None:
     before: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         for number in stop_signals():
-            # The exit status of a process that the signal ended, but half-written files go and workers end.
+            # The exit status of a process that the signal ended, but half-written files go and
+            # workers end.
             before[number] = signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         for word in arguments:

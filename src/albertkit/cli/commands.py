@@ -7,8 +7,14 @@ _TOKENIZER = "albertkit.tokenizer.options"
 _VOCABULARY = "albertkit.tokenizer.options"
 _EMBED = "albertkit.embeddings"
 COMMANDS = (
-    Command("quickstart", "albertkit.quickstart_options:QuickstartOptions", "albertkit.first_run:quickstart"),
-    Command("init", "albertkit.conversion.options:InitOptions", "albertkit.conversion.initial:init"),
+    Command(
+        "quickstart",
+        "albertkit.quickstart_options:QuickstartOptions",
+        "albertkit.first_run:quickstart",
+    ),
+    Command(
+        "init", "albertkit.conversion.options:InitOptions", "albertkit.conversion.initial:init"
+    ),
     Command(
         "pretrain",
         "albertkit.pretraining.options:PretrainCommandOptions",
@@ -30,8 +36,14 @@ COMMANDS = (
         "albertkit.pipelines.predict:run_predict",
         show="albertkit.pipelines.predict:show_predictions",
     ),
-    Command("serve", "albertkit.serve.options:ServeOptions", "albertkit.serve.server:serve", json=False),
-    Command("early-exit", "albertkit.tasks.options:EarlyExitOptions", "albertkit.tasks.early_exit:exit_curve"),
+    Command(
+        "serve", "albertkit.serve.options:ServeOptions", "albertkit.serve.server:serve", json=False
+    ),
+    Command(
+        "early-exit",
+        "albertkit.tasks.options:EarlyExitOptions",
+        "albertkit.tasks.early_exit:exit_curve",
+    ),
     Command(
         "compare-precision",
         "albertkit.tasks.options:ComparePrecisionOptions",
@@ -49,19 +61,57 @@ COMMANDS = (
         "albertkit.report.doctor:doctor",
         show="albertkit.report.doctor:show_doctor",
     ),
-    Command("convert", "albertkit.conversion.options:ConvertOptions", "albertkit.conversion.convert:convert"),
-    Command("inspect", "albertkit.report.options:InspectOptions", "albertkit.report.inspect:inspect"),
-    Command("report", "albertkit.report.options:ReportOptions", "albertkit.report.run_page:write_run_report"),
-    Command("tokenizer train", f"{_TOKENIZER}:TrainVocabularyOptions", "albertkit.vocabulary.train:train_vocabulary"),
-    Command("tokenizer encode", f"{_TOKENIZER}:EncodeLinesOptions", "albertkit.tokenizer.check:encode_lines"),
     Command(
-        "tokenizer convert", f"{_TOKENIZER}:ConvertTokenizerOptions", "albertkit.tokenizer.check:convert_tokenizer"
+        "convert",
+        "albertkit.conversion.options:ConvertOptions",
+        "albertkit.conversion.convert:convert",
     ),
-    Command("tokenizer check", f"{_TOKENIZER}:CheckOptions", "albertkit.tokenizer.check:run_tokenizer_check"),
-    Command("tokenizer extend", f"{_VOCABULARY}:ExtendOptions", "albertkit.vocabulary.extend:extend_vocabulary"),
-    Command("tokenizer repair", f"{_VOCABULARY}:RepairOptions", "albertkit.vocabulary.repair:repair_vocabulary"),
-    Command("tokenizer trim", f"{_VOCABULARY}:TrimOptions", "albertkit.vocabulary.trim:trim_vocabulary"),
-    Command("corpus build", "albertkit.corpus.options:BuildOptions", "albertkit.corpus.build:build_store"),
+    Command(
+        "inspect", "albertkit.report.options:InspectOptions", "albertkit.report.inspect:inspect"
+    ),
+    Command(
+        "report",
+        "albertkit.report.options:ReportOptions",
+        "albertkit.report.run_page:write_run_report",
+    ),
+    Command(
+        "tokenizer train",
+        f"{_TOKENIZER}:TrainVocabularyOptions",
+        "albertkit.vocabulary.train:train_vocabulary",
+    ),
+    Command(
+        "tokenizer encode",
+        f"{_TOKENIZER}:EncodeLinesOptions",
+        "albertkit.tokenizer.check:encode_lines",
+    ),
+    Command(
+        "tokenizer convert",
+        f"{_TOKENIZER}:ConvertTokenizerOptions",
+        "albertkit.tokenizer.check:convert_tokenizer",
+    ),
+    Command(
+        "tokenizer check",
+        f"{_TOKENIZER}:CheckOptions",
+        "albertkit.tokenizer.check:run_tokenizer_check",
+    ),
+    Command(
+        "tokenizer extend",
+        f"{_VOCABULARY}:ExtendOptions",
+        "albertkit.vocabulary.extend:extend_vocabulary",
+    ),
+    Command(
+        "tokenizer repair",
+        f"{_VOCABULARY}:RepairOptions",
+        "albertkit.vocabulary.repair:repair_vocabulary",
+    ),
+    Command(
+        "tokenizer trim", f"{_VOCABULARY}:TrimOptions", "albertkit.vocabulary.trim:trim_vocabulary"
+    ),
+    Command(
+        "corpus build",
+        "albertkit.corpus.options:BuildOptions",
+        "albertkit.corpus.build:build_store",
+    ),
     Command(
         "corpus inspect",
         "albertkit.pretraining.options:InspectStoreOptions",
@@ -72,24 +122,54 @@ COMMANDS = (
         "albertkit.pretraining.options:ExportOptions",
         "albertkit.pretraining.export:export_records",
     ),
-    Command("embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.train:train_embeddings"),
-    Command("embed distill", f"{_EMBED}.options:EmbedDistillOptions", f"{_EMBED}.distill:distill_embeddings"),
+    Command(
+        "embed train", f"{_EMBED}.options:EmbedTrainOptions", f"{_EMBED}.train:train_embeddings"
+    ),
+    Command(
+        "embed distill",
+        f"{_EMBED}.options:EmbedDistillOptions",
+        f"{_EMBED}.distill:distill_embeddings",
+    ),
     Command("embed augment", f"{_EMBED}.options:AugmentOptions", f"{_EMBED}.augment:augment"),
-    Command("embed evaluate", f"{_EMBED}.options:EmbedEvaluateOptions", f"{_EMBED}.evaluate:run_embed_evaluate"),
+    Command(
+        "embed evaluate",
+        f"{_EMBED}.options:EmbedEvaluateOptions",
+        f"{_EMBED}.evaluate:run_embed_evaluate",
+    ),
     Command("embed encode", f"{_EMBED}.options:EncodeOptions", f"{_EMBED}.encode:encode_file"),
-    Command("caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.prepare:prepare_data"),
+    Command(
+        "caption prepare", f"{_CAPTION}:PrepareOptions", "albertkit.captioning.prepare:prepare_data"
+    ),
     Command(
         "caption train",
         "albertkit.captioning.settings:TrainCaptionerOptions",
         "albertkit.captioning.train:train_captioner",
     ),
-    Command("caption predict", f"{_CAPTION}:PredictCaptionsOptions", "albertkit.captioning.predict:predict_captions"),
     Command(
-        "caption evaluate", f"{_CAPTION}:EvaluateCaptionerOptions", "albertkit.captioning.evaluate:evaluate_captioner"
+        "caption predict",
+        f"{_CAPTION}:PredictCaptionsOptions",
+        "albertkit.captioning.predict:predict_captions",
     ),
-    Command("caption score", f"{_CAPTION}:ScoreCaptionsOptions", "albertkit.captioning.score:score_caption_files"),
-    Command("export web", "albertkit.export.options:ExportWebOptions", "albertkit.export.site:export_site"),
-    Command("export onnx", "albertkit.export.options:ExportOnnxOptions", "albertkit.export.onnx:export_onnx"),
+    Command(
+        "caption evaluate",
+        f"{_CAPTION}:EvaluateCaptionerOptions",
+        "albertkit.captioning.evaluate:evaluate_captioner",
+    ),
+    Command(
+        "caption score",
+        f"{_CAPTION}:ScoreCaptionsOptions",
+        "albertkit.captioning.score:score_caption_files",
+    ),
+    Command(
+        "export web",
+        "albertkit.export.options:ExportWebOptions",
+        "albertkit.export.site:export_site",
+    ),
+    Command(
+        "export onnx",
+        "albertkit.export.options:ExportOnnxOptions",
+        "albertkit.export.onnx:export_onnx",
+    ),
     Command(
         "migrate swinbert",
         "albertkit.swinbert.options:MigrateOptions",

@@ -1,6 +1,7 @@
 """BERT as an ALBERT: exactly, with a group for every layer and E = H; or with layers shared, which loses most of it.
 
-The blocks are the same arithmetic. What ALBERT has beyond BERT, the projection from E to H, is the identity then.
+The blocks are the same arithmetic. What ALBERT has beyond BERT, the projection from E to H, is the
+identity then.
 """
 
 import re
@@ -69,14 +70,17 @@ def albert_values(values: dict[str, Any]) -> dict[str, Any]:
         "num_hidden_groups": values.get("num_hidden_layers"),
     }
     dropout = values.get("classifier_dropout")
-    converted["classifier_dropout_prob"] = values["hidden_dropout_prob"] if dropout is None else dropout
+    converted["classifier_dropout_prob"] = (
+        values["hidden_dropout_prob"] if dropout is None else dropout
+    )
     return {key: value for key, value in converted.items() if value is not None}
 
 
 def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     """Make the rest of an ALBERT of a BERT's tensors: the projection, and with `lossy` fewer groups of layers.
 
-    `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it. Layers of a group are averaged.
+    `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it.
+    Layers of a group are averaged.
     """
     exact = source.config
     target = exact.replace(num_hidden_groups=1) if lossy else exact
@@ -86,7 +90,11 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
             config_file,
         )
         pairs = ((key, getattr(target, key), getattr(exact, key)) for key in _SAME.split())
-        differing = [f"{key} {value} and not {bert_value}" for key, value, bert_value in pairs if value != bert_value]
+        differing = [
+            f"{key} {value} and not {bert_value}"
+            for key, value, bert_value in pairs
+            if value != bert_value
+        ]
         if differing:
             raise CheckpointError(
                 "weights-mismatch",
@@ -96,9 +104,13 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
             )
         target = exact.replace(num_hidden_groups=target.num_hidden_groups)
     source.tensors |= identity_projection(exact.hidden_size)
-    source.notes.append("E = H: the projection that BERT does not have is an identity matrix, which changes no bit")
+    source.notes.append(
+        "E = H: the projection that BERT does not have is an identity matrix, which changes no bit"
+    )
     if "sop_classifier.classifier.weight" in source.tensors:
-        source.notes.append("sop_classifier was trained to predict the next sentence, not the order of two")
+        source.notes.append(
+            "sop_classifier was trained to predict the next sentence, not the order of two"
+        )
     layers = exact.num_hidden_layers
     groups = target.num_hidden_groups
     if groups == layers:
@@ -114,14 +126,26 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     # Layers are assigned as `AlbertEncoder.group_of_layer` does it.
     prefix = "albert." + _GROUP
     of_layer = [int(layer / layers * groups) for layer in range(layers)]
-    parts = [name.removeprefix(prefix.format(0)) for name in source.tensors if name.startswith(prefix.format(0))]
+    parts = [
+        name.removeprefix(prefix.format(0))
+        for name in source.tensors
+        if name.startswith(prefix.format(0))
+    ]
     for part in parts:
         stack = [source.tensors.pop(prefix.format(layer) + part) for layer in range(layers)]
         for group in range(groups):
-            members = torch.stack([stack[layer] for layer in range(layers) if of_layer[layer] == group]).double()
+            members = torch.stack(
+                [stack[layer] for layer in range(layers) if of_layer[layer] == group]
+            ).double()
             mean = members.mean(0)
             name = prefix.format(group) + part
             source.tensors[name] = mean.float()
-            source.relative_errors[name] = float((members - mean).norm() / members.norm().clamp(min=1e-30))
-    source.notes.append(f"{layers} layers averaged into {groups}: a start for training, not the model that it was")
-    source.notes.append("to train an ALBERT that learns from the BERT: albertkit pretrain STORE --teacher BERT")
+            source.relative_errors[name] = float(
+                (members - mean).norm() / members.norm().clamp(min=1e-30)
+            )
+    source.notes.append(
+        f"{layers} layers averaged into {groups}: a start for training, not the model that it was"
+    )
+    source.notes.append(
+        "to train an ALBERT that learns from the BERT: albertkit pretrain STORE --teacher BERT"
+    )

@@ -1,7 +1,8 @@
 """Find which kind of checkpoint a path holds, and read it.
 
-TensorFlow checkpoints, SavedModels and TF-Hub modules, folders of transformers of every year, BERT folders, npz files. What the
-years changed in transformers' files of ALBERT (`model.safetensors` or `pytorch_model.bin`, in one file or several):
+TensorFlow checkpoints, SavedModels and TF-Hub modules, folders of transformers of every year, BERT
+folders, npz files. What the years changed in transformers' files of ALBERT (`model.safetensors` or
+`pytorch_model.bin`, in one file or several):
 
 - `LayerNorm.gamma` and `.beta` became `.weight` and `.bias` (2018), and wrappers' names may lead, see `transformers_names`;
 - `embeddings.position_ids` and `token_type_ids` were stored (transformers 3.1 to 4.30), though they count 0, 1, 2, …;
@@ -29,7 +30,14 @@ from filelock import FileLock
 from albertkit.config import make_config
 from albertkit.conversion import bert, names, tensorflow_weights
 from albertkit.conversion.classes import SourceModel
-from albertkit.errors import AlbertKitError, CheckpointError, DataError, MachineError, MissingExtraError, format_list
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+    format_list,
+)
 from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
 from albertkit.model.files import (
@@ -39,7 +47,14 @@ from albertkit.model.files import (
     check_decoder,
     read_tensors,
 )
-from albertkit.model_paths import WEIGHTS_FILES, file_system, find_weights, is_remote, local_folder, reaching
+from albertkit.model_paths import (
+    WEIGHTS_FILES,
+    file_system,
+    find_weights,
+    is_remote,
+    local_folder,
+    reaching,
+)
 from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.weights_file import unread_weights_hint
 
@@ -59,8 +74,8 @@ _FOLDER_FILES = (
     "*vocab*",
     "README.md",
 )
-# Bytes asked for at a time, and the most that an interruption loses: fsspec's http files read 5 MiB ahead, and lose all of that
-# when the connection is cut.
+# Bytes asked for at a time, and the most that an interruption loses: fsspec's http files read 5 MiB
+# ahead, and lose all of that when the connection is cut.
 _STEP = 8 << 20
 
 
@@ -108,15 +123,22 @@ class _Download:
 def fetch_model(address: str) -> tuple[Path, str]:
     """Return the local copy of what an address names, and a line about it: an archive, a folder, or a checkpoint in one."""
     plain = address.partition("#")[0]
-    if plain.startswith(("http://", "https://")) or "#" in address or _DOWNLOADED_ARCHIVE.search(plain):
+    if (
+        plain.startswith(("http://", "https://"))
+        or "#" in address
+        or _DOWNLOADED_ARCHIVE.search(plain)
+    ):
         return fetch_archive(address)
-    # A folder; of a checkpoint in one, named by its prefix, its own files and those of no checkpoint.
+    # A folder; of a checkpoint in one, named by its prefix, its own files and those of no
+    # checkpoint.
     address = plain.rstrip("/")
     system, path = file_system(address)
     with reaching(address):
         is_folder = system.isdir(path)
         parent, _, prefix = (path, "", "") if is_folder else path.rpartition("/")
-        names = sorted(file.removeprefix(parent).lstrip("/") for file in system.find(parent, maxdepth=2))
+        names = sorted(
+            file.removeprefix(parent).lstrip("/") for file in system.find(parent, maxdepth=2)
+        )
     checkpoints = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     if not is_folder and prefix not in checkpoints:
         raise DataError(
@@ -134,7 +156,8 @@ def fetch_model(address: str) -> tuple[Path, str]:
     names = [
         name
         for name in names
-        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES) and not name.startswith(tuple(other_prefixes))
+        if any(fnmatch(name, pattern) for pattern in _FOLDER_FILES)
+        and not name.startswith(tuple(other_prefixes))
     ]
     if not any(fnmatch(name, pattern) for name in names for pattern in _WEIGHTS):
         raise CheckpointError(
@@ -143,7 +166,12 @@ def fetch_model(address: str) -> tuple[Path, str]:
             "give the folder of a checkpoint, its vocabulary and its configuration",
         )
     url = system.unstrip_protocol(parent).rstrip("/")
-    folder = cache_folder() / "models" / f"{Path(parent).name}-{sha256_bytes(url.encode())[:16]}" / (prefix or "all")
+    folder = (
+        cache_folder()
+        / "models"
+        / f"{Path(parent).name}-{sha256_bytes(url.encode())[:16]}"
+        / (prefix or "all")
+    )
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         for name in names:
@@ -248,7 +276,11 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
             if num_bytes:
                 try:
                     source.seek(num_bytes)
-                except (ValueError, OSError, NotImplementedError):  # a server that has only one beginning
+                except (
+                    ValueError,
+                    OSError,
+                    NotImplementedError,
+                ):  # a server that has only one beginning
                     target.truncate(0)
                     num_bytes = 0
             while block := source.read(_STEP):
@@ -267,7 +299,9 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
         begin = stream.read(512)
         if stated_md5:
             stream.seek(0)
-            md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            md5 = hashlib.file_digest(
+                stream, lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
     hint = "run the same command again; nothing of the broken file is kept"
     if info.get("size") not in (None, size):
         error = CheckpointError(
@@ -281,7 +315,9 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
             f"`{url}`: its MD5 is {md5}, the server states {stated_md5}",
             hint,
         )
-    elif is_archive and not (begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"):
+    elif is_archive and not (
+        begin.startswith((b"\x1f\x8b", b"PK\x03\x04")) or begin[257:262] == b"ustar"
+    ):
         kind = f", but {info['mimetype']}" if info.get("mimetype") else ""
         hint = "give the address of a .tar.gz, .tgz, .tar or .npz; or download it with a browser and give the file"
         error = CheckpointError("wrong-kind", f"`{url}` is not an archive{kind}", hint)
@@ -297,8 +333,13 @@ def _stated_md5(info: dict[str, Any], url: str) -> str | None:
         if info.get(key):
             with suppress(ValueError):
                 return base64.b64decode(str(info[key]), validate=True).hex()
-    tag = str(info.get("ETag") or "").strip('"').lower()  # Google's and Amazon's storage: the MD5 of a file in one part
-    return tag if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url) else None
+    # Google's and Amazon's storage: the MD5 of a file in one part
+    tag = str(info.get("ETag") or "").strip('"').lower()
+    return (
+        tag
+        if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url)
+        else None
+    )
 
 
 def _download_address(address: str) -> tuple[str, str]:
@@ -353,7 +394,9 @@ def open_checkpoint(
         yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, config_path)
     elif find_weights(folder) and (path.is_dir() or path.name in WEIGHTS_FILES):
         yield _read_folder(folder, config_path, lossy)
-    elif path.is_dir() and any(any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")):
+    elif path.is_dir() and any(
+        any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")
+    ):
         with tensorflow_weights.read_saved_model(path, config_path) as model:
             yield model
     elif path.exists():

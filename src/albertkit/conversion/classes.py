@@ -25,9 +25,11 @@ class SourceModel:
     """A model to convert.
 
     Attributes:
-        kind: What it was: "TensorFlow 1 checkpoint", "TensorFlow 2 checkpoint", "SavedModel", "transformers folder", …
+        kind: What it was: "TensorFlow 1 checkpoint", "TensorFlow 2 checkpoint", "SavedModel",
+            "transformers folder", …
         config: Its configuration.
-        tensors: fp32 on the CPU, under transformers' names, with "albert." before the encoder's, whatever the class.
+        tensors: fp32 on the CPU, under transformers' names, with "albert." before the encoder's,
+            whatever the class.
         architecture: The class that its configuration names, if it names one.
         folder: Where its tokenizer's files may lie.
         unknown: Names in the source that no parameter of ALBERT has.
@@ -115,7 +117,9 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
             "Albert",
         )
     )
-    if architecture in _BY_CLASS and not (architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}):
+    if architecture in _BY_CLASS and not (
+        architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}
+    ):
         return _BY_CLASS[architecture]  # a regression is named in problem_type
     parts = _parts(source.tensors)
     if "start_logits" in parts:
@@ -133,7 +137,9 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
         doubt = f"{outputs} outputs: classes of sequences and of tokens look the same"
         choices = "classification` or `--head token-classification"
         if outputs == 1:
-            doubt = "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
+            doubt = (
+                "one output: a regression (GLUE's sts-b) and multiple choice (RACE) look the same"
+            )
             choices = "regression` or `--head multiple-choice"
         raise CheckpointError(
             "ambiguous",
@@ -179,8 +185,8 @@ def fit(
 ) -> list[str]:
     """Account for every name, on both sides, and for every shape, and return the parameters that were missing.
 
-    They are initialised, with the seed 0, and added to the source's. `allow_missing` has names or first parts of names, of
-    parameters to initialise or of variables to leave out.
+    They are initialised, with the seed 0, and added to the source's. `allow_missing` has names or
+    first parts of names, of parameters to initialise or of variables to leave out.
     """
     with shapes_only():
         model = model_class(source.config)
@@ -202,19 +208,23 @@ def fit(
             "if that is right, name what may be left out or initialised afresh with --allow-missing NAME; "
             "if it is another model, say which with --head",
         )
+    # The shapes
     match_tensors(
         model,
         model.tied,
         source.tensors,
         [name.removeprefix(PREFIX) if base else name for name in absent],
         path,
-    )  # the shapes
+    )
     if absent:
-        # Fresh parameters are the same at every conversion, and the caller's generator is left as it was.
+        # Fresh parameters are the same at every conversion, and the caller's generator is left as
+        # it was.
         with torch.random.fork_rng():
             torch.manual_seed(0)
             fresh = model_class(source.config).state_dict()
-        source.tensors.update((name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent)
+        source.tensors.update(
+            (name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent
+        )
     return absent
 
 
@@ -222,7 +232,9 @@ def _is_allowed(name: str, allow_missing: Collection[str]) -> bool:
     """Return whether a name, with or without "albert.", is one of those given or begins with one of them."""
     parts = [name, name.removeprefix(PREFIX)]
     return any(
-        part == start or part.startswith((f"{start}.", f"{start}/")) for part in parts for start in allow_missing
+        part == start or part.startswith((f"{start}.", f"{start}/"))
+        for part in parts
+        for start in allow_missing
     )
 
 
@@ -230,9 +242,10 @@ def _format_names(title: str, names: list[str]) -> str:
     return f"; {title}: {format_list(names, 20)}" if names else ""
 
 
-# --- the tokenizer of a model's folder --------------------------------------------------------------------------------
+# --- the tokenizer of a model's folder ------------------------------------------------------------
 
-# Rows beyond the tokenizer's tokens: vocabularies are filled up to a multiple of 8, 64 or 128 for speed.
+# Rows beyond the tokenizer's tokens: vocabularies are filled up to a multiple of 8, 64 or 128 for
+# speed.
 _SPARE = 127
 _VOCABULARIES = ("*.model", "vocab*.txt", "tokenizer.json")
 

@@ -15,7 +15,14 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names, tensorflow_weights
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, SourceModel, choose_head, fit, identity_projection, with_labels
+from albertkit.conversion.classes import (
+    HEADS,
+    SourceModel,
+    choose_head,
+    fit,
+    identity_projection,
+    with_labels,
+)
 from albertkit.conversion.initial import special_ids
 from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
@@ -35,7 +42,8 @@ from albertkit.tokenizer.files import TOKENIZER_FILES
 
 TF1_PREFIX = "model.ckpt-best"  # as in Google's archives
 _GOOGLE_EPSILON = 1e-12  # written into its code
-# The keys that google-research/albert's AlbertConfig knows, in the order of its released files, then those it ignores.
+# The keys that google-research/albert's AlbertConfig knows, in the order of its released files,
+# then those it ignores.
 _GOOGLE_KEYS = """
 attention_probs_dropout_prob hidden_act hidden_dropout_prob embedding_size hidden_size initializer_range
 intermediate_size max_position_embeddings num_attention_heads num_hidden_layers num_hidden_groups net_structure_type
@@ -112,7 +120,11 @@ def write_transformers(
         folder / WEIGHTS_FILE,
         {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()},
     )
-    foreign = {key: value for key, value in config.foreign.items() if key not in ("torch_dtype", "tie_word_embeddings")}
+    foreign = {
+        key: value
+        for key, value in config.foreign.items()
+        if key not in ("torch_dtype", "tie_word_embeddings")
+    }
     foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
     config.replace(foreign=foreign).save_pretrained(folder)
 
@@ -149,11 +161,14 @@ def write(
 def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
     """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
 
-    Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and `[SEP]`: the tokenizer does.
+    Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and
+    `[SEP]`: the tokenizer does.
     """
     files = sorted({file for pattern in TOKENIZER_FILES for file in source.folder.glob(pattern)})
     if not files:
-        source.notes.append("no tokenizer beside the source: put its spiece.model or vocab.txt into the target")
+        source.notes.append(
+            "no tokenizer beside the source: put its spiece.model or vocab.txt into the target"
+        )
         return source.config
     try:
         tokenizer = AlbertTokenizer.from_pretrained(source.folder)
@@ -164,7 +179,9 @@ def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
         source.notes.append(f"tokenizer copied as it is, for it does not load: {error.message}")
         return source.config
     doubt = (
-        "" if tokenizer.vocab_size == source.config.vocab_size else f", but the model has {source.config.vocab_size:,}"
+        ""
+        if tokenizer.vocab_size == source.config.vocab_size
+        else f", but the model has {source.config.vocab_size:,}"
     )
     source.notes.append(f"tokenizer: {tokenizer.vocab_size:,} tokens{doubt}")
     if source.kind == "transformers folder":
@@ -185,7 +202,8 @@ def _tf1_variables(tensors: StateDict, config: AlbertConfig) -> dict[str, NDArra
 
 
 _ROWS, _LENGTH = 2, 16
-_TOLERANCE = 1e-4  # of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
+# Of the largest output, or of 1: fp32 rounding of deep models; a wrong tensor changes far more
+_TOLERANCE = 1e-4
 
 _REPORT = "please report this with the model's configuration"
 
@@ -228,7 +246,9 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
     try:
         with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
-    except Exception as error:  # whatever another program's loader raises; the tensors are compared already
+    except (
+        Exception
+    ) as error:  # whatever another program's loader raises; the tensors are compared already
         return (
             None,
             f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}",
@@ -245,7 +265,9 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
         our_outputs = ours(**inputs)
         their_outputs = theirs(**inputs)
     pairs = [
-        (our_outputs[name], their_outputs[name]) for name in our_outputs if isinstance(their_outputs.get(name), Tensor)
+        (our_outputs[name], their_outputs[name])
+        for name in our_outputs
+        if isinstance(their_outputs.get(name), Tensor)
     ]
     difference = max(float((a - b).abs().max()) for a, b in pairs)
     largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
@@ -259,9 +281,15 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
 
 
 def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
-    if copy.shape != tensor.shape or not torch.equal(copy.view(torch.int32), tensor.view(torch.int32)):
+    if copy.shape != tensor.shape or not torch.equal(
+        copy.view(torch.int32), tensor.view(torch.int32)
+    ):
         same_shape = copy.shape == tensor.shape
-        difference = f"{float((copy - tensor).abs().max()):.2g}" if same_shape else f"its shape, {list(copy.shape)}"
+        difference = (
+            f"{float((copy - tensor).abs().max()):.2g}"
+            if same_shape
+            else f"its shape, {list(copy.shape)}"
+        )
         raise MachineError(
             "internal-error",
             f"{name}, written and read again, differs by {difference}",
@@ -275,7 +303,8 @@ _LEFT_OUT = {
     "task.json": "how its task reads texts and names outputs",
     "modules.json": "how it makes one vector of a text",
 }
-_CHECKPOINT_FILES = ("config.json", "albert_config.json")  # a folder with one of these may be overwritten
+# A folder with one of these may be overwritten
+_CHECKPOINT_FILES = ("config.json", "albert_config.json")
 # Weights of any format; but a tokenizer may be called model.model.
 _REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "bert_model.ckpt*", "pytorch_model*")
 
@@ -292,8 +321,10 @@ class ConversionReport(Result):
         tensors: Number of tensors in the target, read again and equal to the source's bit for bit.
         missing: Parameters that the source did not hold, initialised afresh.
         unused: Names in the source that were left out.
-        skipped: What is no weight, counted by kind: an optimizer's slots, counters, second copies of tied tensors.
-        outputs_max_abs_diff: Largest difference of our outputs from transformers' on random ids; None if it could not be run.
+        skipped: What is no weight, counted by kind: an optimizer's slots, counters, second copies
+            of tied tensors.
+        outputs_max_abs_diff: Largest difference of our outputs from transformers' on random ids;
+            None if it could not be run.
         relative_errors: For BERT with shared layers: |change| / |original| of each tensor.
         notes: What else there is to say.
     """
@@ -317,14 +348,25 @@ class ConversionReport(Result):
 
     def sections(self) -> list[Section]:
         """Return the facts, what averaging layers cost, and the notes."""
-        facts = {name: value for name, value in vars(self).items() if name not in ("notes", "relative_errors")}
+        facts = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("notes", "relative_errors")
+        }
         facts["skipped"] = self.skipped_text
         facts["tensors"] = f"{self.tensors}, verified: read again and equal bit for bit"
         if self.outputs_max_abs_diff is not None:
             facts["outputs_max_abs_diff"] = f"{self.outputs_max_abs_diff:.1g}"
-        lines = [f"{name}: {share:.1%} of its norm is lost" for name, share in self.relative_errors.items()]
+        lines = [
+            f"{name}: {share:.1%} of its norm is lost"
+            for name, share in self.relative_errors.items()
+        ]
         lines += [f"- {note}" for note in self.notes]
-        return [FactList(facts), Paragraph(join_lines(lines), form="code")] if lines else [FactList(facts)]
+        return (
+            [FactList(facts), Paragraph(join_lines(lines), form="code")]
+            if lines
+            else [FactList(facts)]
+        )
 
 
 @takes(ConvertOptions)
@@ -336,8 +378,8 @@ def convert(options: ConvertOptions) -> ConversionReport:
 
     Raises:
         ConfigError: bad-value, unknown-name, wrong-model. DataError: not-found, bad-file.
-        CheckpointError: exists, weights-mismatch, ambiguous, not-expressible, internal-error, and what reading
-            the source raises.
+        CheckpointError: exists, weights-mismatch, ambiguous, not-expressible, internal-error, and
+            what reading the source raises.
     """
     target = Path(options.target)
     source_name = str(options.source)
@@ -361,7 +403,9 @@ def convert(options: ConvertOptions) -> ConversionReport:
                     source.notes.append(note)
                 for file, meaning in _LEFT_OUT.items():
                     if (source.folder / file).is_file():
-                        source.notes.append(f"left out: `{file}`, {meaning}; the source itself needs no conversion")
+                        source.notes.append(
+                            f"left out: `{file}`, {meaning}; the source itself needs no conversion"
+                        )
                 report = ConversionReport(
                     source=source_name,
                     target=str(target),
@@ -383,7 +427,11 @@ def convert(options: ConvertOptions) -> ConversionReport:
 def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
     """Write `README.md`: the source's own as it is, if it has one, and a section on the conversion."""
     if original.is_file():
-        text = original.read_text(encoding="utf-8", errors="replace").split(f"\n{_HEADING}\n")[0].rstrip()
+        text = (
+            original.read_text(encoding="utf-8", errors="replace")
+            .split(f"\n{_HEADING}\n")[0]
+            .rstrip()
+        )
     else:
         text = f"---\nlibrary_name: transformers\ntags:\n- albert\n- albertkit\n---\n\n# {Path(report.target).name}"
     rows = {
@@ -402,7 +450,9 @@ def _write_card(folder: Path, report: ConversionReport, original: Path) -> None:
             lines = join_lines(f"- `{name}`" for name in tensors)
             sections.append(Paragraph(f"{heading}\n\n{lines}", form="markdown"))
     if report.notes:
-        sections.append(Paragraph(join_lines(f"- {note}" for note in report.notes), form="markdown"))
+        sections.append(
+            Paragraph(join_lines(f"- {note}" for note in report.notes), form="markdown")
+        )
     write_file(folder / "README.md", f"{text}\n\n{to_markdown(sections)}")
 
 

@@ -45,7 +45,8 @@ class InitReport(Result):
     Attributes:
         model: Its folder.
         vocab_size: Tokens of the tokenizer, and rows of the embeddings.
-        parts: Part of the model to parameters, in the order they run; what is shared is counted once.
+        parts: Part of the model to parameters, in the order they run; what is shared is counted
+            once.
         total: All of them; the decoder is the embeddings again and adds its bias only.
         encoder: Without the two heads: what `AlbertModel` has.
         masked_lm: What `AlbertForMaskedLM` has: no pooler, no sentence-order head.
@@ -102,13 +103,17 @@ def init_model(
 ) -> InitReport:
     """Create an untrained checkpoint: both pretraining heads, weights initialised from the seed, and the tokenizer.
 
-    `pretrain` with `start=out` and the same seed computes the bits that it would compute from the size itself.
+    `pretrain` with `start=out` and the same seed computes the bits that it would compute from the
+    size itself.
 
     Args:
         out: Folder to create.
-        tokenizer: Folder of the tokenizer; it decides the size of the vocabulary and the special ids.
-        size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2. Default: base.
-        config: A `config.json` in place of a size. What it says of vocabulary and special ids must be the tokenizer's.
+        tokenizer: Folder of the tokenizer; it decides the size of the vocabulary and the special
+            ids.
+        size: tiny, small, base, large, xlarge or xxlarge, without dropout as in version 2. Default:
+            base.
+        config: A `config.json` in place of a size. What it says of vocabulary and special ids must
+            be the tokenizer's.
         seed: Initialises the weights.
         **changes: Fields to set otherwise, for example `num_hidden_layers=2`.
 
@@ -117,8 +122,8 @@ def init_model(
 
     Raises:
         DataError: not-found, bad-file.
-        ConfigError: conflicting-options, unknown-name, bad-value for what cannot be (a width that the heads do not
-            divide); wrong-tokenizer.
+        ConfigError: conflicting-options, unknown-name, bad-value for what cannot be (a width that
+            the heads do not divide); wrong-tokenizer.
         CheckpointError: exists; no-tokenizer and what else reading a tokenizer raises.
     """
     out = Path(out)

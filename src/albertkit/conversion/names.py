@@ -1,10 +1,12 @@
 """One table of parameter names: transformers, TensorFlow 1 (google-research/albert), TensorFlow 2 (Model Garden).
 
-A row is a parameter. `{g}` and `{i}` stand for group and inner group; the Model Garden's encoder has one of each. Names of
-TensorFlow 2 are those of the variables, as the object graph in a checkpoint gives them, not the checkpoint's keys.
+A row is a parameter. `{g}` and `{i}` stand for group and inner group; the Model Garden's encoder
+has one of each. Names of TensorFlow 2 are those of the variables, as the object graph in a
+checkpoint gives them, not the checkpoint's keys.
 
 Sources: `modeling.py`, `squad_utils.py` and `race_utils.py` of google-research/albert;
-`official/nlp/modeling/networks/albert_encoder.py` of tensorflow/models 2.2 to 2.11, and the checkpoints they write.
+`official/nlp/modeling/networks/albert_encoder.py` of tensorflow/models 2.2 to 2.11, and the
+checkpoints they write.
 """
 
 import re
@@ -43,7 +45,8 @@ class ParameterRow:
     layout: TensorLayout
 
 
-# How many dimensions a variable may have; the last says that its heads are split. And which dimension then counts them.
+# How many dimensions a variable may have; the last says that its heads are split. And which
+# dimension then counts them.
 _RANKS = {
     TensorLayout.AS_IS: (1, 2), TensorLayout.TRANSPOSED: (2,), TensorLayout.TO_HEADS: (2, 3), TensorLayout.HEADS_BIAS: (1, 2),
     TensorLayout.FROM_HEADS: (2, 3),
@@ -51,9 +54,11 @@ _RANKS = {
 _HEAD_DIMENSION = {TensorLayout.TO_HEADS: 1, TensorLayout.HEADS_BIAS: 0, TensorLayout.FROM_HEADS: 0}
 
 _AS_IS = TensorLayout.AS_IS
-MAPPING_IN = "albert.encoder.embedding_hidden_mapping_in."  # absent from TensorFlow's files when E = H
+# Absent from TensorFlow's files when E = H
+MAPPING_IN = "albert.encoder.embedding_hidden_mapping_in."
 
-# What the parameters of a module are called in transformers, TensorFlow 1 and TensorFlow 2, behind the module's own name.
+# What the parameters of a module are called in transformers, TensorFlow 1 and TensorFlow 2, behind
+# the module's own name.
 _BIAS = (("bias", "bias", "bias", _AS_IS),)
 _KERNEL = (("weight", "kernel", "kernel", TensorLayout.TRANSPOSED),)
 _DENSE = _KERNEL + _BIAS
@@ -66,7 +71,8 @@ _NORM = (("weight", "gamma", "gamma", _AS_IS), ("bias", "beta", "beta", _AS_IS))
 _TABLE = (("weight", "", "embeddings", _AS_IS),)
 _OUTPUT = (("weight", "output_weights", "", _AS_IS), ("bias", "output_bias", "", _AS_IS))
 
-# Of a part of the model what all names begin with, then its modules; two names of TensorFlow 2 have a blank between them.
+# Of a part of the model what all names begin with, then its modules; two names of TensorFlow 2 have
+# a blank between them.
 _PARTS: tuple[tuple[tuple[str, str, str | None], tuple[tuple[Any, ...], ...]], ...] = (
     (("albert.embeddings.", "bert/embeddings/", ""), (
         ("word_embeddings.", "word_embeddings", "word_embeddings/", _TABLE),
@@ -110,7 +116,9 @@ ROWS = tuple(
     ParameterRow(
         ours + module + name,
         theirs + tf1_module + tf1,
-        () if garden is None else tuple(garden + tf2_module + tf2 for tf2_module in tf2_modules.split(" ")),
+        ()
+        if garden is None
+        else tuple(garden + tf2_module + tf2 for tf2_module in tf2_modules.split(" ")),
         layout,
     )
     for (ours, theirs, garden), modules in _PARTS
@@ -122,9 +130,11 @@ _BY_NAME = {row.name: row for row in ROWS}
 _BY_VARIABLE = {variable: row for row in ROWS for variable in (row.tf1, *row.tf2)}
 _BLOCK = re.compile(r"albert_layer_groups\.(\d+)\.albert_layers\.(\d+)\.")
 _TF1_BLOCK = re.compile(r"group_(\d+)/inner_group_(\d+)/")
-_HUB_MODULE = re.compile(r"^module(_\d+)?/")  # a graph that holds a TF-Hub module puts its scope first
+# A graph that holds a TF-Hub module puts its scope first
+_HUB_MODULE = re.compile(r"^module(_\d+)?/")
 
-# What an optimizer or a saver leaves beside the weights. Google's LAMB and AdamW both call their slots adam_m and adam_v.
+# What an optimizer or a saver leaves beside the weights. Google's LAMB and AdamW both call their
+# slots adam_m and adam_v.
 _SLOT = re.compile(
     r"(?:^|/)(adam_m|adam_v|Adam|Adam_1|beta1_power|beta2_power|global_step|save_counter)(?:/\.ATTRIBUTES/.*)?$"
 )
@@ -194,7 +204,11 @@ def from_tensorflow(values: NDArray[Any], layout: TensorLayout) -> NDArray[Any]:
 
 def to_tf1(values: NDArray[Any], layout: TensorLayout) -> NDArray[Any]:
     """Return a parameter as TensorFlow 1 lays it out, in memory of its own order."""
-    return values if layout in (TensorLayout.AS_IS, TensorLayout.HEADS_BIAS) else np.ascontiguousarray(values.T)
+    return (
+        values
+        if layout in (TensorLayout.AS_IS, TensorLayout.HEADS_BIAS)
+        else np.ascontiguousarray(values.T)
+    )
 
 
 def to_tf2(values: NDArray[Any], layout: TensorLayout, num_heads: int) -> NDArray[Any]:

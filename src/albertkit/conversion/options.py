@@ -12,18 +12,22 @@ class ConvertOptions:
     The output is read again, compared bit for bit, and run in transformers if that is installed.
 
     Attributes:
-        source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), transformers folder (ALBERT or BERT),
-            org/name of the Hugging Face hub; or the address of an archive (https://, gs://, a tfhub.dev module), optionally
-            followed by #sha256=….
+        source: TensorFlow checkpoint, SavedModel or TF-Hub module (folder or .tar.gz), transformers
+            folder (ALBERT or BERT), org/name of the Hugging Face hub; or the address of an archive
+            (https://, gs://, a tfhub.dev module), optionally followed by #sha256=….
         target: Folder to write. It appears only when complete.
-        to: Output format. transformers: checkpoint folder; tf1: model.ckpt-best and albert_config.json; tf2: bert_model.ckpt of
-            the Model Garden; npz: one file with tf1's names.
-        head: Task head, if it is not clear from the checkpoint: encoder, pretraining, masked-lm, classification, regression,
-            token-classification, multiple-choice, question-answering, beam-question-answering.
-        config: Configuration file, if there is none next to the weights. For a BERT: configuration of the ALBERT to create.
-        allow_missing: Name (or prefix) of a parameter to initialise if the source lacks it, or of a variable to skip. May be
-            repeated.
-        lossy: Convert even if the outputs change, for example a BERT to an ALBERT with shared layers.
+        to: Output format. transformers: checkpoint folder; tf1: model.ckpt-best and
+            albert_config.json; tf2: bert_model.ckpt of the Model Garden; npz: one file with tf1's
+            names.
+        head: Task head, if it is not clear from the checkpoint: encoder, pretraining, masked-lm,
+            classification, regression, token-classification, multiple-choice, question-answering,
+            beam-question-answering.
+        config: Configuration file, if there is none next to the weights. For a BERT: configuration
+            of the ALBERT to create.
+        allow_missing: Name (or prefix) of a parameter to initialise if the source lacks it, or of a
+            variable to skip. May be repeated.
+        lossy: Convert even if the outputs change, for example a BERT to an ALBERT with shared
+            layers.
         overwrite: Replace a checkpoint in TARGET; keep all other files.
     """
 
@@ -43,9 +47,11 @@ class InitOptions:
     """Create an untrained ALBERT with both pretraining heads, from a size or a configuration.
 
     Attributes:
-        tokenizer: Folder of the tokenizer, or of a run; sets the vocabulary size and the special token ids.
+        tokenizer: Folder of the tokenizer, or of a run; sets the vocabulary size and the special
+            token ids.
         out: Folder to create. Train it with `albertkit pretrain STORE --continue OUT --out RUN`.
-        size: Model size: a published one (base to xxlarge), or tiny or small in the same style. Default: base.
+        size: Model size: a published one (base to xxlarge), or tiny or small in the same style.
+            Default: base.
         config: A config.json, in place of a size.
         seed: Random seed for the weights.
     """

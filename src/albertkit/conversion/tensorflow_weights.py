@@ -22,14 +22,17 @@ PREFIX = "bert_model.ckpt"  # as in Google's archives
 
 _BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 _WORDS = "albert.embeddings.word_embeddings.weight"
-# Keras counts the layers with weights: `layer_with_weights-0` and so on. Of each, parameters and their paths in the layer.
+# Keras counts the layers with weights: `layer_with_weights-0` and so on. Of each, parameters and
+# their paths in the layer.
 _DENSE, _NORM = {"weight": "kernel", "bias": "bias"}, {"weight": "gamma", "bias": "beta"}
 _LAYERS: tuple[dict[str, str], ...] = (
     {_WORDS: "embeddings"},
     {"albert.embeddings.position_embeddings.weight": "embeddings"},
     {"albert.embeddings.token_type_embeddings.weight": "embeddings"},
     {f"albert.embeddings.LayerNorm.{part}": variable for part, variable in _NORM.items()},
-    {f"{names.MAPPING_IN}{part}": variable for part, variable in _DENSE.items()},  # absent where E = H
+    {
+        f"{names.MAPPING_IN}{part}": variable for part, variable in _DENSE.items()
+    },  # absent where E = H
     {
         f"{_BLOCK}{ours}.{part}": f"{theirs}/{variable}"
         for ours, theirs, variables in (
@@ -70,7 +73,9 @@ def unknown_heads(tensors: StateDict) -> list[str]:
     return [name for name in tensors if name not in supported]
 
 
-def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
+def variables(
+    tensors: StateDict, config: AlbertConfig
+) -> tuple[list[Variable], dict[str, NDArray[Any]]]:
     """Return the variables of a checkpoint, and the values of each by its key."""
     has_projection = config.embedding_size != config.hidden_size
     layers = []
@@ -79,7 +84,8 @@ def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable],
         if is_written and any(name in tensors for name in layer):
             layers.append(layer)
     is_pretrainer = any(name in tensors for name in _MASKED_LM)
-    paths: dict[str, list[tuple[str, ...]]] = {}  # of each parameter, the one that makes its key first
+    # Of each parameter, the one that makes its key first
+    paths: dict[str, list[tuple[str, ...]]] = {}
     for number, layer in enumerate(layers):
         for name, layer_path in layer.items():
             if name in tensors:
@@ -88,8 +94,8 @@ def variables(tensors: StateDict, config: AlbertConfig) -> tuple[list[Variable],
                 if is_pretrainer:
                     paths[name].append(("model", "encoder_network", *path))
     if is_pretrainer:
-        # The head stores the table of words; that of the encoder is a second path to it. With two variables TensorFlow itself
-        # fails, because a node of the graph binds one object.
+        # The head stores the table of words; that of the encoder is a second path to it. With two
+        # variables TensorFlow itself fails, because a node of the graph binds one object.
         table = ("masked_lm", "embedding_table")
         paths[_WORDS] = [table, *paths[_WORDS], ("model", *table)]
         for name, head_path in _MASKED_LM.items():
@@ -183,7 +189,11 @@ def _read_bundle(
     container: str,
 ) -> SourceModel:
     version = 2 if any(_TF2_KEY in key for key in bundle.names) else 1
-    kind = f"{container} of TensorFlow {version}" if container == "SavedModel" else f"TensorFlow {version} checkpoint"
+    kind = (
+        f"{container} of TensorFlow {version}"
+        if container == "SavedModel"
+        else f"TensorFlow {version} checkpoint"
+    )
     shapes = {key: bundle.shape(key) for key in bundle.names}
     return _name_variables(
         bundle.variable_names,
@@ -266,7 +276,9 @@ def _name_variables(
         name.startswith(names.MAPPING_IN) for name in by_name
     ):
         source.tensors |= identity_projection(config.hidden_size)
-        source.notes.append("E = H: the source has no projection; an identity matrix is written, which changes no bit")
+        source.notes.append(
+            "E = H: the source has no projection; an identity matrix is written, which changes no bit"
+        )
     return source
 
 
@@ -277,7 +289,9 @@ def _check_heads(
     path: Path,
 ) -> None:
     """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
-    head_counts = {names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()} - {None}
+    head_counts = {
+        names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()
+    } - {None}
     if head_counts - {config.num_attention_heads}:
         raise CheckpointError(
             "weights-mismatch",

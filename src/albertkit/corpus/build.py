@@ -1,6 +1,7 @@
 """Build a token store from files: read and encoded here or on many machines, written strictly in order, resumable.
 
-The bytes depend on the inputs, the tokenizer and `BuildSettings`, not on machines, workers, batches or interruptions.
+The bytes depend on the inputs, the tokenizer and `BuildSettings`, not on machines, workers, batches
+or interruptions.
 """
 
 import json
@@ -58,7 +59,8 @@ class BuildReport(Result):
         cut_documents: Made by cutting a document longer than `documents.DOCUMENT_CHARACTERS`.
         unknown_tokens: Tokens that are the unknown token.
         bad_bytes: Bytes that are not UTF-8 (with errors="replace").
-        faulty_lines: Lines of pairs that were passed over: no separator, or nothing on one of its sides.
+        faulty_lines: Lines of pairs that were passed over: no separator, or nothing on one of its
+            sides.
         faults: The places of the first of them, `file:line`.
         input_files, empty_files: Files read; those without a byte.
         characters, text_bytes: Text of all documents, also of those left out.
@@ -103,7 +105,9 @@ class BuildReport(Result):
     def sections(self) -> list[Section]:
         """Return the facts, without usual ones; the first faulty lines are in a warning."""
         usual = {"engine": "local", "nodes": 1, "faults": self.faults, "warnings": self.warnings}
-        facts = {name: value for name, value in vars(self).items() if value and usual.get(name) != value}
+        facts = {
+            name: value for name, value in vars(self).items() if value and usual.get(name) != value
+        }
         return [FactList(facts)]
 
 
@@ -150,9 +154,10 @@ def warnings_of(counts: dict[str, Any]) -> Iterator[str]:
 _MAX_FILES = 5
 _HEAD_BYTES = 1 << 16  # of each file
 _MIN_CHARACTERS = 2000  # characters; less text says nothing
-# In bytes of UTF-8, which are nearly the same in every language: sentences of English and Korean Wikipedia have 129 and 148 on
-# average, their paragraphs 365 and 420. Where the average does not tell, the number of sentences does: no text of those files of
-# sentences is in lines of three or more, of those paragraphs 86 % and 66 %.
+# In bytes of UTF-8, which are nearly the same in every language: sentences of English and Korean
+# Wikipedia have 129 and 148 on average, their paragraphs 365 and 420. Where the average does not
+# tell, the number of sentences does: no text of those files of sentences is in lines of three or
+# more, of those paragraphs 86 % and 66 %.
 _PARAGRAPH_BYTES = 400
 _MIN_SENTENCES = 3  # two are often a quotation
 
@@ -211,7 +216,9 @@ def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayo
     if size < _MIN_CHARACTERS:
         return None
     counts = [len(split_sentences(line, "paragraph", settings.language)) for line in lines]
-    paragraphs = [line for line, count in zip(lines, counts, strict=True) if count >= _MIN_SENTENCES]
+    paragraphs = [
+        line for line, count in zip(lines, counts, strict=True) if count >= _MIN_SENTENCES
+    ]
     return LineLayout(
         file=first_path,
         characters=size / len(lines),
@@ -229,7 +236,10 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     layout = line_layout(files, settings)
     if layout is None or not layout.paragraphs:
         return
-    advice = ["`--format paragraphs` if each line is a document", "`--sentences split` if blank lines end documents"]
+    advice = [
+        "`--format paragraphs` if each line is a document",
+        "`--sentences split` if blank lines end documents",
+    ]
     if layout.blank_lines:
         advice.reverse()
     raise DataError(
@@ -243,8 +253,8 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
 def settings_for(files: Sequence[InputFile]) -> BuildSettings:
     """Return settings that fit the layout of the files, for callers that cannot ask.
 
-    They are the defaults; for plain text with paragraphs in its lines `sentences="split"`, or `format="paragraphs"`
-    where no blank line ends a document and all inputs are plain text.
+    They are the defaults; for plain text with paragraphs in its lines `sentences="split"`, or
+    `format="paragraphs"` where no blank line ends a document and all inputs are plain text.
     """
     layout = line_layout(files, BuildSettings())
     if layout is None or not layout.paragraphs:
@@ -259,8 +269,9 @@ def settings_for(files: Sequence[InputFile]) -> BuildSettings:
     return BuildSettings(format="paragraphs")
 
 
-# A worker process costs 1.7 s of processor time before it is as fast as this one (Python, the tokenizer, the compiled
-# engine, an empty word table): two of them took 5.7 s where this process took 2.3 for 41 MB of text.
+# A worker process costs 1.7 s of processor time before it is as fast as this one (Python, the
+# tokenizer, the compiled engine, an empty word table): two of them took 5.7 s where this process
+# took 2.3 for 41 MB of text.
 _SMALL_BYTES = 100_000_000
 _HASHES = "hashes.bin"  # of all documents, in the order they were written
 _RESULT = (*(f"{kind}-*.bin" for kind in KINDS), "tokenizer/*")
@@ -270,14 +281,16 @@ _RESULT = (*(f"{kind}-*.bin" for kind in KINDS), "tokenizer/*")
 def build_store(options: BuildOptions) -> BuildReport:
     """Build a token store from text files. Arguments as `BuildOptions`; `tokenizer` may also be an `AlbertTokenizer`.
 
-    Killed at any moment and called again with the same inputs and settings, it goes on from the last commit and ends
-    with the same bytes. The work lies in `out/.build` until the store is complete.
+    Killed at any moment and called again with the same inputs and settings, it goes on from the
+    last commit and ends with the same bytes. The work lies in `out/.build` until the store is
+    complete.
 
     Raises:
         ConfigError: bad-value, unknown-name.
         MissingExtraError: not-installed, without Ray.
         DataError: bad input (`documents.DocumentFile`), doubtful, empty, changed.
-        MachineError: disk-full, worker-died, in-use, unreachable, machines-differ. CheckpointError: corrupt, exists.
+        MachineError: disk-full, worker-died, in-use, unreachable, machines-differ. CheckpointError:
+            corrupt, exists.
     """
     check_folder_name(options.out)
     tokenizer = options.tokenizer
@@ -303,7 +316,9 @@ class _Build:
         size = sum(file.size for file in self.inputs.files)
         # A build is resumed only with the same files, unchanged.
         key = _short(self._made_from())
-        key["inputs"] = _digest([[file.path, file.size, file.modified] for file in self.inputs.files])
+        key["inputs"] = _digest(
+            [[file.path, file.size, file.modified] for file in self.inputs.files]
+        )
         if self.options.engine != "local":  # engines count places in the inputs differently
             key["engine"] = self.options.engine
         with Job(
@@ -326,7 +341,9 @@ class _Build:
                     )
                     report.already_built = True
                     built_ns = (out / MANIFEST).stat().st_mtime_ns
-                    changed_since = [file.path for file in self.inputs.files if file.modified > built_ns]
+                    changed_since = [
+                        file.path for file in self.inputs.files if file.modified > built_ns
+                    ]
                     _fill(report, manifest)
                     if changed_since:  # sizes and names alone do not show another text
                         report.warnings += (
@@ -354,7 +371,8 @@ class _Build:
             report.already_built = True
             return _fill(report, manifest)
         folder = working_folder(url)
-        built = folder / "store" / MANIFEST  # by an earlier call, which was interrupted while it uploaded it
+        # By an earlier call, which was interrupted while it uploaded it
+        built = folder / "store" / MANIFEST
         is_built = built.exists() and read_json(built).get("made_from") == self._made_from()
         options = replace(self.options, overwrite=self.options.overwrite and not is_built)
         report = _Build(options, self.inputs).in_folder(folder / "store")
@@ -369,8 +387,8 @@ class _Build:
 
     def _made_from(self) -> dict[str, Any]:
         """Return the origin for the manifest."""
-        # Names and sizes alone, without time, path or number of workers: copies of the inputs give the same manifest, and
-        # whole folders of stores compare equal.
+        # Names and sizes alone, without time, path or number of workers: copies of the inputs give
+        # the same manifest, and whole folders of stores compare equal.
         files = self.inputs.files
         settings = asdict(self.inputs.settings)
         if self.inputs.settings.format != "pairs":
@@ -446,10 +464,16 @@ class _Build:
                     peaks[node, process] = max(peak, peaks.get((node, process), 0.0))
                     if job.is_due:
                         commit()
-                    rate = (counts.text_bytes - text_before) / 1e6 / max(time.monotonic() - start, 1e-9)
+                    rate = (
+                        (counts.text_bytes - text_before)
+                        / 1e6
+                        / max(time.monotonic() - start, 1e-9)
+                    )
                     state = f"{writer.totals()['documents']:,} documents, {rate:.1f} MB/s"
                     if self.options.engine == "ray":
-                        state += f" ({len({node for node, _ in peaks})} nodes, {len(peaks)} workers)"
+                        state += (
+                            f" ({len({node for node, _ in peaks})} nodes, {len(peaks)} workers)"
+                        )
                     job.progress.update(batch.stored_bytes, state)
             except DataError:  # bad input: what came before it is sound and need not be done again
                 commit()
@@ -473,7 +497,8 @@ class _Build:
     def _local_workers(self) -> int:
         if self.options.workers is not None:
             return self.options.workers
-        # On two cores, the two threads of this process are worth two workers, whatever the size: 296 MB for 540.
+        # On two cores, the two threads of this process are worth two workers, whatever the size:
+        # 296 MB for 540.
         cores = available_cores()
         is_small = sum(file.size for file in self.inputs.files) < _SMALL_BYTES
         return 0 if is_small or cores <= 2 else cores
@@ -500,7 +525,10 @@ def _short(made_from: Any) -> Any:
     """Return the origin of a store in the user's words: inputs, tokenizer, and the settings by their names."""
     if not isinstance(made_from, dict):
         return made_from
-    short = {"inputs": made_from.get("inputs_sha256"), "tokenizer": made_from.get("tokenizer_fingerprint")}
+    short = {
+        "inputs": made_from.get("inputs_sha256"),
+        "tokenizer": made_from.get("tokenizer_fingerprint"),
+    }
     for name, value in made_from.items():
         if "input" not in name and "tokenizer" not in name:
             short[name] = value
@@ -524,7 +552,9 @@ def _no_documents_error(counts: BuildCounts, inputs: BuildInputs) -> DataError:
             f"the first: {counts.faults[0]}",
             "name what divides them with --separator, or read the lines with --format paragraphs",
         )
-    subject = f"`{inputs.files[0].path}`" if len(inputs.files) == 1 else f"{len(inputs.files):,} files"
+    subject = (
+        f"`{inputs.files[0].path}`" if len(inputs.files) == 1 else f"{len(inputs.files):,} files"
+    )
     return DataError(
         "empty",
         f"no document with text in {subject} ({counts.empty_files:,} without a byte)",

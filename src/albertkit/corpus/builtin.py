@@ -1,6 +1,7 @@
 """English text that every Python carries: the language reference of `pydoc_data` and the standard library's docstrings.
 
-Source files are parsed, never imported. Tables, code, doctests and markup are taken out, so that mostly sentences remain.
+Source files are parsed, never imported. Tables, code, doctests and markup are taken out, so that
+mostly sentences remain.
 """
 
 import ast
@@ -18,7 +19,9 @@ from albertkit.errors import MissingExtraError
 from albertkit.files import StrPath, atomic_file
 
 _TOPICS = "pydoc_data/topics.py"
-_PASSED_OVER = set("test tests idle_test site-packages dist-packages __pycache__ pydoc_data lib-dynload".split())
+_PASSED_OVER = set(
+    "test tests idle_test site-packages dist-packages __pycache__ pydoc_data lib-dynload".split()
+)
 
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _ROLE = re.compile(r":[\w:+-]+:`~?([^`<]+?)(?: <[^`]*>)?`")
@@ -35,8 +38,8 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 def builtin_documents() -> Iterator[list[str]]:
     """Yield the documents of the built-in corpus: topics by name, then docstrings by file and position.
 
-    A document is a topic, a function's docstring, or a class's with those of its methods. What has a single sentence (most
-    docstrings) joins the docstring of its module: sentence order needs two.
+    A document is a topic, a function's docstring, or a class's with those of its methods. What has
+    a single sentence (most docstrings) joins the docstring of its module: sentence order needs two.
 
     Yields:
         The sentences of a document. The same Python version gives the same documents.
@@ -95,7 +98,8 @@ def prose_sentences(text: str) -> list[str]:
         paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups())), paragraph)
         paragraph = _FOOTNOTE.sub("", paragraph).replace("::", ":")
         for sentence in split_sentences(paragraph, "wrapped"):
-            # At least four words, mostly letters, with an end: lists of names and rests of code have none of these.
+            # At least four words, mostly letters, with an end: lists of names and rests of code
+            # have none of these.
             words = _WORD.findall(sentence)
             letters = sum(map(len, words)) + sentence.count(" ")
             is_prose = len(words) >= 4 and letters >= 0.8 * len(sentence)
@@ -113,7 +117,9 @@ def _read_library(library: Path) -> Iterator[list[str]]:
                 yield prose_sentences(table[name])
     files: list[Path] = []
     for parent, folders, names in os.walk(library):
-        folders[:] = [name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")]
+        folders[:] = [
+            name for name in folders if name not in _PASSED_OVER and not name.startswith("config-")
+        ]
         files += [Path(parent, name) for name in names if name.endswith(".py")]
     for file in sorted(files, key=lambda file: file.relative_to(library).as_posix()):
         tree = _parse(file)
@@ -132,7 +138,9 @@ def _read_library(library: Path) -> Iterator[list[str]]:
         yield module
 
 
-def _own_sentences(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _own_sentences(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> list[str]:
     return prose_sentences(ast.get_docstring(node, clean=False) or "")
 
 

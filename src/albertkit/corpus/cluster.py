@@ -31,12 +31,14 @@ from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineErro
 from albertkit.tables.files import InputFile
 from albertkit.tokenizer.sentencepiece import available_cores
 
-# Parts sent for each core: one in its hands, and one that waits for a core or, finished, for its turn to be written.
+# Parts sent for each core: one in its hands, and one that waits for a core or, finished, for its
+# turn to be written.
 _SENT = 2
 _TRIES = 4  # Ray sends a part whose worker died to another; after these the error names the part
 # What decides the bytes of a store besides the settings.
 _PACKAGES = ("albertkit", "sentencepiece", "sentencex", "tokenizers", "kiwipiepy")
-# About 1.5 s of work on a core: 1,000 times what it costs to send a task. Results of two for each core lie in memory: 2 x 8 MB.
+# About 1.5 s of work on a core: 1,000 times what it costs to send a task. Results of two for each
+# core lie in memory: 2 x 8 MB.
 PART_BYTES = 1 << 24
 _PART_FILES = 1000
 _WHOLE = (".gz", ".xz", ".zst", ".parquet", ".pq")
@@ -48,16 +50,23 @@ def plan_parts(
     settings: BuildSettings,
 ) -> Iterator[InputPart]:
     """Cut all inputs, from a position on, into parts of about `PART_BYTES`, by names and sizes alone."""
-    # Workers read, too: one reader parses 50 to 60 MB of text a second, the work of five that encode.
+    # Workers read, too: one reader parses 50 to 60 MB of text a second, the work of five that
+    # encode.
     number = position.file
     start = position.offset
     skip = position.document
     while number < len(files):
         file = files[number]
         if start or skip or file.size > PART_BYTES or not file.size:
-            is_whole = settings.format in WHOLE_FORMATS or file.name.lower().endswith(_WHOLE) or not file.size
+            is_whole = (
+                settings.format in WHOLE_FORMATS
+                or file.name.lower().endswith(_WHOLE)
+                or not file.size
+            )
             while not is_whole and start + PART_BYTES < file.size:
-                first_line = position.lines + 1 if (number, start) == (position.file, position.offset) else 1
+                first_line = (
+                    position.lines + 1 if (number, start) == (position.file, position.offset) else 1
+                )
                 yield InputPart((file,), number, start, start + PART_BYTES, skip, first_line)
                 start = start + PART_BYTES
                 skip = 0
@@ -111,7 +120,9 @@ def _node_name() -> str:
     return ray.util.get_node_ip_address()
 
 
-def _encode_part(part: InputPart, reference: list[Any]) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
+def _encode_part(
+    part: InputPart, reference: list[Any]
+) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
     """Read and encode a part; its duplicates are still among the documents."""
     import ray
 
@@ -153,8 +164,9 @@ def encode_on_cluster(
         lines = position.lines
         # In a list: Ray would hand the object itself over.
         reference = [ray.put((replace(inputs, files=[]), package_versions()))]
-        # Plain tasks: Ray Data brings pandas and readers of its own, and would not keep our positions and counts. Streamed
-        # without backpressure: with it, workers of later files stand still until their turn, as results are written in order.
+        # Plain tasks: Ray Data brings pandas and readers of its own, and would not keep our
+        # positions and counts. Streamed without backpressure: with it, workers of later files stand
+        # still until their turn, as results are written in order.
         task = ray.remote(_encode_part).options(
             num_cpus=1,
             max_retries=_TRIES - 1,
@@ -201,8 +213,11 @@ def _results(
     except ray.exceptions.RayTaskError as error:
         cause = error.cause
         if isinstance(cause, DataError) and part.start and part.first_line == 1 and lines:
-            # Only now is it known how many lines come before: the same error again, with the right number.
-            deque(read_batches(replace(part, first_line=lines + 1), inputs, lambda _: True), maxlen=0)
+            # Only now is it known how many lines come before: the same error again, with the right
+            # number.
+            deque(
+                read_batches(replace(part, first_line=lines + 1), inputs, lambda _: True), maxlen=0
+            )
         if isinstance(cause, AlbertKitError):
             raise cause from None
         raise
@@ -219,9 +234,12 @@ def _results(
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
     """Join a cluster, or start one on this machine, and yield Ray; leave the cluster at the end."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reports its use over the network otherwise
-    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # 15 s are too few on a machine that is busy
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or it warns that it will change something
+    # Ray reports its use over the network otherwise
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # 15 s are too few on a machine that is busy
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")
+    # Or it warns that it will change something
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
     except ImportError:
@@ -260,9 +278,11 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def _start_cluster(ray: Any, options: dict[str, Any]) -> str:
-    # Ray keeps sockets in its folder, whose paths may have 107 characters: 62 of them are Ray's own.
+    # Ray keeps sockets in its folder, whose paths may have 107 characters: 62 of them are Ray's
+    # own.
     parent = tempfile.gettempdir()
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or Ray leaves one in the home folder
+    # Or Ray leaves one in the home folder
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     folder = tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= 30 else "/tmp")
     try:
         ray.init(num_cpus=available_cores(), include_dashboard=False, _temp_dir=folder, **options)

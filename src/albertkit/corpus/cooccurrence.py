@@ -14,11 +14,16 @@ from albertkit.corpus.store import TokenStore
 from albertkit.jit import compiled
 
 WINDOW = 4  # tokens to each side, inside a document
-SCALE = 0.1  # standard deviation of the vectors: 0.05 and 0.2 end 0.08 and 0.02 nats higher, 0.02 above a drawn table
+# Standard deviation of the vectors: 0.05 and 0.2 end 0.08 and 0.02 nats higher, 0.02 above a drawn
+# table
+SCALE = 0.1
 
-_UNITS = np.array([0, 12, 6, 4, 3], np.uint32)  # 1 / distance in twelfths, so that sums are exact in any order
-_SMOOTHING = 0.75  # power of the context counts: rare contexts would give the largest mutual information
-_TABLE_BYTES = 1 << 30  # of the counts: 30,000 tokens by the 8,947 most frequent ones, which are 97 % of a text
+# 1 / distance in twelfths, so that sums are exact in any order
+_UNITS = np.array([0, 12, 6, 4, 3], np.uint32)
+# Power of the context counts: rare contexts would give the largest mutual information
+_SMOOTHING = 0.75
+# Of the counts: 30,000 tokens by the 8,947 most frequent ones, which are 97 % of a text
+_TABLE_BYTES = 1 << 30
 _MAX_TOKENS = 500_000_000  # of a larger store every second, third, … document is counted
 _FULL = np.uint32(4_000_000_000)  # a pair that was counted so often stays there
 _OVERSAMPLED = 16
@@ -60,23 +65,25 @@ def cooccurrence_vectors(
 
     Args:
         documents: The text.
-        counts: int64 [V], how often each token occurs in it, about; the most frequent ones are the contexts.
+        counts: int64 [V], how often each token occurs in it, about; the most frequent ones are the
+            contexts.
         size: Numbers of a vector, E.
         seed: Draws the projection of the randomised decomposition.
 
     Returns:
-        fp32 [V, E] of standard deviation `SCALE` over the rows of tokens that have a neighbour; other rows are 0. Same bits
-        for a seed on one machine with the same number of threads.
+        fp32 [V, E] of standard deviation `SCALE` over the rows of tokens that have a neighbour;
+        other rows are 0. Same bits for a seed on one machine with the same number of threads.
     """
-    # Counts of pairs, positive pointwise mutual information, truncated singular value decomposition (Levy and Goldberg 2014;
-    # Levy, Goldberg and Dagan 2015).
+    # Counts of pairs, positive pointwise mutual information, truncated singular value decomposition
+    # (Levy and Goldberg 2014; Levy, Goldberg and Dagan 2015).
     contexts = np.argsort(-counts, kind="stable")[: max(1, _TABLE_BYTES // (4 * len(counts)))]
     contexts = contexts[counts[contexts] > 0]
     pairs = count_pairs(documents, len(counts), contexts)
     log_counts = np.log(np.maximum(pairs.sum(1, dtype=np.float64), 1))
     smoothed = pairs.sum(0, dtype=np.float64) ** _SMOOTHING
     log_shares = np.log(np.maximum(smoothed / smoothed.sum(), 1e-300))
-    # Positive pointwise mutual information takes the place of the counts, in the same memory: both have 4 bytes.
+    # Positive pointwise mutual information takes the place of the counts, in the same memory: both
+    # have 4 bytes.
     same_memory = pairs.view(np.float32)
     _fill_information(pairs, same_memory, log_counts, log_shares)
     information = torch.from_numpy(same_memory)

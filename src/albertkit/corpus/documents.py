@@ -15,9 +15,16 @@ from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import StrPath, parse_json
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
 from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_separated
-from albertkit.tables.text_lines import HEAD_BYTES, MAX_RECORD_CHARACTERS, blocks, check_running_text, encoding_hint
+from albertkit.tables.text_lines import (
+    HEAD_BYTES,
+    MAX_RECORD_CHARACTERS,
+    blocks,
+    check_running_text,
+    encoding_hint,
+)
 
-# A longer line is taken for no boundary, whatever it holds: it is passed over without being held in memory.
+# A longer line is taken for no boundary, whatever it holds: it is passed over without being held in
+# memory.
 _LINE_BYTES = 1 << 16
 _LINES = ("jsonl", "paragraphs", "pairs")  # every line is a document
 WHOLE_FORMATS = ("parquet", "csv", "tsv")  # that cannot be read from the middle
@@ -74,8 +81,8 @@ def _line(file: IO[bytes]) -> tuple[bytes, int]:
 
 FAULTS_NAMED = 20  # faulty lines whose position is reported
 
-# A document is handled whole by one worker. Plain text without a single blank line would be one document of any size,
-# so it is cut, and the cuts are counted.
+# A document is handled whole by one worker. Plain text without a single blank line would be one
+# document of any size, so it is cut, and the cuts are counted.
 DOCUMENT_CHARACTERS = 4 << 20
 
 _EXTENSIONS = {
@@ -121,18 +128,21 @@ class DocumentFile:
 
     Args:
         file: The input.
-        settings: Its format, field and separator. Without a format the first bytes and the name decide; no file looks like
-            paragraphs or pairs, and a table of fields, markup and the like are refused.
-        errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted in `bad_bytes`).
-        start, end: Only the documents of this range of bytes (`document_bounds`). A file that cannot be read from
-            the middle (compressed, a table, one JSON document) is read whole by a range that begins at 0, and not at all by
-            another.
+        settings: Its format, field and separator. Without a format the first bytes and the name
+            decide; no file looks like paragraphs or pairs, and a table of fields, markup and the
+            like are refused.
+        errors: What to do about bytes that are not UTF-8: "strict" or "replace" (by U+FFFD, counted
+            in `bad_bytes`).
+        start, end: Only the documents of this range of bytes (`document_bounds`). A file that
+            cannot be read from the middle (compressed, a table, one JSON document) is read whole by
+            a range that begins at 0, and not at all by another.
         first_line: Number of the first line of the range.
 
     Attributes:
         stream: The file, decompressed; to be closed where the documents are not read.
         lines: Lines read, when all documents have been.
-        faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed over.
+        faulty_lines: Lines of pairs, read so far, with fewer than two sentences; they are passed
+            over.
         faults: Numbers of the first of them, at most `FAULTS_NAMED`.
     """
 
@@ -189,7 +199,8 @@ class DocumentFile:
             return "wiki"
         format = "jsonl" if re.match(rb'[\[{]\s*[{"]', start) else "text"
         for extension in self.file.name.lower().split(".")[1:]:
-            format = _EXTENSIONS.get(extension, format)  # the last one decides: `a.jsonl.txt` is text
+            # The last one decides: `a.jsonl.txt` is text
+            format = _EXTENSIONS.get(extension, format)
         if format == "text":
             check_running_text(head, self.file.path, _STRUCTURE_HINTS, self.file.name)
         return format
@@ -221,7 +232,7 @@ class DocumentFile:
             for ordinal, (text, cut) in enumerate(reader()):
                 yield Document(text, self.file.path, ordinal, cut)
 
-    # --- lines --------------------------------------------------------------------------------------------------------
+    # --- lines ------------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[tuple[int, str]]:
         """Yield line numbers from 1 and lines without their ends."""
@@ -245,7 +256,8 @@ class DocumentFile:
                 text = text.removeprefix("\ufeff")
             return text, ""
         except UnicodeDecodeError as error:
-            # surrogateescape maps every bad byte to one lone surrogate, which good UTF-8 never gives
+            # surrogateescape maps every bad byte to one lone surrogate, which good UTF-8 never
+            # gives
             self.bad_bytes += len(_UNDECODABLE.findall(block.decode("utf-8", "surrogateescape")))
             if self.errors == "replace":
                 return block.decode("utf-8", "replace"), ""
@@ -262,7 +274,7 @@ class DocumentFile:
             f"{encoding_hint(self.file.path, self._sample)}; or go on with `--errors replace`, which counts them",
         )
 
-    # --- formats ------------------------------------------------------------------------------------------------------
+    # --- formats ----------------------------------------------------------------------------------
 
     def _text(self) -> Iterator[tuple[str, bool]]:
         lines: list[str] = []
@@ -299,7 +311,9 @@ class DocumentFile:
         for location, record in self._json_records():
             if not isinstance(record, dict):
                 raise DataError(
-                    "bad-row", f"{location}: a {type(record).__name__}, not an object", "one object on every line"
+                    "bad-row",
+                    f"{location}: a {type(record).__name__}, not an object",
+                    "one object on every line",
                 )
             texts = [self._string(value, location) for value in self._values(record, location)]
             yield "\n".join(filter(None, texts)), False
@@ -317,7 +331,9 @@ class DocumentFile:
                     record = parse_json(line)
                 except (ValueError, RecursionError) as error:
                     raise DataError(
-                        "bad-row", f"{location}: not JSON: {error}", "JSONL has one whole object on every line"
+                        "bad-row",
+                        f"{location}: not JSON: {error}",
+                        "JSONL has one whole object on every line",
                     ) from None
                 yield location, record
 
@@ -378,7 +394,9 @@ class DocumentFile:
         if not isinstance(value, str):
             kind = type(value).__name__
             raise DataError(
-                "missing-column", f"{location}: field `{self.field}` is a {kind}, not text", "name another with --field"
+                "missing-column",
+                f"{location}: field `{self.field}` is a {kind}, not text",
+                "name another with --field",
             )
         # JSON can spell half a character (a lone surrogate, "\\ud800"); no tokenizer takes it
         halves = len(_SURROGATE.findall(value))
@@ -466,8 +484,10 @@ def read_documents(
 
     Args:
         inputs: What to read.
-        format: One of `Format`; None finds out for each file, but for csv, tsv, paragraphs and pairs.
-        field: JSON field or column of a table; `a.b` for a field of a field, `a[].b` for that of every item of a list (JSONL).
+        format: One of `Format`; None finds out for each file, but for csv, tsv, paragraphs and
+            pairs.
+        field: JSON field or column of a table; `a.b` for a field of a field, `a[].b` for that of
+            every item of a list (JSONL).
         errors: "strict" or "replace".
         separator: Between the sentences of a line of pairs.
     """

@@ -30,7 +30,8 @@ from albertkit.errors import CheckpointError, MachineError
 from albertkit.tables.files import InputFile
 
 DIGEST_BYTES = 16
-_AT_ONCE = 1 << 20  # hashes that are sorted and inserted at a time: in order, inserting takes a tenth of the time
+# Hashes that are sorted and inserted at a time: in order, inserting takes a tenth of the time
+_AT_ONCE = 1 << 20
 _CODES = {
     "SQLITE_FULL": errno.ENOSPC,
     "SQLITE_READONLY": errno.EROFS,
@@ -53,7 +54,12 @@ class SeenDocuments:
             self._database = sqlite3.connect(path, isolation_level=None)
         try:
             with self._sqlite_errors():
-                for pragma in ("locking_mode=EXCLUSIVE", "cache_size=-32768", "journal_mode=OFF", "synchronous=OFF"):
+                for pragma in (
+                    "locking_mode=EXCLUSIVE",
+                    "cache_size=-32768",
+                    "journal_mode=OFF",
+                    "synchronous=OFF",
+                ):
                     self._database.execute(f"PRAGMA {pragma}")
                 self._database.execute("CREATE TABLE seen (hash BLOB PRIMARY KEY) WITHOUT ROWID")
                 self._database.execute("BEGIN")  # never committed
@@ -63,7 +69,9 @@ class SeenDocuments:
                         starts = range(0, len(data), DIGEST_BYTES)
                         rows = sorted((data[start : start + DIGEST_BYTES],) for start in starts)
                         with self._sqlite_errors():
-                            self._database.executemany("INSERT OR IGNORE INTO seen VALUES (?)", rows)
+                            self._database.executemany(
+                                "INSERT OR IGNORE INTO seen VALUES (?)", rows
+                            )
         except BaseException:
             self._database.close()
             raise
@@ -72,7 +80,10 @@ class SeenDocuments:
         """Return True the first time that a hash is asked for."""
         with self._sqlite_errors():
             # 7 µs a document. `RETURNING` would take 4 to 5, but needs SQLite 3.35.
-            return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount > 0
+            return (
+                self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (digest,)).rowcount
+                > 0
+            )
 
     @contextmanager
     def _sqlite_errors(self) -> Iterator[None]:
@@ -98,7 +109,8 @@ class SeenDocuments:
 
 
 BATCH_CHARACTERS = 1 << 20
-# Documents of a few words make batches short in text and long in work: 20,000 empty-ish ones take as long as 1 MB.
+# Documents of a few words make batches short in text and long in work: 20,000 empty-ish ones take
+# as long as 1 MB.
 BATCH_DOCUMENTS = 20_000
 
 
@@ -282,12 +294,12 @@ def read_batches(
 
 # Batches that wait for each worker: 1 would let it wait for the reader at every batch.
 _AHEAD = 2
-# Threads without worker processes. Half of the work (1.1 of 2.2 s for 41 MB) is compiled and needs no interpreter lock, so
-# that a third would have nothing to do.
+# Threads without worker processes. Half of the work (1.1 of 2.2 s for 41 MB) is compiled and needs
+# no interpreter lock, so that a third would have nothing to do.
 _THREADS = 2
-# Bytes of input, packed or not, from which on the compiled engine is loaded first: 0.5 s, where SentencePiece takes 1.2 s longer
-# than the engine for the first 10 MB of text. Beside the first batches it loads no sooner: both want the interpreter lock (41 MB
-# of text 2.5 s in place of 2.8).
+# Bytes of input, packed or not, from which on the compiled engine is loaded first: 0.5 s, where
+# SentencePiece takes 1.2 s longer than the engine for the first 10 MB of text. Beside the first
+# batches it loads no sooner: both want the interpreter lock (41 MB of text 2.5 s in place of 2.8).
 _ENGINE_BYTES = 4_000_000
 
 
@@ -299,8 +311,9 @@ class EncodedBatch:
         tokens: uint16 or uint32 [T].
         sentence_lengths: uint32 [S], all above 0: a sentence without a token is left out.
         document_sentences: uint32 [D], 0 for a document without a single token.
-        counts: int64 [D], by name in `BuildCounts`: `unknown_tokens`; and of documents with one sentence a line their `lines`,
-            those that do not end in punctuation (`unfinished_lines`), and `line_tokens`.
+        counts: int64 [D], by name in `BuildCounts`: `unknown_tokens`; and of documents with one
+            sentence a line their `lines`, those that do not end in punctuation
+            (`unfinished_lines`), and `line_tokens`.
         process: Machine, id and peak memory in MB of the process that encoded it.
     """
 
@@ -342,13 +355,17 @@ def encode_documents(
         if rule == "sentence":
             endings = "".join([sentence[-1] for sentence in document])
             lines[number] = len(endings)
-            unfinished[number] = sum(map(str.isalnum, endings)) + endings.count(",") + endings.count("-")
+            unfinished[number] = (
+                sum(map(str.isalnum, endings)) + endings.count(",") + endings.count("-")
+            )
     ragged = tokenizer.encode_batch(sentences, num_threads=1)
     lengths = np.diff(ragged.offsets)
     # sentences of nothing but characters that the text rules remove have no token
     sentences_before = np.concatenate([[0], np.cumsum(lengths > 0)])
     document_ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    unknown_before = np.concatenate([[0], np.cumsum(ragged.ids == tokenizer.unk_id, dtype=np.int64)])
+    unknown_before = np.concatenate(
+        [[0], np.cumsum(ragged.ids == tokenizer.unk_id, dtype=np.int64)]
+    )
     return EncodedBatch(
         tokens=ragged.ids.astype(token_dtype(tokenizer.vocab_size)),
         sentence_lengths=lengths[lengths > 0].astype(np.uint32),
@@ -365,7 +382,8 @@ def encode_documents(
 
 def peak_memory_mb() -> float:
     """Return the most memory this process ever had resident, in MB of 10^6 bytes; 0 where the system does not say (Windows)."""
-    # Not `ru_maxrss` on Linux, which in a process forked and then executed counts the parent's memory too.
+    # Not `ru_maxrss` on Linux, which in a process forked and then executed counts the parent's
+    # memory too.
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -394,7 +412,9 @@ def _initialize_worker(
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def follow() -> None:  # a killed parent cannot stop its workers, and they would wait for batches for ever
+    def follow() -> (
+        None
+    ):  # a killed parent cannot stop its workers, and they would wait for batches for ever
         wait([parent.sentinel])
         os._exit(1)
 

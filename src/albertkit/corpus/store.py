@@ -64,14 +64,18 @@ _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\
 def working_folder(url: str) -> Path:
     """Return the folder of a store before it is uploaded to an address."""
     # Always the same for an address, so that a build that was interrupted goes on.
-    return cache_folder() / "builds" / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
+    return (
+        cache_folder()
+        / "builds"
+        / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
+    )
 
 
 def _last_name(url: str) -> str:
     return re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1]) or "store"
 
 
-# --- upload -------------------------------------------------------------------------------------------------------------
+# --- upload ---------------------------------------------------------------------------------------
 
 
 def remote_manifest(url: str) -> bytes | None:
@@ -81,7 +85,11 @@ def remote_manifest(url: str) -> bytes | None:
         with suppress(FileNotFoundError):
             return system.cat_file(f"{root}/{MANIFEST}")
         with suppress(FileNotFoundError):
-            foreign = [name for name in _names(system, root) if not _NAME.match(name) and _PARTIAL not in name]
+            foreign = [
+                name
+                for name in _names(system, root)
+                if not _NAME.match(name) and _PARTIAL not in name
+            ]
             if foreign:
                 raise CheckpointError(
                     "exists",
@@ -99,7 +107,8 @@ def _names(system: Any, root: str) -> list[str]:
 def upload_store(folder: Path, url: str, progress: bool) -> None:
     """Upload a whole store to an address. A store that lies there loses its manifest first and is replaced.
 
-    The files that have been uploaded are noted next to the folder, for the next call after an interruption.
+    The files that have been uploaded are noted next to the folder, for the next call after an
+    interruption.
     """
     system, root = file_system(url)
     files = read_json(folder / MANIFEST)["files"]
@@ -132,14 +141,15 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
         system.mv(f"{root}/{_PARTIAL}{MANIFEST}", f"{root}/{MANIFEST}")
 
 
-# --- download -----------------------------------------------------------------------------------------------------------
+# --- download -------------------------------------------------------------------------------------
 
 
 def fetch_store(url: str) -> Path:
     """Return the local copy of a store at an address, fetched if it is not there yet, every file checked by its sha256.
 
-    A copy is found by the manifest, which is read every time: a store that was replaced at its address is fetched again.
-    Of several processes that ask at once, one fetches and the others wait.
+    A copy is found by the manifest, which is read every time: a store that was replaced at its
+    address is fetched again. Of several processes that ask at once, one fetches and the others
+    wait.
     """
     system, root = file_system(url)
     try:
@@ -149,12 +159,18 @@ def fetch_store(url: str) -> Path:
         if error.slug != "not-found":
             raise
         raise DataError(
-            "wrong-kind", f"`{url}` holds no {MANIFEST}", f"make a store with `albertkit corpus build … --out {url}`"
+            "wrong-kind",
+            f"`{url}` holds no {MANIFEST}",
+            f"make a store with `albertkit corpus build … --out {url}`",
         ) from None
     try:
         files = json.loads(data)["files"]
         for name, entry in files.items():
-            if not _NAME.match(name) or not isinstance(entry["bytes"], int) or len(entry["sha256"]) != 64:
+            if (
+                not _NAME.match(name)
+                or not isinstance(entry["bytes"], int)
+                or len(entry["sha256"]) != 64
+            ):
                 raise ValueError(name)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(
@@ -206,7 +222,8 @@ def _fetch_file(
 class StoreWriter:
     """Appends documents to shards, which are files of a job; `shards` are their counts at its last commit.
 
-    A shard takes no document that would carry it beyond `shard_tokens`; a longer document has its own shard.
+    A shard takes no document that would carry it beyond `shard_tokens`; a longer document has its
+    own shard.
     """
 
     def __init__(
@@ -237,7 +254,8 @@ class StoreWriter:
             shard_size = self.shards[-1]["tokens"] if self.shards else self.shard_tokens
             room = self.shard_tokens - shard_size
             last = int(np.searchsorted(token_ends, token_ends[first] + room, "right")) - 1
-            if last <= first and shard_size:  # no room (less than none after a longer document), or no shard yet
+            # No room (less than none after a longer document), or no shard yet
+            if last <= first and shard_size:
                 if self.shards:
                     self._job.close(*(shard_file(kind, len(self.shards) - 1) for kind in KINDS))
                 self.shards.append(dict.fromkeys(KINDS, 0))
@@ -263,7 +281,9 @@ class StoreWriter:
         shard = self.shards[-1]
         ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
         in_tokens = shard["tokens"] + ends[1:] - ends[0]
-        in_sentences = shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+        in_sentences = (
+            shard["sentences"] + document_ends[first + 1 : last + 1] - document_ends[first]
+        )
         shard_tokens = tokens[ends[0] : ends[-1]].astype(self.dtype, copy=False)
         self._append_bytes("tokens", shard_tokens.tobytes())
         self._append_bytes("sentences", in_tokens.astype("<u4").tobytes())
@@ -279,11 +299,15 @@ class StoreWriter:
 
 def write_store_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str, Any]) -> None:
     """Write the manifest of the committed shards and of `tokenizer/`: after it only `Job.publish` is left to do."""
-    names = sorted(f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file())
+    names = sorted(
+        f"tokenizer/{file.name}" for file in (job.folder / "tokenizer").iterdir() if file.is_file()
+    )
     job.add(*names)
     shard_names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS]
     files = {name: job.files[name]._asdict() for name in [*shard_names, *names]}
-    manifest = signed({"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files})
+    manifest = signed(
+        {"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files}
+    )
     with job.part(MANIFEST) as stream:
         stream.write(json_bytes(manifest))
 
@@ -315,7 +339,8 @@ class TokenStore:
         num_documents, num_sentences, num_tokens, num_shards: Counts.
         tokens: For each shard, uint16 or uint32 [tokens].
         sentence_offsets: For each shard, uint32 [sentences + 1] into its tokens.
-        document_offsets: For each shard, uint32 [documents + 1] into its sentences. A document never straddles shards.
+        document_offsets: For each shard, uint32 [documents + 1] into its sentences. A document
+            never straddles shards.
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
@@ -345,14 +370,17 @@ class TokenStore:
             if counts[name] != count:
                 raise ValueError(f"it counts {counts[name]!r} {name}, the files hold {count:,}")
         if not isinstance(self.vocab_size, int) or not isinstance(self.tokenizer_fingerprint, str):
-            raise TypeError("vocab_size is not a number, or the fingerprint of the tokenizer is not a text")
+            raise TypeError(
+                "vocab_size is not a number, or the fingerprint of the tokenizer is not a text"
+            )
 
     @classmethod
     def open(cls, folder: StrPath) -> "TokenStore":
         """Open a store; checks that every file is there and has its size (`verify` checks the contents).
 
         Args:
-            folder: Its folder; or an address (`s3://…`), of which a local copy is made once (`fetch_store`).
+            folder: Its folder; or an address (`s3://…`), of which a local copy is made once
+                (`fetch_store`).
 
         Raises:
             DataError: not-found, wrong-kind, unfinished or corrupt.
@@ -408,7 +436,11 @@ class TokenStore:
                 file = path / name
                 size = file.stat().st_size if file.is_file() else None
                 if size != entry["bytes"]:
-                    problem = "is missing" if size is None else f"has {size:,} bytes instead of {entry['bytes']:,}"
+                    problem = (
+                        "is missing"
+                        if size is None
+                        else f"has {size:,} bytes instead of {entry['bytes']:,}"
+                    )
                     raise DataError("corrupt", f"`{file}` {problem}", hint)
             return cls(path, manifest)
         except DataError:
@@ -447,7 +479,9 @@ class TokenStore:
             DataError: corrupt, with the file.
         """
         num_bytes = 0
-        for name, entry in sorted(self.manifest["files"].items(), key=lambda file: file[1]["bytes"]):
+        for name, entry in sorted(
+            self.manifest["files"].items(), key=lambda file: file[1]["bytes"]
+        ):
             num_bytes += entry["bytes"]
             if max_bytes is not None and num_bytes > max_bytes:
                 return
@@ -477,7 +511,10 @@ class TokenStore:
         Raises:
             DataError: wrong-tokenizer.
         """
-        if tokenizer.fingerprint != self.tokenizer_fingerprint or tokenizer.vocab_size != self.vocab_size:
+        if (
+            tokenizer.fingerprint != self.tokenizer_fingerprint
+            or tokenizer.vocab_size != self.vocab_size
+        ):
             raise DataError(
                 "wrong-tokenizer",
                 f"the store `{self.folder}` was built with another tokenizer ({self.vocab_size:,} tokens, "

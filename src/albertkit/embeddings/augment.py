@@ -16,11 +16,24 @@ from albertkit.embeddings.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError, suggest_name
+from albertkit.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    suggest_name,
+)
 from albertkit.files import atomic_file, write_json
 from albertkit.normalization import normalize
 from albertkit.output.progress import ProgressBar
-from albertkit.output.sections import Paragraph, Result, Section, TableSection, format_value, to_json_value
+from albertkit.output.sections import (
+    Paragraph,
+    Result,
+    Section,
+    TableSection,
+    format_value,
+    to_json_value,
+)
 from albertkit.printable import print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
@@ -33,8 +46,8 @@ from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.training.processes import choose_precision, join_world
 
 NO_NEIGHBOUR = -1  # where a text has fewer than k neighbours
-# From here on bm25s' compiled search is the faster one: 8,000 texts of 12 tokens take 2 s, but compiling takes 15 to 40; the
-# plain one takes 51.
+# From here on bm25s' compiled search is the faster one: 8,000 texts of 12 tokens take 2 s, but
+# compiling takes 15 to 40; the plain one takes 51.
 _MIN_COMPILED_TEXTS = 8_000
 
 
@@ -68,8 +81,8 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
         from bm25s import BM25
     except ImportError:
         raise MissingExtraError.for_package("bm25s", "embed", "sampling by BM25") from None
-    # Lucene's form with k1 1.5 and b 0.75. Tokens do for Korean what words do for English: particles and endings are
-    # tokens of their own.
+    # Lucene's form with k1 1.5 and b 0.75. Tokens do for Korean what words do for English:
+    # particles and endings are tokens of their own.
     tokens, indices = np.unique(ids.ids, return_inverse=True)
     rows = [row.tolist() for row in np.split(indices, ids.offsets[1:-1])]
     with_tokens = [number for number, row in enumerate(rows) if row]
@@ -79,7 +92,8 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     index = BM25(backend="numba" if len(rows) > _MIN_COMPILED_TEXTS else "numpy")
     index.index((rows, {str(number): number for number in range(len(tokens))}), show_progress=False)
     queries = [rows[number] for number in with_tokens]
-    documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)  # one more: the text itself
+    # One more: the text itself
+    documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)
     nearest[with_tokens] = _without_itself(
         np.where(scores > 0, documents, NO_NEIGHBOUR),
         np.array(with_tokens),
@@ -95,8 +109,13 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
     """
     from sklearn.neighbors import NearestNeighbors
 
-    # The nearest of unit vectors by Euclidean distance are the nearest by cosine. Without an argument a text is not its own.
-    nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(unit_vectors(vectors)).kneighbors()[1]
+    # The nearest of unit vectors by Euclidean distance are the nearest by cosine. Without an
+    # argument a text is not its own.
+    nearest = (
+        NearestNeighbors(n_neighbors=k, algorithm="brute")
+        .fit(unit_vectors(vectors))
+        .kneighbors()[1]
+    )
     return nearest.astype(np.int64)
 
 
@@ -122,7 +141,8 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
 def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
     """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
     is_itself = neighbours == texts[:, None]
-    is_itself[~is_itself.any(1), -1] = True  # a text that is not among its own neighbours loses the last
+    # A text that is not among its own neighbours loses the last
+    is_itself[~is_itself.any(1), -1] = True
     return neighbours[~is_itself].reshape(len(neighbours), k)
 
 
@@ -182,8 +202,8 @@ class CrossEncoder:
         return np.array(scores, np.float64)
 
 
-# On gold dev pairs; what a weaker one says of pairs is mostly noise. With silver pairs of a cross-encoder that had learned
-# from 1,000 pairs a student fell from Spearman 56.3 to 41.9.
+# On gold dev pairs; what a weaker one says of pairs is mostly noise. With silver pairs of a
+# cross-encoder that had learned from 1,000 pairs a student fell from Spearman 56.3 to 41.9.
 MIN_SPEARMAN = 0.5
 CHUNK = 1024  # pairs whose scores are computed at once: 20 s of a small model on one core
 
@@ -193,12 +213,17 @@ def check_cross_encoder(
 ) -> tuple[dict[str, float], list[str]]:
     """Refuse a cross-encoder that agrees too little with gold scores to stand in for them, unless `force`.
 
-    Returns pairs, pearson, spearman, mse of its scores of the gold dev pairs, and what a user should know about them.
+    Returns pairs, pearson, spearman, mse of its scores of the gold dev pairs, and what a user
+    should know about them.
     """
     labels = np.array([example.label for example in dev], np.float64)
     scores = regression_scores(labels, predicted)
     if not force and not scores["spearman"] >= MIN_SPEARMAN:
-        figure = "undefined: its scores are constant" if np.isnan(scores["spearman"]) else f"{scores['spearman']:.3f}"
+        figure = (
+            "undefined: its scores are constant"
+            if np.isnan(scores["spearman"])
+            else f"{scores['spearman']:.3f}"
+        )
         raise CheckpointError(
             "doubtful",
             f"`{name}` agrees too little with {len(dev):,} gold dev pairs: the Spearman correlation, which must be "
@@ -267,8 +292,15 @@ class AugmentReport(Result):
         spearman = format_value(self.dev["spearman"])
         pearson = format_value(self.dev["pearson"])
         candidates = ", ".join(f"{name} {count:,}" for name, count in self.candidates.items())
-        bands = [[f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]] for band in self.bands]
-        clipped = f"scores beyond the gold scale, set to its end: {self.clipped:,}" if self.clipped else ""
+        bands = [
+            [f"{band['from']:g} to {band['to']:g}", band["before"], band["after"]]
+            for band in self.bands
+        ]
+        clipped = (
+            f"scores beyond the gold scale, set to its end: {self.clipped:,}"
+            if self.clipped
+            else ""
+        )
         return [
             Paragraph(
                 f"scores compared with gold: Spearman {spearman}, Pearson {pearson} on {self.dev['pairs']:,} gold dev pairs"
@@ -351,8 +383,12 @@ def augment(options: AugmentOptions) -> AugmentReport:
     )
     with atomic_file(path, "w") as stream:
         stream.write("score\ttext\tpair\tsampler\trank\n")
-        for score, first, second, rank in zip(clipped[kept_rows].tolist(), *fresh.take(kept_rows), strict=True):
-            stream.write(f"{score:.4f}\t{texts[first]}\t{texts[second]}\t{options.sampler}\t{rank}\n")
+        for score, first, second, rank in zip(
+            clipped[kept_rows].tolist(), *fresh.take(kept_rows), strict=True
+        ):
+            stream.write(
+                f"{score:.4f}\t{texts[first]}\t{texts[second]}\t{options.sampler}\t{rank}\n"
+            )
     write_json(report.written[1], report.to_dict())
     return report
 
@@ -362,8 +398,9 @@ def balance_bands(
 ) -> tuple[np.ndarray, list[dict[str, float]]]:
     """Return the rows to keep so that no band of scores is crowded, int64, ascending; and of each band from, to, before, after.
 
-    Silver pairs of near neighbours alone teach nothing about far ones. Scores [C] go from low to high, cut into `BANDS` equal
-    bands; the most rows of a band are a multiple of the median of the bands that have any (0: no limit), drawn by the seed.
+    Silver pairs of near neighbours alone teach nothing about far ones. Scores [C] go from low to
+    high, cut into `BANDS` equal bands; the most rows of a band are a multiple of the median of the
+    bands that have any (0: no limit), drawn by the seed.
     """
     band = np.clip(((scores - low) / (high - low) * BANDS).astype(np.int64), 0, BANDS - 1)
     counts = np.bincount(band, minlength=BANDS)
@@ -427,7 +464,8 @@ def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
     index_of = {text: index for index, text in enumerate(texts)}
     first, second = (
-        np.array([index_of.get(_normalize_text(text), -1) for text in side], np.int64) for side in _sides(list(gold))
+        np.array([index_of.get(_normalize_text(text), -1) for text in side], np.int64)
+        for side in _sides(list(gold))
     )
     are_known = (first >= 0) & (second >= 0)
     return pair_keys(first[are_known], second[are_known], len(texts))

@@ -19,9 +19,22 @@ from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import InputFile, find_input_file
-from albertkit.tables.records import DataFile, DataFiles, SplitRecords, as_source, file_name, quoted_name
+from albertkit.tables.records import (
+    DataFile,
+    DataFiles,
+    SplitRecords,
+    as_source,
+    file_name,
+    quoted_name,
+)
 from albertkit.tables.table import EXTENSIONS, Table, text_lines
-from albertkit.tasks.data import dev_split, draw_held_out, measure_overlap, read_split, training_file
+from albertkit.tasks.data import (
+    dev_split,
+    draw_held_out,
+    measure_overlap,
+    read_split,
+    training_file,
+)
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample, TextTask, table_task
@@ -49,12 +62,14 @@ def read_texts(
 ) -> list[tuple[str, ...]]:
     """Read rows of `count` texts, or as many as are named or stand in the first line, from lines or a table.
 
-    A table whose columns are not named has no header unless its first line has two names of `_PAIR_NAMES`, and all its fields
-    are texts. A file of one text a row is no table, but lines, and refused if they are structured (`check_running_text`); empty
-    ones are passed over. `bad_rows` collects rows with another number of fields, or an empty text.
+    A table whose columns are not named has no header unless its first line has two names of
+    `_PAIR_NAMES`, and all its fields are texts. A file of one text a row is no table, but lines,
+    and refused if they are structured (`check_running_text`); empty ones are passed over.
+    `bad_rows` collects rows with another number of fields, or an empty text.
 
     Args:
-        negatives: Read the texts of columns called `negative`, `neg`, `negative_1` … after those of each pair.
+        negatives: Read the texts of columns called `negative`, `neg`, `negative_1` … after those of
+            each pair.
     """
     if columns.label is not None or columns.id is not None:
         raise ConfigError(
@@ -64,7 +79,11 @@ def read_texts(
         )
     rows: list[tuple[str, ...]]
     has_columns = columns.text is not None or columns.columns is not None
-    if isinstance(file, Path) and not has_columns and (count == 1 or (count is None and not _is_table(file))):
+    if (
+        isinstance(file, Path)
+        and not has_columns
+        and (count == 1 or (count is None and not _is_table(file)))
+    ):
         check_is_running_text(file, LINE_HINTS)
         rows = [(line,) for line in read_lines(file) if line.strip()]
     else:
@@ -123,19 +142,31 @@ def _read_table(
         hard = [name for name in table.columns if _NEGATIVE.fullmatch(name)]
         if not text_columns and pair:
             skipped = set(pair) if negatives else {*pair, *hard}
-            further = [name for name in table.columns if name not in skipped and name.lower() not in _OTHER_COLUMNS]
+            further = [
+                name
+                for name in table.columns
+                if name not in skipped and name.lower() not in _OTHER_COLUMNS
+            ]
             text_columns = [*pair, *further]
         elif not text_columns:
             if columns.columns is None and not table.has_own_names:
                 first_line = table.columns
                 table.without_header([f"column {n}" for n in range(1, len(table.columns) + 1)])
             text_columns = list(table.columns)
-        unread = [name for name in table.columns if name not in text_columns and (name in hard or not columns.text)]
+        unread = [
+            name
+            for name in table.columns
+            if name not in text_columns and (name in hard or not columns.text)
+        ]
         if unread:
             bad_rows.note(
                 f"{quoted_name(file)}: read: {format_list(_quoted(text_columns))}; not read: {format_list(_quoted(unread))}"
             )
-        if count is not None and len(text_columns) != count and (not pair or text_columns != [*pair, *hard]):
+        if (
+            count is not None
+            and len(text_columns) != count
+            and (not pair or text_columns != [*pair, *hard])
+        ):
             hint = "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
             if negatives and len(text_columns) == count + 1:
                 hint += "; of triplets all: --columns anchor,positive,negative"
@@ -150,9 +181,13 @@ def _read_table(
             lists = [_texts_of(field) if table.has_own_names else [field] for field in fields]
             is_usable = [bool(texts) and all(text.strip() for text in texts) for texts in lists]
             if all(is_usable):
-                # A list of texts meets each of the other texts of its row in turn. Rows of as many negatives as the shortest
-                # list has would drop the others, or repeat some and weigh them more.
-                rows += [tuple(texts[n % len(texts)] for texts in lists) for n in range(max(map(len, lists)))]
+                # A list of texts meets each of the other texts of its row in turn. Rows of as many
+                # negatives as the shortest list has would drop the others, or repeat some and weigh
+                # them more.
+                rows += [
+                    tuple(texts[n % len(texts)] for texts in lists)
+                    for n in range(max(map(len, lists)))
+                ]
             else:
                 index = is_usable.index(False)
                 reason = "is empty" if len(lists[index]) == 1 else "is empty, or no list of texts"
@@ -160,7 +195,11 @@ def _read_table(
     # A line may name columns if it has single words without a sign, as few of the other rows have.
     other_rows = rows[1:]
     num_word_rows = sum(all(map(str.isidentifier, other_row)) for other_row in other_rows)
-    if first_line and all(map(str.isidentifier, first_line)) and num_word_rows <= _MAX_WORD_LINES * len(other_rows):
+    if (
+        first_line
+        and all(map(str.isidentifier, first_line))
+        and num_word_rows <= _MAX_WORD_LINES * len(other_rows)
+    ):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
         bad_rows.note(
             f"{quoted_name(file)}: the first line ({format_list(_quoted(first_line))}) is read as a row of texts; {hint}"
@@ -225,9 +264,8 @@ def pair_task(kind: str, columns: Columns) -> Task:
 
 _MAX_SAMPLE_VALUES = 10_000  # values of a column, taken from all over it
 _MAX_SHARE_OF_KIND = 0.5  # of the values of a column may be of one of these kinds
-_MIN_DISTINCT_SHARE = (
-    0.05  # of the values; captions of one picture repeat a text five to ten times, a language code always
-)
+# Of the values; captions of one picture repeat a text five to ten times, a language code always
+_MIN_DISTINCT_SHARE = 0.05
 _MIN_ROWS = 5  # one value in fewer rows says nothing
 _MIN_COMMON_START = 16  # characters; "query: " and "passage: " are shorter
 
@@ -260,7 +298,9 @@ def check_columns_are_sentences(
 ) -> None:
     """Refuse a table of which not all K columns are sentences, unless the columns to read are named."""
     contents = {k: _describe_non_sentences([row[k] for row in rows]) for k in range(len(names))}
-    doubts = "; ".join(f"`{names[k]}` holds {content}" for k, content in contents.items() if content)
+    doubts = "; ".join(
+        f"`{names[k]}` holds {content}" for k, content in contents.items() if content
+    )
     if not doubts:
         return
     sentences = [k for k, content in contents.items() if not content]
@@ -325,9 +365,11 @@ class TextExamples:
 def make_triplets(pairs: TextExamples) -> tuple[TextExamples, int]:
     """Return triplets (text, entailed, contradicting), also with the first two exchanged, and the number of first texts without.
 
-    Of each first text every entailed and every contradicting text is used, with the other ones in turn.
+    Of each first text every entailed and every contradicting text is used, with the other ones in
+    turn.
 
-    Source: the recipe `training_nli_v2.py` of sentence-transformers, which draws one of each at random.
+    Source: the recipe `training_nli_v2.py` of sentence-transformers, which draws one of each at
+    random.
     """
     assert pairs.targets is not None
     by_text: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
@@ -381,7 +423,7 @@ def split_rows(
     return [row for row in range(len(rows)) if row not in dev_rows], sorted(dev_rows)
 
 
-# --- texts of a file of any size ----------------------------------------------------------------------------------------
+# --- texts of a file of any size ------------------------------------------------------------------
 
 
 class FileText(NamedTuple):
@@ -408,8 +450,12 @@ class TextInput:
     @property
     def is_table(self) -> bool:
         """Return whether it is read as a table."""
-        extensions = [part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS]
-        return any((self.text, self.id, self.columns)) or (bool(extensions) and extensions[0] != "txt")
+        extensions = [
+            part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS
+        ]
+        return any((self.text, self.id, self.columns)) or (
+            bool(extensions) and extensions[0] != "txt"
+        )
 
     def find_file(self) -> InputFile:
         """Return the file, with size and time of the last change."""
@@ -473,7 +519,11 @@ def find_kind(name: str) -> Kind:
 
 def read_scored_pairs(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
-    score_kinds = [task_name for task_name, kind in KINDS.items() if kind == "scores" and task_name not in TABLES]
+    score_kinds = [
+        task_name
+        for task_name, kind in KINDS.items()
+        if kind == "scores" and task_name not in TABLES
+    ]
     if name not in score_kinds:
         raise ConfigError(
             "unknown-name",
@@ -505,7 +555,8 @@ def read_embedding_data(
             "name the dev file with --dev",
         )
     reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)
-    dev_reader = reader  # columns are those of DATA: a dev file of another kind has the form that its task has
+    # Columns are those of DATA: a dev file of another kind has the form that its task has
+    dev_reader = reader
     if options.dev_kind not in (None, options.kind):
         dev_reader = _ExampleReader(
             options.dev_kind,
@@ -607,7 +658,9 @@ class _ExampleReader:
         """Read the rows of a file: pairs with scores as they stand there, pairs with classes, pairs, or texts."""
         if self.kind in ("pairs", "texts"):
             count = 2 if self.kind == "pairs" else 1
-            return TextExamples(read_texts(file, self.columns, count, self.bad_rows, negatives=True))
+            return TextExamples(
+                read_texts(file, self.columns, count, self.bad_rows, negatives=True)
+            )
         rows: list[TextExample] = read_split(self.task, file, split, self.bad_rows)
         if self.kind == "nli" and any(row.label == _NO_GOLD for row in rows):
             # SNLI labels a pair `-` whose annotators did not agree. It is read again, for its line.
@@ -680,7 +733,9 @@ def _scale_scores(
     notes = [f"scores: {low:g} to {high:g} in training, made 0 to 1"]
     if official:
         notes = [
-            "scores: 0 to 5, divided by 5" if high > 1 else "scores: 0 to 1, where the published files have 0 to 5"
+            "scores: 0 to 5, divided by 5"
+            if high > 1
+            else "scores: 0 to 1, where the published files have 0 to 5"
         ]
     texts = train.texts
     scores = train.targets
@@ -692,4 +747,6 @@ def _scale_scores(
         notes.append(
             f"silver: {pluralize(len(silver), 'pair')} beside {len(train):,}, with scores of {silver_range} on their scale"
         )
-    return TextExamples(texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)), notes
+    return TextExamples(
+        texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)
+    ), notes

@@ -52,7 +52,8 @@ class Teacher:
 
     name: str
     identity: str  # names the content: the same vectors only come from the same identity
-    encode: Callable[[Sequence[str]], np.ndarray] | None = None  # texts to fp32 [E, W]; None where vectors are stored
+    # Texts to fp32 [E, W]; None where vectors are stored
+    encode: Callable[[Sequence[str]], np.ndarray] | None = None
     stored: np.ndarray | None = None  # [E, W], row n for text n; None where they are computed
     notes: list[str] = field(default_factory=list)  # for the user; filled when the model is loaded
 
@@ -125,7 +126,9 @@ def _read_vectors(path: Path) -> np.ndarray:
     return vectors
 
 
-def _lazy_encode(open_model: Callable[[], EmbeddingModel], notes: list[str]) -> Callable[[Sequence[str]], np.ndarray]:
+def _lazy_encode(
+    open_model: Callable[[], EmbeddingModel], notes: list[str]
+) -> Callable[[Sequence[str]], np.ndarray]:
     """Return a function that loads the model at its first call and encodes texts; it fills `notes` for the user."""
     load = cache(open_model)
     num_texts = 0
@@ -156,8 +159,8 @@ def compute_teacher_vectors(
 ) -> np.ndarray:
     """Return the teacher's vectors of E texts, fp32 [E, W], a memory map; they are computed once and kept in a folder.
 
-    Several processes share the work. Each writes parts of its own, and the first joins them to `vectors.npy`. What another
-    teacher or other texts left there is replaced.
+    Several processes share the work. Each writes parts of its own, and the first joins them to
+    `vectors.npy`. What another teacher or other texts left there is replaced.
     """
     stored = teacher.stored
     encode = teacher.encode
@@ -222,7 +225,9 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
             f"{dimension} principal components of {len(vectors):,} vectors of {vectors.shape[1]}",
             "use more texts, or leave --teacher-pca out: the student then learns a linear layer",
         )
-    return PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
+    return (
+        PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
+    )
 
 
 _METRICS: dict[str, Metric] = {
@@ -250,16 +255,20 @@ class DistillationData:
 def distill_embeddings(options: EmbedDistillOptions) -> EmbeddingResult:
     """Train a student so that the vector of every text of an example is the teacher's of the first; see `EmbedDistillOptions`.
 
-    The folder of the run is as of `train_embeddings`, and has `teacher/` with the teacher's vectors.
+    The folder of the run is as of `train_embeddings`, and has `teacher/` with the teacher's
+    vectors.
 
     Raises:
         CheckpointError: wrong-model, exists, missing-file, changed and what loading raises.
-        ConfigError: bad-value, conflicting-options. DataError: doubtful, bad-file and what reading raises.
+        ConfigError: bad-value, conflicting-options. DataError: doubtful, bad-file and what reading
+            raises.
         MachineError: not-finite. MissingExtraError: not-installed.
 
     Source: Reimers and Gurevych 2020, "Making Monolingual Sentence Embeddings Multilingual".
     """
-    with open_run(options.out, options.settings, "sentence embeddings: distillation", options.resume) as run:
+    with open_run(
+        options.out, options.settings, "sentence embeddings: distillation", options.resume
+    ) as run:
         data = _read_distillation(options, run)
         return run.of_seeds(lambda seed_run: _distill_once(seed_run, data))
 
@@ -306,7 +315,11 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
             run.world,
         )
         dev_source = f"`{Path(options.dev).name}`"
-    scored = None if options.sts is None else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
+    scored = (
+        None
+        if options.sts is None
+        else read_scored_pairs(options.sts_kind, Path(options.sts), bad_rows)
+    )
     space, space_notes = choose_teacher_space(vectors, train, encoder, settings)
     num_texts = pluralize(len(rows[0]), "text")
     examples_note = f"data: {pluralize(len(train), 'example')} of {num_texts}; dev: {len(dev_rows):,}, {dev_source}"
@@ -384,7 +397,8 @@ def choose_metric(settings: DistillSettings, scored: bool, parallel: bool) -> Me
 
 _MAX_FITTED_TEXTS = 4096  # texts that a layer is fitted to
 _MAX_SAMPLE_VECTORS = 100_000  # vectors that their mean and principal components are of
-_MIN_ANISOTROPIC_COSINE = 0.5  # mean cosine of two texts: multilingual-e5-small 0.81, all-MiniLM-L6-v2 0.04
+# Mean cosine of two texts: multilingual-e5-small 0.81, all-MiniLM-L6-v2 0.04
+_MIN_ANISOTROPIC_COSINE = 0.5
 
 
 def choose_teacher_space(
@@ -392,7 +406,8 @@ def choose_teacher_space(
 ) -> tuple[TeacherSpace, list[str]]:
     """Return the space in which a teacher's vectors, fp32 [E, W], are learned, and notes on a sample of them."""
     sample = np.asarray(vectors[train[:_MAX_SAMPLE_VECTORS]], np.float32)
-    mean_cosine = float(np.square(unit_vectors(sample).mean(0)).sum())  # the mean cosine of two texts
+    # The mean cosine of two texts
+    mean_cosine = float(np.square(unit_vectors(sample).mean(0)).sum())
     mean = sample.mean(0) if settings.center_teacher else None
     notes = [f"teacher: two texts have a cosine of {mean_cosine:.2f} on average"]
     if mean is not None:
@@ -434,11 +449,12 @@ def add_projection(
                 "start from the checkpoint that the student was made of",
             )
         return f"layer: the student's own, to the teacher's {width} numbers"
-    # It matches dimensions, and where they are equal it is there because the teacher's directions are not the
-    # student's. A random one spends hundreds of updates on becoming the least-squares fit with which this one begins:
-    # after 120 updates of 32 texts an H 256 student had cosine 0.08 with its teacher (Spearman 0.48 on STS-B dev), from
-    # the fit 0.60 (0.63). With no layer, and the teacher's vectors reduced to 256 numbers, it had 0.26 after 300
-    # updates of 64. The first process fits, all get its layer.
+    # It matches dimensions, and where they are equal it is there because the teacher's directions
+    # are not the student's. A random one spends hundreds of updates on becoming the least-squares
+    # fit with which this one begins: after 120 updates of 32 texts an H 256 student had cosine 0.08
+    # with its teacher (Spearman 0.48 on STS-B dev), from the fit 0.60 (0.63). With no layer, and
+    # the teacher's vectors reduced to 256 numbers, it had 0.26 after 300 updates of 64. The first
+    # process fits, all get its layer.
     layer = Projection(dimension, width, "identity").to(world.device)
     encoder.to(world.device)
     if world.is_main:
@@ -451,6 +467,8 @@ def add_projection(
             layer.linear.weight.copy_(torch.from_numpy(ridge.coef_))
             assert layer.linear.bias is not None
             layer.linear.bias.copy_(torch.from_numpy(ridge.intercept_))
-    layer.load_state_dict(world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()}))
+    layer.load_state_dict(
+        world.first({name: tensor.cpu() for name, tensor in layer.state_dict().items()})
+    )
     encoder.projection = layer
     return f"layer: linear, {dimension} to the teacher's {width} numbers, first fitted to {len(sample):,} examples"

@@ -1,8 +1,8 @@
 """`encode_file`: from the texts of a file of any size to a file of vectors; killed anywhere, it goes on where it was.
 
-Texts are computed in parts, within a part sorted by length; the vectors of a part are appended to the result in the order of the
-texts and committed. So the bytes depend on the texts, the model and the settings, not on interruptions. Memory holds one part.
-E texts, vectors of D numbers.
+Texts are computed in parts, within a part sorted by length; the vectors of a part are appended to
+the result in the order of the texts and committed. So the bytes depend on the texts, the model and
+the settings, not on interruptions. Memory holds one part. E texts, vectors of D numbers.
 """
 
 import time
@@ -19,7 +19,14 @@ from albertkit.embeddings.data import FileText, TextInput
 from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_note
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EncodeOptions
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+)
 from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
 from albertkit.job import Job, check_made_from
 from albertkit.output.sections import FactList, Result, Section
@@ -29,10 +36,12 @@ from albertkit.tasks.models import check_not_swapped
 from albertkit.training.computed_rows import npy_header
 from albertkit.training.processes import join_world
 
-# Texts sorted together and committed together: 150 MB of vectors of 768 numbers. A kill loses 80 s of work of a base model.
-# Not a file for each: the number of truncated texts must be committed with the vectors.
+# Texts sorted together and committed together: 150 MB of vectors of 768 numbers. A kill loses 80 s
+# of work of a base model. Not a file for each: the number of truncated texts must be committed with
+# the vectors.
 PART_TEXTS = 50_000
-PART_CHARACTERS = 10_000_000  # and characters at most, for texts that are books: a kill loses the work of one part
+# And characters at most, for texts that are books: a kill loses the work of one part
+PART_CHARACTERS = 10_000_000
 _GROUP = 10_000  # rows of Parquet written at once: 30 MB of 768 numbers
 
 
@@ -49,7 +58,8 @@ class EncodeReport(Result):
         read_as: "lines", or "table".
         left_out: Rows of the input that could not be used.
         notes: What the engine fell back from, and how the file was read, where that was not plain.
-        resumed: Rows that an earlier, interrupted call had done; all of them where the file was finished already.
+        resumed: Rows that an earlier, interrupted call had done; all of them where the file was
+            finished already.
         truncated: Texts longer than `max_length`, which were cut.
         max_length: Longest sequence, special tokens included.
         seconds: Of this call.
@@ -78,8 +88,16 @@ class EncodeReport(Result):
 
     def sections(self) -> list[Section]:
         """Return the facts, without what is usual."""
-        facts = {name: value for name, value in vars(self).items() if name not in ("left_out", "warnings")}
-        return [FactList(facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None})]
+        facts = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("left_out", "warnings")
+        }
+        return [
+            FactList(
+                facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None}
+            )
+        ]
 
 
 @takes(EncodeOptions)
@@ -89,7 +107,8 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     Raises:
         ConfigError: bad-value, unknown-name, conflicting-options.
         DataError: bad-row, empty, changed, and what reading raises.
-        CheckpointError: exists, corrupt, and what loading raises. MissingExtraError: not-installed, for Parquet.
+        CheckpointError: exists, corrupt, and what loading raises. MissingExtraError: not-installed,
+            for Parquet.
         MachineError: in-use, not-finite.
     """
     began = time.perf_counter()
@@ -121,7 +140,8 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     dimension = model.dimension if options.dimension is None else options.dimension
     dimension = check_dimension(dimension, model.full_dimension)
     bad_rows = BadRows(options.on_error)
-    total, sample, file_notes = _look_at(source, bad_rows)  # bad rows are reported before hours of work
+    # Bad rows are reported before hours of work
+    total, sample, file_notes = _look_at(source, bad_rows)
     notes = [*model.notes, *bad_rows.notes, *file_notes]
     if model.tokenizer is not None:
         notes += unknown_note(sample, model.tokenizer)
@@ -207,7 +227,9 @@ def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list
         )
     notes = []
     if num_empty:
-        notes.append(f"{pluralize(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each")
+        notes.append(
+            f"{pluralize(num_empty, 'text')} of {total:,} empty: a vector without meaning stands for each"
+        )
     if not source.is_table and total > 1 and len(tabs) == 1 and 0 not in tabs:
         names = ",".join(f"c{n}" for n in range(1, max(tabs) + 2))
         notes.append(
@@ -236,7 +258,7 @@ def _target(out: Path, input: str | Path) -> Path:
     return out.absolute()
 
 
-# --- the work -----------------------------------------------------------------------------------------------------------
+# --- the work -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -259,7 +281,10 @@ def _record(target: Path) -> Path:
 def _check_finished(target: Path, key: dict[str, Any]) -> int:
     """Verify that the file is what an equal call has written; return how many texts that call truncated."""
     record = read_json(_record(target)) if _record(target).exists() else None
-    if not isinstance(record, dict) or record.get("file") != [target.stat().st_size, sha256_file(target)]:
+    if not isinstance(record, dict) or record.get("file") != [
+        target.stat().st_size,
+        sha256_file(target),
+    ]:
         raise CheckpointError(
             "exists",
             f"`{target}` exists, and there is no record of what it was made with",
@@ -352,7 +377,7 @@ def _parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
         yield part
 
 
-# --- files of vectors ---------------------------------------------------------------------------------------------------
+# --- files of vectors -----------------------------------------------------------------------------
 
 
 def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndarray) -> None:
@@ -370,7 +395,9 @@ def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndar
         }
         table = arrow.table(columns)
         # Dictionaries are for values that come again; vectors do not.
-        writer = writer or parquet.ParquetWriter(stream, table.schema, use_dictionary=False, compression="zstd")
+        writer = writer or parquet.ParquetWriter(
+            stream, table.schema, use_dictionary=False, compression="zstd"
+        )
         writer.write_table(table)
         num_rows += len(group)
     if writer is not None:

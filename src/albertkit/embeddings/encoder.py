@@ -88,7 +88,9 @@ def known_words(
     shares = [unknown_shares([row[k] for row in rows], tokenizer) for k in range(len(rows[0]))]
     summary = "; ".join(
         f"{name}: {words:.1%} of words, {tokens:.1%} of tokens"
-        for name, (words, tokens) in zip(names or column_names(None, len(shares)), shares, strict=True)
+        for name, (words, tokens) in zip(
+            names or column_names(None, len(shares)), shares, strict=True
+        )
     )
     if max(words for words, _ in shares) > MOST_UNKNOWN and not force:
         raise DataError(
@@ -105,16 +107,18 @@ class SentenceEncoder(nn.Module):
     Args:
         albert: The encoder. Its pooler is not used.
         tokenizer: Its tokenizer.
-        pooling: How states of tokens become one vector; of several poolings the vectors are put one after the other.
+        pooling: How states of tokens become one vector; of several poolings the vectors are put one
+            after the other.
         max_length: Longest sequence, special tokens included; longer texts are cut.
         projection: What follows the pooling.
         normalize: Whether vectors are divided by their length.
         include_prompt: Whether the tokens of a prompt are pooled, too.
         lower_case: Whether texts are lower-cased before the tokenizer sees them.
-        settings: What `config_sentence_transformers.json` says. `prompts` with `default_prompt_name` (put before every text),
-            `truncate_dim` and `similarity_fn_name` are applied; with `special_names` "tokens", the name of a special token in a
-            text is that token, as SentenceTransformer reads it (its folders), with "text" (default, ours) plain text. Whatever
-            else there is, is kept.
+        settings: What `config_sentence_transformers.json` says. `prompts` with
+            `default_prompt_name` (put before every text), `truncate_dim` and `similarity_fn_name`
+            are applied; with `special_names` "tokens", the name of a special token in a text is
+            that token, as SentenceTransformer reads it (its folders), with "text" (default, ours)
+            plain text. Whatever else there is, is kept.
 
     Raises:
         ConfigError: unknown-name; bad-value if the projection does not fit.
@@ -191,7 +195,8 @@ class SentenceEncoder(nn.Module):
             prompt: The prompt itself, in place of a named one.
 
         Raises:
-            ConfigError: bad-value if there is no such prompt; conflicting-options if both are given.
+            ConfigError: bad-value if there is no such prompt; conflicting-options if both are
+                given.
         """
         if name is None and prompt is None:
             return self
@@ -229,17 +234,23 @@ class SentenceEncoder(nn.Module):
         return self._vectors(batch, self.albert.encode)
 
     def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
-        prompt_tokens = 0 if self.include_prompt or not self.prompt else 1 + len(self.tokenizer.encode(self.prompt))
+        prompt_tokens = (
+            0
+            if self.include_prompt or not self.prompt
+            else 1 + len(self.tokenizer.encode(self.prompt))
+        )
         positions = pooled_positions(batch, self.pooling, prompt_tokens)
         hidden = encode(batch, positions=positions).hidden
         vectors = (
-            pool_hidden_states(hidden, batch, self.pooling, prompt_tokens) if positions is None else hidden.float()
+            pool_hidden_states(hidden, batch, self.pooling, prompt_tokens)
+            if positions is None
+            else hidden.float()
         )
         if self.projection is not None:
             vectors = self.projection(vectors)
         return F.normalize(vectors, dim=1) if self.normalize else vectors
 
-    # --- inference ----------------------------------------------------------------------------------------------------
+    # --- inference --------------------------------------------------------------------------------
 
     def encode(
         self,
@@ -262,24 +273,28 @@ class SentenceEncoder(nn.Module):
     ) -> Any:
         """Return vectors of texts, computed through an engine, texts of like length together.
 
-        Keywords of `SentenceTransformer.encode` have the same meaning, except `precision`; `output_value`, `pool` and
-        `chunk_size` are not supported. Texts longer than `max_length` are cut, and a warning counts them.
+        Keywords of `SentenceTransformer.encode` have the same meaning, except `precision`;
+        `output_value`, `pool` and `chunk_size` are not supported. Texts longer than `max_length`
+        are cut, and a warning counts them.
 
         Args:
             texts: E texts, or one. An empty one is `[CLS] [SEP]`.
             batch_tokens: Most tokens computed at once.
-            precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16 where the hardware multiplies
-                it faster, else fp32. `engine("auto").precision` says which. bf16 differs as torch's own does,
-                by about 0.6 % of the largest component.
-            dimension: Keep only so many numbers at the start of each vector: for models trained with Matryoshka's loss.
-                Default: `truncate_dim` of the settings, or all.
-            normalize: Divide what is kept by its length. A model that normalises does so before anything is cut off.
+            precision: fp32, whose vectors are sentence-transformers' own; bf16; int8; or auto: bf16
+                where the hardware multiplies it faster, else fp32. `engine("auto").precision` says
+                which. bf16 differs as torch's own does, by about 0.6 % of the largest component.
+            dimension: Keep only so many numbers at the start of each vector: for models trained
+                with Matryoshka's loss. Default: `truncate_dim` of the settings, or all.
+            normalize: Divide what is kept by its length. A model that normalises does so before
+                anything is cut off.
             show_progress: Show a bar on stderr.
-            prompt_name: Name of the prompt that is put before every text. Default: the settings' `default_prompt_name`.
+            prompt_name: Name of the prompt that is put before every text. Default: the settings'
+                `default_prompt_name`.
             prompt: The prompt itself, in place of a named one.
             batch_size: Most texts computed at once. Default: as many as `batch_tokens` allows.
             normalize_embeddings: As `normalize`.
-            truncate_dim: As `dimension`; one of the full width or more keeps all, as in sentence-transformers.
+            truncate_dim: As `dimension`; one of the full width or more keeps all, as in
+                sentence-transformers.
             convert_to_numpy: Return an array; if False, a list of tensors.
             convert_to_tensor: Return one tensor on the model's device.
             show_progress_bar: As `show_progress`.
@@ -289,7 +304,8 @@ class SentenceEncoder(nn.Module):
             fp32 [E, dimension], in the order of the texts; of one text [dimension].
 
         Raises:
-            ConfigError: bad-value if these are no texts, bad-value, unknown-name, conflicting-options.
+            ConfigError: bad-value if these are no texts, bad-value, unknown-name,
+                conflicting-options.
         """
         if precision == "int8":
             warnings.warn(
@@ -319,7 +335,9 @@ class SentenceEncoder(nn.Module):
                 f"{features.num_truncated:,} of {len(listed):,} texts are longer than {self.max_length} tokens and were cut",
                 stacklevel=2,
             )
-        with ProgressBar("encoding", len(listed), "texts", show_progress or bool(show_progress_bar)) as progress:
+        with ProgressBar(
+            "encoding", len(listed), "texts", show_progress or bool(show_progress_bar)
+        ) as progress:
             vectors: Any = encoder.vectors_of(
                 features,
                 engine,
@@ -385,7 +403,11 @@ class SentenceEncoder(nn.Module):
         vectors = np.empty((features.num_sequences, self.output_dimension(dimension)), np.float32)
         runs = runs_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
-            runs = [part for run in runs for part in np.split(run, range(batch_size, len(run), batch_size))]
+            runs = [
+                part
+                for run in runs
+                for part in np.split(run, range(batch_size, len(run), batch_size))
+            ]
         for run in runs:
             vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
             if progress is not None:
@@ -429,7 +451,8 @@ class SentenceEncoder(nn.Module):
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return the similarity of every vector with every other: the settings' `similarity_fn_name`, default cosine.
 
-        The result is an array, as that of `encode`; `SentenceTransformer.similarity` returns a tensor.
+        The result is an array, as that of `encode`; `SentenceTransformer.similarity` returns a
+        tensor.
 
         Args:
             a: [A, D], or [D].
@@ -442,14 +465,18 @@ class SentenceEncoder(nn.Module):
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
-        sha256 = hashlib.sha256(f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode())
+        sha256 = hashlib.sha256(
+            f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode()
+        )
         activation = None if self.projection is None else self.projection.activation_name
         facts = [self.pooling, activation, self.max_length, self.normalize]
         facts += [self.include_prompt, self.lower_case, self.prompt]
-        sha256.update(json.dumps([*facts, self.settings, self.config.to_dict()], sort_keys=True).encode())
+        sha256.update(
+            json.dumps([*facts, self.settings, self.config.to_dict()], sort_keys=True).encode()
+        )
         return sha256.hexdigest()
 
-    # --- files --------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     @classmethod
     def from_pretrained(
@@ -469,7 +496,8 @@ class SentenceEncoder(nn.Module):
         Raises:
             CheckpointError: bad-file, unsupported, wrong-tokenizer; missing-file, weights-mismatch,
                 no-tokenizer and what else loading raises.
-            ConfigError: unknown-name, bad-value; conflicting-options if the folder has another pooling.
+            ConfigError: unknown-name, bad-value; conflicting-options if the folder has another
+                pooling.
             DataError: not-found, bad-file. MachineError: unreachable.
         """
         parts = read_encoder(folder, pooling)
@@ -480,11 +508,14 @@ class SentenceEncoder(nn.Module):
         """Write a checkpoint folder that sentence-transformers loads; each file whole or not at all.
 
         Args:
-            folder: Made if missing. Modules that an encoder of another shape left there are removed, other files stay.
+            folder: Made if missing. Modules that an encoder of another shape left there are
+                removed, other files stay.
         """
         write_encoder(
             folder,
-            EncoderParts(**{field.name: getattr(self, field.name) for field in fields(EncoderParts)}),
+            EncoderParts(
+                **{field.name: getattr(self, field.name) for field in fields(EncoderParts)}
+            ),
         )
 
 
@@ -495,7 +526,11 @@ class ExportedEncoder(SentenceEncoder):
     def dimension(self) -> int:
         """Return D, the numbers of a vector."""
         model: OnnxModel = self.albert  # type: ignore[assignment]
-        return next(output.shape[1] for output in model.session.get_outputs() if output.name == SENTENCE_EMBEDDING)
+        return next(
+            output.shape[1]
+            for output in model.session.get_outputs()
+            if output.name == SENTENCE_EMBEDDING
+        )
 
     def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
         model: OnnxModel = self.albert  # type: ignore[assignment]
@@ -523,7 +558,9 @@ def choose_prompt(prompts: Mapping[str, str], name: str | None, prompt: str | No
         raise ConfigError(
             "bad-value",
             f"there is no prompt `{name}`",
-            suggest_name(name, prompts) if prompts else "leave the name out: the model has no prompts",
+            suggest_name(name, prompts)
+            if prompts
+            else "leave the name out: the model has no prompts",
         )
     return prompts[name]
 
@@ -559,7 +596,12 @@ def _check_texts(texts: Sequence[str]) -> list[str]:
     # A frame counts its rows, but yields the names of its columns.
     is_frame = hasattr(texts, "columns")
     is_scalar = getattr(texts, "ndim", 1) == 0
-    if isinstance(texts, Mapping | set | frozenset | bytes) or is_frame or is_scalar or not hasattr(texts, "__len__"):
+    if (
+        isinstance(texts, Mapping | set | frozenset | bytes)
+        or is_frame
+        or is_scalar
+        or not hasattr(texts, "__len__")
+    ):
         raise ConfigError(
             "bad-value",
             f"a list of texts is expected, this is of the type {type(texts).__name__}",

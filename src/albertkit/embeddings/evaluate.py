@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.embeddings.data import LAYOUTS, MAX_OFFICIAL_SCORE, pair_task, read_texts, score_range
+from albertkit.embeddings.data import (
+    LAYOUTS,
+    MAX_OFFICIAL_SCORE,
+    pair_task,
+    read_texts,
+    score_range,
+)
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
@@ -30,7 +36,11 @@ from albertkit.embeddings.metrics import (
     unit_vectors,
 )
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
-from albertkit.embeddings.options import EmbedEvaluateOptions, EvaluateEmbeddingsOptions, MeasureOptions
+from albertkit.embeddings.options import (
+    EmbedEvaluateOptions,
+    EvaluateEmbeddingsOptions,
+    MeasureOptions,
+)
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import atomic_file, check_local, check_new_folder, write_file, write_json
 from albertkit.output.render import to_markdown, to_page
@@ -50,7 +60,9 @@ FigureMapping = Mapping[str, Any]
 BASELINE = "bag of tokens"
 # Columns as sentence-transformers' evaluator and the notebooks of the Korean models write them.
 CSV_COLUMNS = [
-    f"{name}_{kind}" for name in ("cosine", "euclidean", "manhattan", "dot") for kind in ("pearson", "spearman")
+    f"{name}_{kind}"
+    for name in ("cosine", "euclidean", "manhattan", "dot")
+    for kind in ("pearson", "spearman")
 ]
 
 
@@ -62,10 +74,11 @@ class EmbeddingEvaluation(Result):
         model: As it was given.
         description: What it is, in words.
         dimension: D.
-        files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores` (correlations by name, of four
-            similarities) or `retrieval` (there and back), `intervals`, `f1` (of klue-sts), `groups`, `dimensions` (the same of
-            leading numbers alone), `bag_of_tokens` (the baseline), `mean_random_cosine`, `texts` (different ones), `truncated`
-            (of these), `sentences_per_second`, `notes`. What is not defined is None.
+        files: Name to figures: `kind`, `path`, `pairs` (how many), `left_out` (rows), `scores`
+            (correlations by name, of four similarities) or `retrieval` (there and back),
+            `intervals`, `f1` (of klue-sts), `groups`, `dimensions` (the same of leading numbers
+            alone), `bag_of_tokens` (the baseline), `mean_random_cosine`, `texts` (different ones),
+            `truncated` (of these), `sentences_per_second`, `notes`. What is not defined is None.
     """
 
     model: str
@@ -75,7 +88,9 @@ class EmbeddingEvaluation(Result):
 
     def sections(self) -> list[Section]:
         """Return a table for each file, with the baseline as a row."""
-        sections: list[Section] = [Paragraph(f"{self.model}: {self.description}, {self.dimension:,} numbers")]
+        sections: list[Section] = [
+            Paragraph(f"{self.model}: {self.description}, {self.dimension:,} numbers")
+        ]
         for name, figures in self.files.items():
             table = _retrieval_table if "retrieval" in figures else _correlation_table
             random = figures["mean_random_cosine"]
@@ -85,7 +100,9 @@ class EmbeddingEvaluation(Result):
             sections.append(table(figures, f"{name}: {figures['pairs']:,} pairs", note))
             if f1 := figures.get("f1"):
                 threshold = f"at the best threshold, {f1['best_threshold']:.3f}: {f1['best']:.4f}"
-                sections.append(Paragraph(f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; {threshold}"))
+                sections.append(
+                    Paragraph(f"F1 where cosine x 5 reaches 3.0: {f1['official']:.4f}; {threshold}")
+                )
             sections += [Paragraph(note, tone="warning") for note in figures["notes"]]
         return sections
 
@@ -101,8 +118,12 @@ class EmbeddingEvaluation(Result):
             for name, figures in scored.items():
                 shorter = {d: cut["scores"] for d, cut in figures["dimensions"].items()}
                 for dimension, scores in {self.dimension: figures["scores"], **shorter}.items():
-                    values = [scores["_".join(reversed(column.split("_")))] for column in CSV_COLUMNS]
-                    writer.writerow([name, dimension, *("" if value is None else value for value in values)])
+                    values = [
+                        scores["_".join(reversed(column.split("_")))] for column in CSV_COLUMNS
+                    ]
+                    writer.writerow(
+                        [name, dimension, *("" if value is None else value for value in values)]
+                    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +149,10 @@ class EmbeddingEvaluations(Result):
         """Write the results of one model into a folder, those of several into a folder each, named after the models."""
         if len(self.models) == 1:
             return self.models[0].save(folder)
-        names = [re.sub(r"[^\w.-]+", "-", evaluation.model).strip("-.") or "model" for evaluation in self.models]
+        names = [
+            re.sub(r"[^\w.-]+", "-", evaluation.model).strip("-.") or "model"
+            for evaluation in self.models
+        ]
         for number, (name, evaluation) in enumerate(zip(names, self.models, strict=True), 1):
             evaluation.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
 
@@ -144,7 +168,10 @@ def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSe
         return cells
 
     rows = [row(similarity, figures, similarity) for similarity in SIMILARITIES]
-    rows += [row(f"cosine, first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
+    rows += [
+        row(f"cosine, first {dimension} numbers", cut)
+        for dimension, cut in figures["dimensions"].items()
+    ]
     rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
     for group, group_figures in figures["groups"].items():
         rows.append(row(f"in {group} ({group_figures['pairs']:,})", group_figures))
@@ -161,7 +188,9 @@ def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSect
         return cells
 
     rows = [row("this model", figures)]
-    rows += [row(f"first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()]
+    rows += [
+        row(f"first {dimension} numbers", cut) for dimension, cut in figures["dimensions"].items()
+    ]
     rows += [row(BASELINE, figures["bag_of_tokens"])] if figures["bag_of_tokens"] else []
     return TableSection(
         ["nearest is its own", "forward", "mean 1/rank", "backward", "mean 1/rank"],
@@ -176,7 +205,7 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
-# --- several models ---------------------------------------------------------------------------------------------------------
+# --- several models -------------------------------------------------------------------------------
 
 SUFFIXES = (".md", ".html")
 CAPTION = (
@@ -230,14 +259,20 @@ def _cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
     """Return the cells of one file by the name of the measure."""
     if "retrieval" in figures:
         directions = {"there": "forward", "back": "backward"}
-        return {name: f"{100 * figures['retrieval'][direction]:.1f}" for name, direction in directions.items()}
+        return {
+            name: f"{100 * figures['retrieval'][direction]:.1f}"
+            for name, direction in directions.items()
+        }
     value = figures["scores"]["spearman_cosine"]
     interval = figures["intervals"].get("spearman_cosine")
     cells = {"Spearman": "undefined" if value is None else f"{100 * value:.1f}"}
     if value is not None and interval and intervals:
         cells["Spearman"] += f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
     if "f1" in figures:
-        cells |= {name: f"{100 * figures['f1'][key]:.1f}" for name, key in (("F1", "official"), ("best F1", "best"))}
+        cells |= {
+            name: f"{100 * figures['f1'][key]:.1f}"
+            for name, key in (("F1", "official"), ("best F1", "best"))
+        }
     return cells
 
 
@@ -264,8 +299,9 @@ def write_embedding_table(table: TableSection, file: str | os.PathLike[str]) -> 
 
 Figures = dict[str, Any]
 
-# Score from which a pair counts as alike, in the official F1 of the data set. It says little: 59.5 for calling every pair
-# alike, 59.3 to 60.3 for models of any Spearman. So the F1 at the best threshold is shown, too.
+# Score from which a pair counts as alike, in the official F1 of the data set. It says little: 59.5
+# for calling every pair alike, 59.3 to 60.3 for models of any Spearman. So the F1 at the best
+# threshold is shown, too.
 BINARY = {"klue-sts": 3.0}
 
 KINDS = (*LAYOUTS, "scores", "pairs")
@@ -279,7 +315,8 @@ class PairFile:
     path: str
     texts: list[str]
     pairs: list[str]
-    scores: np.ndarray | None  # fp64 [E], larger for pairs that are more alike; None for texts that mean the same
+    # Fp64 [E], larger for pairs that are more alike; None for texts that mean the same
+    scores: np.ndarray | None
     groups: list[str] | None  # source of each pair, if the file names it
     bad_rows: BadRows  # rows that could not be used, and what was done to the file
 
@@ -289,8 +326,9 @@ def evaluate_embeddings(options: EvaluateEmbeddingsOptions) -> EmbeddingEvaluati
     """Measure a model on files of pairs; see `EvaluateEmbeddingsOptions`.
 
     Raises:
-        ConfigError: unknown-name, missing-column, conflicting-options, bad-value. DataError: bad-row and what else reading
-        raises. CheckpointError, MissingExtraError: as `load_embedding_model`.
+        ConfigError: unknown-name, missing-column, conflicting-options, bad-value. DataError:
+        bad-row and what else reading raises. CheckpointError, MissingExtraError: as
+        `load_embedding_model`.
     """
     return _evaluate([options.model], options.files, options)[0]
 
@@ -316,7 +354,8 @@ def _evaluate(
 ) -> list[EmbeddingEvaluation]:
     """Measure models on the same files, which are read once."""
     if not isinstance(files, Mapping) or not all(
-        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) for pair in files.values()
+        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
+        for pair in files.values()
     ):
         raise ConfigError(
             "bad-value",
@@ -342,7 +381,9 @@ def _evaluate(
         for dimension in options.dimensions:
             check_dimension(dimension, loaded.dimension)
         results = {name: _figures(loaded, file, options) for name, file in pair_files.items()}
-        evaluations.append(EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results))
+        evaluations.append(
+            EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results)
+        )
     return evaluations
 
 
@@ -368,7 +409,8 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     for dimension in options.dimensions:
         cut_figures = _measured(file, a[:, :dimension], b[:, :dimension], options.seed)
         figures["dimensions"][str(dimension)] = cut_figures
-    # What needs no learning: 68.2 on STS-B, 66.5 on KorSTS and 41.2 on KLUE-STS, more than a tiny ALBERT trained on them.
+    # What needs no learning: 68.2 on STS-B, 66.5 on KorSTS and 41.2 on KLUE-STS, more than a tiny
+    # ALBERT trained on them.
     figures["bag_of_tokens"] = None
     if model.token_ids is not None:
         bags = bag_of_tokens(model.token_ids(texts))
@@ -377,7 +419,10 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
             figures["bag_of_tokens"] = {"retrieval": retrieval}
         else:
             cosines = pair_cosines(bags[rows], bags[pair_rows])
-            scores = {f"{kind}_cosine": value for kind, value in correlations(file.scores, cosines).items()}
+            scores = {
+                f"{kind}_cosine": value
+                for kind, value in correlations(file.scores, cosines).items()
+            }
             figures["bag_of_tokens"] = _correlated(file, cosines, scores, options.seed)
     figures["mean_random_cosine"] = mean_random_cosine(vectors)
     figures["texts"] = len(texts)
@@ -398,7 +443,9 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
 def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figures:
     """Return the scores, or the retrieval, of vectors of the pairs, [E, D] each."""
     if file.scores is None:
-        return {"retrieval": retrieval_figures(unit_vectors(a), unit_vectors(b), file.texts, file.pairs)}
+        return {
+            "retrieval": retrieval_figures(unit_vectors(a), unit_vectors(b), file.texts, file.pairs)
+        }
     scores = similarity_scores(a, b, file.scores)
     figures = _correlated(file, similarities(a, b)["cosine"], scores, seed)
     figures["groups"] = {}
@@ -432,7 +479,7 @@ def _correlated(
     return figures
 
 
-# --- files of pairs -----------------------------------------------------------------------------------------------------
+# --- files of pairs -------------------------------------------------------------------------------
 
 
 def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: BadRows) -> PairFile:
@@ -453,7 +500,8 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
-        task = task.with_changes(id_column=column)  # ids of training data may repeat, so these can say the group
+        # Ids of training data may repeat, so these can say the group
+        task = task.with_changes(id_column=column)
     examples = read_split(task, as_file(file), "train", bad_rows)
     return PairFile(
         kind,
@@ -475,7 +523,9 @@ def _group_column(kind: str, file: DataFile) -> str:
         except DataError as error:
             for other_kind in LAYOUTS:
                 forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
-                if other_kind != kind and any(set(form.required_columns(True)) <= set(table.columns) for form in forms):
+                if other_kind != kind and any(
+                    set(form.required_columns(True)) <= set(table.columns) for form in forms
+                ):
                     raise DataError(
                         error.slug,
                         error.message,
@@ -513,7 +563,8 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Read `KIND=PATH` arguments, each under a name: kind and file name, or the whole path where two would be the same.
 
-    Of a folder in the layout of an official kind the test file is taken, the dev file where the test file has no scores.
+    Of a folder in the layout of an official kind the test file is taken, the dev file where the
+    test file has no scores.
     """
     kinds_and_paths = []
     for argument in arguments:

@@ -1,8 +1,9 @@
 """Folders of sentence encoders, laid out as sentence-transformers lays them out; read strictly.
 
-A checkpoint folder, beside it `modules.json` (what follows what), `1_Pooling/config.json`, perhaps `2_Dense/` and `Normalize`,
-`sentence_bert_config.json` (longest sequence) and `config_sentence_transformers.json` (prompts). Files of 2019 to 2026 are
-read; what is written, sentence-transformers 2 and later read.
+A checkpoint folder, beside it `modules.json` (what follows what), `1_Pooling/config.json`, perhaps
+`2_Dense/` and `Normalize`, `sentence_bert_config.json` (longest sequence) and
+`config_sentence_transformers.json` (prompts). Files of 2019 to 2026 are read; what is written,
+sentence-transformers 2 and later read.
 """
 
 import logging
@@ -32,7 +33,9 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, Range, is_of_type
 
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(-1, 1),  # rounding
+    "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(
+        -1, 1
+    ),  # rounding
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -torch.cdist(a, b, p=2.0),
     "manhattan": lambda a, b: -torch.cdist(a, b, p=1.0),
@@ -45,7 +48,8 @@ def similarity_matrix(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.
     Args:
         a: [A, D], or [D].
         b: [B, D], or [D].
-        name: "cosine" (0 where a vector is all zeros), "dot", or the negative distance: "euclidean", "manhattan".
+        name: "cosine" (0 where a vector is all zeros), "dot", or the negative distance:
+            "euclidean", "manhattan".
 
     Returns:
         fp32 [A, B].
@@ -65,7 +69,9 @@ def similarity_matrix(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.
             f"vectors of the shapes {tuple(np.shape(a))} and {tuple(np.shape(b))} cannot be compared",
             "give vectors of one model, [D] or [N, D]",
         )
-    first, second = (torch.as_tensor(np.atleast_2d(vectors), dtype=torch.float32) for vectors in (a, b))
+    first, second = (
+        torch.as_tensor(np.atleast_2d(vectors), dtype=torch.float32) for vectors in (a, b)
+    )
     return SIMILARITIES[name](first, second).numpy()
 
 
@@ -114,10 +120,11 @@ def pool_hidden_states(
     Args:
         hidden: [T, H] in any dtype; the arithmetic is fp32.
         batch: Whose tokens they are.
-        pooling: cls, the first token; max of each component; mean; mean_sqrt_len_tokens, the sum over the square root of
-            n; weightedmean, weights 1 to n along the text; lasttoken. Or several.
-        prompt_tokens: So many tokens at the start of every text are left out. A text of no others becomes zeros; its `cls`
-            and `lasttoken` are those that it has.
+        pooling: cls, the first token; max of each component; mean; mean_sqrt_len_tokens, the sum
+            over the square root of n; weightedmean, weights 1 to n along the text; lasttoken. Or
+            several.
+        prompt_tokens: So many tokens at the start of every text are left out. A text of no others
+            becomes zeros; its `cls` and `lasttoken` are those that it has.
 
     Returns:
         fp32 [N, H], or [N, P x H] of P poolings.
@@ -148,7 +155,8 @@ def _pool_one_way(
         positions = positions[is_pooled]
 
     def of_bags(mode: str, weights: Tensor | None = None) -> Tensor:
-        # Each text is a bag of rows of `hidden`: 2 ms for [8192, 768] where `segment_reduce` takes 6, zeros for no row.
+        # Each text is a bag of rows of `hidden`: 2 ms for [8192, 768] where `segment_reduce` takes
+        # 6, zeros for no row.
         starts = pooled_lengths.cumsum(0) - pooled_lengths
         return functional.embedding_bag(
             tokens,
@@ -197,10 +205,12 @@ logger = logging.getLogger("albertkit")
 
 MODULES = "modules.json"
 SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that holds all modules
-SPECIAL_NAMES = "special_names"  # a setting: the name of a special token in a text is "text", or "tokens"
+# A setting: the name of a special token in a text is "text", or "tokens"
+SPECIAL_NAMES = "special_names"
 _LENGTHS = "sentence_bert_config.json"
 _READ_LENGTHS = ("max_seq_length", "do_lower_case", "model_name_or_path", "unpad_inputs")
-# By `transformer_task`, the outputs that are computed here: by sentence-transformers' name and by transformers'.
+# By `transformer_task`, the outputs that are computed here: by sentence-transformers' name and by
+# transformers'.
 _OUTPUTS = {
     "feature-extraction": ("token_embeddings", "last_hidden_state"),
     "sequence-classification": ("scores", "logits"),
@@ -311,7 +321,11 @@ def _read_modules(path: Path) -> EncoderParts:
     if tokenizer.padding_side == "left":
         fact = "SentenceTransformer pads its texts on the left, which moves their positions: there vectors depend on the batch"
         logger.warning("`%s`: %s; here each text is read as if it were alone", path, fact)
-    name = "word_embedding_dimension" if "word_embedding_dimension" in pooling.values else "embedding_dimension"
+    name = (
+        "word_embedding_dimension"
+        if "word_embedding_dimension" in pooling.values
+        else "embedding_dimension"
+    )
     hidden_size = albert.config.hidden_size
     if pooling.get(name, int) != hidden_size:
         raise pooling.bad_file_error(
@@ -326,14 +340,18 @@ def _read_modules(path: Path) -> EncoderParts:
         albert,
         tokenizer,
         poolings[0] if len(poolings) == 1 else poolings,
-        min(max_length or tokenizer.model_max_length, albert.config.max_position_embeddings),  # beyond, theirs fails
+        min(
+            max_length or tokenizer.model_max_length, albert.config.max_position_embeddings
+        ),  # beyond, theirs fails
         _read_projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lower_case,
         settings=_read_settings(
             path,
-            {SPECIAL_NAMES: "tokens"} if FolderFacts.from_folder(transformer).names_are_tokens else {},
+            {SPECIAL_NAMES: "tokens"}
+            if FolderFacts.from_folder(transformer).names_are_tokens
+            else {},
         ),
     )
 
@@ -341,13 +359,16 @@ def _read_modules(path: Path) -> EncoderParts:
 _Length = Annotated[int, Range(3)]  # tokens, with [CLS] and [SEP]
 
 
-def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tuple[int | None, bool]:
+def read_sequence_settings(
+    folder: Path, task: str = "feature-extraction"
+) -> tuple[int | None, bool]:
     """Return the longest sequence of a `Transformer`, None for its tokenizer's, and whether texts are lower-cased.
 
     Raises:
         CheckpointError: unsupported for a setting that changes the outputs and is not computed.
     """
-    older_files = sorted(folder.glob("sentence_*_config.json"))  # also sentence_albert_config.json, and other names
+    # Also sentence_albert_config.json, and other names
+    older_files = sorted(folder.glob("sentence_*_config.json"))
     settings = _ConfigFile(older_files[0] if older_files else folder / _LENGTHS, optional=True)
     output, method_output = _OUTPUTS[task]
     usual = {"transformer_task": task, "module_output_name": output}
@@ -356,16 +377,24 @@ def read_sequence_settings(folder: Path, task: str = "feature-extraction") -> tu
             continue
         arguments = value if isinstance(value, dict) else {name: value}
         text = arguments.get("text")
-        if name == "modality_config" and isinstance(text, dict) and text.get("method_output_name") == method_output:
+        if (
+            name == "modality_config"
+            and isinstance(text, dict)
+            and text.get("method_output_name") == method_output
+        ):
             continue
-        if name.endswith(("_args", "_kwargs")) and all(map(_changes_nothing, arguments, arguments.values())):
+        if name.endswith(("_args", "_kwargs")) and all(
+            map(_changes_nothing, arguments, arguments.values())
+        ):
             continue
         raise CheckpointError(
             "unsupported",
             f"`{settings.file}` has `{name}` {value!r}",
             "it is not computed here; encode with sentence-transformers, or take the key away",
         )
-    return settings.get("max_seq_length", _Length | None, None), settings.get("do_lower_case", bool, False)
+    return settings.get("max_seq_length", _Length | None, None), settings.get(
+        "do_lower_case", bool, False
+    )
 
 
 def _changes_nothing(argument: str, value: Any) -> bool:
@@ -402,7 +431,9 @@ class _ConfigFile:
 
     def __init__(self, file: Path, optional: bool = False) -> None:
         self.file = file
-        self.values: dict[str, Any] = {} if optional and not file.exists() else read_json(file, "configuration")
+        self.values: dict[str, Any] = (
+            {} if optional and not file.exists() else read_json(file, "configuration")
+        )
         if not isinstance(self.values, dict):
             raise self.bad_file_error("it holds no object")
 
@@ -414,7 +445,9 @@ class _ConfigFile:
         if value is None and kind is bool and name in self.values:
             return False  # as an `if` of sentence-transformers takes it
         if not is_of_type(value, kind):
-            raise self.bad_file_error(f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`")
+            raise self.bad_file_error(
+                f"`{name}` is {value!r}" if name in self.values else f"it has no `{name}`"
+            )
         return value
 
     def bad_file_error(self, reason: str) -> CheckpointError:
@@ -431,7 +464,9 @@ def _module_folders(path: Path) -> dict[str, Path]:
     listing = read_json(path / MODULES, "list of modules")
     folders: dict[str, Path] = {}
     for module in listing if isinstance(listing, list) else [None]:
-        if not isinstance(module, dict) or not all(isinstance(module.get(key), str) for key in ("type", "path")):
+        if not isinstance(module, dict) or not all(
+            isinstance(module.get(key), str) for key in ("type", "path")
+        ):
             raise CheckpointError(
                 "bad-file",
                 f"`{path / MODULES}` is not a list of modules",
@@ -499,7 +534,7 @@ def _read_projection(folder: Path) -> Projection:
     return projection
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
@@ -509,7 +544,8 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
     kinds = ["Transformer", "Pooling"]
     poolings = check_pooling(encoder.pooling)
     hidden_size = encoder.albert.config.hidden_size
-    # The older layout, which every sentence-transformers reads, if it has the order of the poolings.
+    # The older layout, which every sentence-transformers reads, if it has the order of the
+    # poolings.
     if poolings == tuple(name for name in _FLAGS.values() if name in poolings):
         pooling_config: dict[str, Any] = {"word_embedding_dimension": hidden_size}
         pooling_config |= {flag: name in poolings for flag, name in _FLAGS.items()}
@@ -524,9 +560,14 @@ def write_encoder(folder: str | Path, encoder: EncoderParts) -> None:
             "in_features": linear.in_features,
             "out_features": linear.out_features,
             "bias": linear.bias is not None,
-            "activation_function": next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == name),
+            "activation_function": next(
+                theirs for theirs, ours in _ACTIVATIONS.items() if ours == name
+            ),
         }
-        tensors = {key: value.detach().to("cpu").contiguous() for key, value in encoder.projection.state_dict().items()}
+        tensors = {
+            key: value.detach().to("cpu").contiguous()
+            for key, value in encoder.projection.state_dict().items()
+        }
         write_json(path / "2_Dense" / "config.json", config)
         write_tensors(path / "2_Dense" / "model.safetensors", tensors)
         kinds.append("Dense")

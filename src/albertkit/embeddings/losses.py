@@ -1,8 +1,8 @@
 """Losses on vectors, and the objective of an encoder for the training loop.
 
-Losses are sentence-transformers' own where they can be called on vectors, and the few that cannot. E examples of an update, K
-texts each, D numbers a vector. All are means over the examples, but CoSENT and AnglE, which are one log-sum-exp over all pairs
-of examples of an update.
+Losses are sentence-transformers' own where they can be called on vectors, and the few that cannot.
+E examples of an update, K texts each, D numbers a vector. All are means over the examples, but
+CoSENT and AnglE, which are one log-sum-exp over all pairs of examples of an update.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ _CLASSES = {
     "cosine": "CosineSimilarityLoss", "cosent": "CoSENTLoss", "angle": "AnglELoss", "mnrl": "MultipleNegativesRankingLoss",
 }  # fmt: skip
 
-# Losses that compare an example with the others of its update; none has parameters. The rest are means over examples.
+# Losses that compare an example with the others of its update; none has parameters. The rest are
+# means over examples.
 IN_BATCH = frozenset({"cosent", "angle", "mnrl"})
 
 NUM_CLASSES = 3  # of a pair in natural-language inference
@@ -66,9 +67,9 @@ class TeacherDistance(nn.Module):
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and [E, D]."""
         assert targets is not None
-        # The squared differences of D numbers that make a vector of length 1 have a mean near 1 / D, and gradients so
-        # small that AdamW's epsilon of 1e-6 outweighs them: an H 256 student learned nothing in 300 updates. Times D it
-        # is the squared distance.
+        # The squared differences of D numbers that make a vector of length 1 have a mean near 1 /
+        # D, and gradients so small that AdamW's epsilon of 1e-6 outweighs them: an H 256 student
+        # learned nothing in 300 updates. Times D it is the squared distance.
         if self.distance == "mse":
             distances = [F.mse_loss(v, targets) for v in vectors]
         else:
@@ -118,9 +119,10 @@ def make_loss(
 ) -> nn.Module:
     """Return the loss of a training: called with K vectors [E, D] and their targets, it gives a 0-d tensor.
 
-    cosine: squared error of the cosine; cosent and angle: order of the cosines of all pairs (angle: of an angle in complex
-    space); mnrl: the right text among those of all examples, softmax: a class of the pair. With `dims` of Matryoshka
-    whole vectors are trained only if D is among them. Cosines are multiplied by `scale`, 20 by default.
+    cosine: squared error of the cosine; cosent and angle: order of the cosines of all pairs (angle:
+    of an angle in complex space); mnrl: the right text among those of all examples, softmax: a
+    class of the pair. With `dims` of Matryoshka whole vectors are trained only if D is among them.
+    Cosines are multiplied by `scale`, 20 by default.
     """
     if name == "softmax" and dims:
         raise ConfigError(
@@ -147,7 +149,10 @@ def matryoshka_loss(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.
 
 def _their_losses() -> Any:
     """Return the module of losses: since 6.0 it has another name."""
-    for name in ("sentence_transformers.sentence_transformer.losses", "sentence_transformers.losses"):
+    for name in (
+        "sentence_transformers.sentence_transformer.losses",
+        "sentence_transformers.losses",
+    ):
         try:
             return import_module(name)
         except ImportError:
@@ -195,13 +200,13 @@ class TeacherRows:
 class EmbeddingObjective(nn.Module):
     """Computes one loss on the vectors of all texts of an update; holds what is trained: encoder, and the loss's own layer.
 
-    Losses that compare examples with one another (`losses.IN_BATCH`) compare those of all processes: each encodes its own, has
-    the vectors of the others without gradient, and computes the loss of the whole update, so that the sum of all gradients is
-    that of one process.
+    Losses that compare examples with one another (`losses.IN_BATCH`) compare those of all
+    processes: each encodes its own, has the vectors of the others without gradient, and computes
+    the loss of the whole update, so that the sum of all gradients is that of one process.
 
-    Where the other examples of an update are negatives, `texts`, int64 [examples, K], numbers the distinct texts: an example
-    that has a text in common with one before it in the update is left out, because it would be taught that the text is unlike
-    itself.
+    Where the other examples of an update are negatives, `texts`, int64 [examples, K], numbers the
+    distinct texts: an example that has a text in common with one before it in the update is left
+    out, because it would be taught that the text is unlike itself.
     """
 
     def __init__(
@@ -242,9 +247,13 @@ class EmbeddingObjective(nn.Module):
             vectors = vectors[torch.from_numpy(positions).to(vectors.device)]
         targets = None
         if self.targets is not None:
-            targets = torch.from_numpy(np.ascontiguousarray(self.targets[examples[positions]])).to(vectors.device)
+            targets = torch.from_numpy(np.ascontiguousarray(self.targets[examples[positions]])).to(
+                vectors.device
+            )
         total = self.loss(vectors.unbind(1), targets) * len(positions)
-        if self.world:  # all processes have this sum: each reports its share of it, and gives the gradient of the whole
+        # All processes have this sum: each reports its share of it, and gives the gradient of the
+        # whole
+        if self.world:
             total = total - total.detach() * (1 - 1 / self.world.size)
         return {self.name: LossPart(total, counts[self.name])}
 
@@ -263,7 +272,8 @@ class EmbeddingObjective(nn.Module):
         if batch.num_tokens:
             rank_vectors = self.encoder(batch.packed).view(-1, self.columns, self.encoder.dimension)
         vectors[rank_rows] = rank_vectors.detach()
-        # One reduction of zeros and own rows: no autograd goes through collectives, and every process has the same bits.
+        # One reduction of zeros and own rows: no autograd goes through collectives, and every
+        # process has the same bits.
         vectors = self.world.sum(vectors).clone()
         vectors[rank_rows] = rank_vectors
         return vectors
@@ -271,7 +281,9 @@ class EmbeddingObjective(nn.Module):
     def flops(self, batch: LabelledBatch) -> float:
         """Return the floating-point operations of a training step on this batch's real tokens, in the encoder."""
         squares = sum(n * n for n in batch.packed.lengths)
-        return batch.num_tokens * self.encoder.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
+        return batch.num_tokens * self.encoder.config.train_flops_per_token(
+            squares / batch.num_tokens, 0.0
+        )
 
     def _examples(self, batch: LabelledBatch) -> np.ndarray:
         """Return the examples that are compared: those of the batch, or of the whole update."""

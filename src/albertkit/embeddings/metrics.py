@@ -18,22 +18,27 @@ if TYPE_CHECKING:
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 CORRELATIONS = ("pearson", "spearman")
 _PAIRS_PER_BLOCK = 4096  # pairs computed at once
-_SAME_VECTORS = 1e-5  # spread of every component, as a share of the mean length, below which a model says nothing
+# Spread of every component, as a share of the mean length, below which a model says nothing
+_SAME_VECTORS = 1e-5
 _SAME_SIMILARITIES = 1e-6  # spread of a similarity: fp32 has 6e-8 near 1, so this is rounding
 
 
 def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     """Return the similarity of each pair of vectors [E, D], fp32 [E] of each of `SIMILARITIES`; larger is more alike.
 
-    Euclidean and Manhattan are distances with a minus; a vector of zeros has cosine 0 with any other.
+    Euclidean and Manhattan are distances with a minus; a vector of zeros has cosine 0 with any
+    other.
 
-    Source: sentence-transformers, `util/similarity.py`. Its arithmetic is kept, fp32 with unit vectors rounded before they
-    are multiplied: in fp64 pairs that tie in truth also tie here, and among 300 pairs of integer vectors that moved
-    Spearman's figure by 1e-4 from everybody else's.
+    Source: sentence-transformers, `util/similarity.py`. Its arithmetic is kept, fp32 with unit
+    vectors rounded before they are multiplied: in fp64 pairs that tie in truth also tie here, and
+    among 300 pairs of integer vectors that moved Spearman's figure by 1e-4 from everybody else's.
     """
     blocks: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
     for start in range(0, len(a), _PAIRS_PER_BLOCK):
-        first, second = (torch.from_numpy(side[start : start + _PAIRS_PER_BLOCK].astype(np.float32)) for side in (a, b))
+        first, second = (
+            torch.from_numpy(side[start : start + _PAIRS_PER_BLOCK].astype(np.float32))
+            for side in (a, b)
+        )
         blocks["cosine"].append((F.normalize(first, dim=1) * F.normalize(second, dim=1)).sum(-1))
         blocks["dot"].append((first * second).sum(-1))
         blocks["euclidean"].append(-((first - second) ** 2).sum(-1).sqrt())
@@ -44,16 +49,22 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
 def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
     """Return correlations of the similarities of vectors [E, D] with human scores [E].
 
-    They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then `pearson_max` and `spearman_max`; None
-    where the vectors, the similarities or the labels are constant; `constants` says which.
+    They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then
+    `pearson_max` and `spearman_max`; None where the vectors, the similarities or the labels are
+    constant; `constants` says which.
 
     Source: sentence-transformers, `EmbeddingSimilarityEvaluator`, whose figures these are.
     """
     is_constant = _both_have_equal_rows(a, b)
     by_similarity = {
-        name: correlations(labels, None if is_constant else values) for name, values in similarities(a, b).items()
+        name: correlations(labels, None if is_constant else values)
+        for name, values in similarities(a, b).items()
     }
-    scores = {f"{kind}_{name}": by_kind[kind] for name, by_kind in by_similarity.items() for kind in CORRELATIONS}
+    scores = {
+        f"{kind}_{name}": by_kind[kind]
+        for name, by_kind in by_similarity.items()
+        for kind in CORRELATIONS
+    }
     for kind in CORRELATIONS:
         values = [by_kind[kind] for by_kind in by_similarity.values()]
         scores[f"{kind}_max"] = max((value for value in values if value is not None), default=None)
@@ -84,8 +95,8 @@ def correlation_intervals(
 def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[str, float]:
     """Return F1 of calling pairs alike (bool [E]) whose similarity [E] reaches a threshold.
 
-    `official` is with the one given; `best` with the one, `best_threshold`, that gives most on these very pairs, because
-    cosines of many models are all high: it is an upper bound.
+    `official` is with the one given; `best` with the one, `best_threshold`, that gives most on
+    these very pairs, because cosines of many models are all high: it is an upper bound.
 
     Source: KLUE's `klue_sts_f1`; sentence-transformers' `BinaryClassificationEvaluator`.
     """
@@ -108,7 +119,9 @@ def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) ->
     if len(a) < 2:
         return ["one pair: there is nothing to compare"]
     if labels is not None and np.ptp(labels) == 0:
-        findings.append(f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant")
+        findings.append(
+            f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant"
+        )
     if _both_have_equal_rows(a, b):
         findings.append("the vectors are constant, the same for every text: they say nothing")
     elif alike := [name for name, values in similarities(a, b).items() if _is_constant(values)]:
@@ -120,7 +133,8 @@ def mean_random_cosine(vectors: np.ndarray) -> float | None:
     """Return the mean cosine over all pairs of different rows of [E, D]: near 0 where vectors use their space, near 1 where all
     are alike; None for fewer than two rows.
 
-    The sum of all products is the squared length of the sum of the unit vectors, so that no pair need be drawn.
+    The sum of all products is the squared length of the sum of the unit vectors, so that no pair
+    need be drawn.
 
     Source: Ethayarajh 2019, "How Contextual are Contextualized Word Representations?", section 4.1.
     """
@@ -140,7 +154,8 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 
 def row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the cosine of each row with the same row of the other side, both [E, D]: fp32 [E]."""
-    # Not in fp64, which makes more true ties than sentence-transformers has: Spearman would move by 1e-4.
+    # Not in fp64, which makes more true ties than sentence-transformers has: Spearman would move by
+    # 1e-4.
     return (unit_vectors(a) * unit_vectors(b)).sum(1)
 
 
@@ -157,7 +172,8 @@ def _is_constant(values: np.ndarray) -> bool:
 
 
 _QUERIES_PER_BLOCK = 1024  # queries compared at once with all candidates
-_TIE = 1e-6  # cosines closer than this are equal: products of fp32 unit vectors are known to no more
+# Cosines closer than this are equal: products of fp32 unit vectors are known to no more
+_TIE = 1e-6
 
 
 def retrieval_figures(
@@ -165,9 +181,10 @@ def retrieval_figures(
 ) -> dict[str, float]:
     """Return the share of rows of [E, D] whose nearest row on the other side is their own, and the mean reciprocal ranks.
 
-    The rows are unit vectors, numpy's or scipy's sparse ones. `forward` and `forward_mrr` are from a to b, `backward` and
-    `backward_mrr` from b to a. With the texts of both sides an equal text is no rival: to find it is right. Where k rivals tie
-    with a row's own, it counts 1 / (k + 1), and half of them stand before it: constant vectors score 1 / E.
+    The rows are unit vectors, numpy's or scipy's sparse ones. `forward` and `forward_mrr` are from
+    a to b, `backward` and `backward_mrr` from b to a. With the texts of both sides an equal text is
+    no rival: to find it is right. Where k rivals tie with a row's own, it counts 1 / (k + 1), and
+    half of them stand before it: constant vectors score 1 / E.
     """
     shares = {}
     ranks = {}
@@ -204,14 +221,15 @@ def _count_rivals(
     return nearer, tied
 
 
-# --- the baseline ---------------------------------------------------------------------------------------------------------
+# --- the baseline ---------------------------------------------------------------------------------
 
 
 def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
     """Return TF-IDF vectors of E texts over the tokens that occur in them, of length 1: fp64 [E, different tokens].
 
-    They are scikit-learn's with its defaults; a text without a token is zeros. Tokens suit every language that the tokenizer
-    suits: Korean words seldom repeat with their particles, their tokens do.
+    They are scikit-learn's with its defaults; a text without a token is zeros. Tokens suit every
+    language that the tokenizer suits: Korean words seldom repeat with their particles, their tokens
+    do.
     """
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfTransformer

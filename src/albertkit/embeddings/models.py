@@ -12,11 +12,22 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from albertkit.embeddings.encoder import SentenceEncoder, choose_prompt, runs_of_like_length, unknown_note
+from albertkit.embeddings.encoder import (
+    SentenceEncoder,
+    choose_prompt,
+    runs_of_like_length,
+    unknown_note,
+)
 from albertkit.embeddings.folder import MODULES, check_pooling
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+)
 from albertkit.files import folder_digest, read_json, sha256_bytes
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import ProgressBar, quiet_transformers
@@ -50,10 +61,12 @@ class EmbeddingModel:
     dimension: int  # D, numbers of a vector of `encode`
     full_dimension: int  # as many numbers as `compute` can return
     compute: Compute
-    token_ids: Callable[[Sequence[str]], RaggedIds] | None  # without special tokens; None without a tokenizer
+    # Without special tokens; None without a tokenizer
+    token_ids: Callable[[Sequence[str]], RaggedIds] | None
     digest: Callable[[], str]  # SHA-256 of all that decides the vectors
     precision: str = "fp32"
-    room: int | None = None  # longest text in tokens, without special tokens and the prompt; None: any
+    # Longest text in tokens, without special tokens and the prompt; None: any
+    room: int | None = None
     max_length: int = 0  # the limit to report: special tokens are included for our encoder; 0: none
     notes: tuple[str, ...] = ()  # what a user should know about how the vectors are computed
     tokenizer: AlbertTokenizer | None = None  # of a model that this package runs
@@ -67,7 +80,11 @@ class EmbeddingModel:
     def reading_notes(self, texts: Sequence[str]) -> list[str]:
         """Warn of texts that are truncated, and of words that the tokenizer does not know."""
         count = self.num_truncated(texts)
-        cut = [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"] if count else []
+        cut = (
+            [f"{count:,} of {len(texts):,} texts are longer than {self.room} tokens and were cut"]
+            if count
+            else []
+        )
         return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -173,7 +190,9 @@ def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str,
     if unused:
         return (f"the model has prompts ({unused}) and none is used: name one with --prompt-name",)
     if _E5.search(name):
-        return ("E5 models read `query: ` or `passage: ` before every text, and no prompt is used: --prompt 'query: '",)
+        return (
+            "E5 models read `query: ` or `passage: ` before every text, and no prompt is used: --prompt 'query: '",
+        )
     return ()
 
 
@@ -265,7 +284,9 @@ def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
         return None
 
     def token_ids(texts: Sequence[str]) -> RaggedIds:
-        rows = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        rows = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)[
+            "input_ids"
+        ]
         return ragged([np.asarray(row, np.int32) for row in rows])
 
     return token_ids

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.command import SEVERAL, BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions, check_values
+from albertkit.command import (
+    SEVERAL,
+    BadRowOptions,
+    BatchOptions,
+    DeviceOptions,
+    Precision,
+    TableOptions,
+    check_values,
+)
 from albertkit.embeddings.settings import DistillSettings, EmbedSettings
 from albertkit.errors import ConfigError
 from albertkit.tables.records import Data
@@ -19,7 +27,8 @@ class PromptOptions:
     """Options of commands that compute vectors.
 
     Attributes:
-        prompt_name: Name of the model's prompt to prepend to every text, such as query. Default: the model's default prompt.
+        prompt_name: Name of the model's prompt to prepend to every text, such as query. Default:
+            the model's default prompt.
         prompt: Prompt to prepend to every text, such as 'query: '.
     """
 
@@ -32,17 +41,21 @@ class EmbedTrainOptions(TableOptions):
     """Train sentence embeddings on scored pairs, NLI, pairs with the same meaning, or single texts.
 
     Attributes:
-        kind: Kind of data: stsb, korsts, klue-sts, or scores for a table; mnli, klue-nli, kornli, or nli for a table; pairs: a
-            table of texts with the same meaning (two columns, named or not), or of triplets (columns anchor, positive,
-            negative; or BGE's query, pos, neg); texts: one text per line (SimCSE).
+        kind: Kind of data: stsb, korsts, klue-sts, or scores for a table; mnli, klue-nli, kornli,
+            or nli for a table; pairs: a table of texts with the same meaning (two columns, named or
+            not), or of triplets (columns anchor, positive, negative; or BGE's query, pos, neg);
+            texts: one text per line (SimCSE).
         model: Checkpoint folder, sentence embedding folder, run, or `org/name` of the hub.
-        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz, zst), also at an address
-            (`gs://…`). In Python also rows in memory, see `as_files`; also for `dev` and `silver`.
+        data: Folder in the task's layout, or the training file (CSV, TSV, JSONL, Parquet; gz, xz,
+            zst), also at an address (`gs://…`). In Python also rows in memory, see `as_files`; also
+            for `dev` and `silver`.
         out: Folder of the run. The best model is saved in OUT/best.
         settings: Training settings.
-        dev: Dev file, or a folder with one. Default: the one in DATA, else a share of the training examples.
-        dev_kind: Kind of the dev file, if it differs from the training data. Scored pairs select the best model by Spearman
-            correlation, all others by retrieval of a text's partner among all dev examples.
+        dev: Dev file, or a folder with one. Default: the one in DATA, else a share of the training
+            examples.
+        dev_kind: Kind of the dev file, if it differs from the training data. Scored pairs select
+            the best model by Spearman correlation, all others by retrieval of a text's partner
+            among all dev examples.
         silver: Table of additional scored pairs, from `albertkit embed augment`.
         resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
@@ -65,13 +78,17 @@ class EmbedDistillOptions(TableOptions):
 
     Attributes:
         student: Checkpoint folder, sentence embedding folder, run, or `org/name` of the hub.
-        data: File with one text per line; or a table of texts with the same meaning, the teacher's text first: all columns of a
-            table without a header, or those named with --text and --pair.
-        out: Folder of the run. The best model is saved in OUT/best, the teacher's vectors in OUT/teacher.
+        data: File with one text per line; or a table of texts with the same meaning, the teacher's
+            text first: all columns of a table without a header, or those named with --text and
+            --pair.
+        out: Folder of the run. The best model is saved in OUT/best, the teacher's vectors in
+            OUT/teacher.
         settings: Training settings.
-        teacher: Sentence embedding folder, ALBERT checkpoint (mean pooling) or `org/name` of the hub; name of an installed
-            package with a model; or .npy file of vectors, row n for text n.
-        teacher_prompt_name: Name of the teacher's prompt to prepend to its texts, such as query. Default: its default prompt.
+        teacher: Sentence embedding folder, ALBERT checkpoint (mean pooling) or `org/name` of the
+            hub; name of an installed package with a model; or .npy file of vectors, row n for text
+            n.
+        teacher_prompt_name: Name of the teacher's prompt to prepend to its texts, such as query.
+            Default: its default prompt.
         teacher_prompt: Prompt to prepend to the teacher's texts, such as 'query: '.
         dev: Dev file in the format of DATA. Default: a share of DATA.
         sts: Scored pairs (file, or folder with a dev file) that select the best model.
@@ -100,21 +117,27 @@ class AugmentOptions(DeviceOptions, TableOptions):
     """Create silver pairs (Augmented SBERT): sample similar texts, score them with a cross-encoder, balance scores.
 
     Attributes:
-        kind: Kind of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and a score.
+        kind: Kind of the gold pairs: stsb, korsts, klue-sts; or scores for a table of two texts and
+            a score.
         gold: Gold pairs: folder in the layout of KIND, or the training file.
-        out: Table to write (.tsv): score, text, pair, sampler, rank. A report (.json) is written next to it.
-        cross_encoder: Run of `albertkit finetune` on such pairs. Spearman correlation with the gold dev pairs must be at least
-            0.5.
-        dev: Gold dev file. Default: the one in the folder, else the tenth of the training pairs that `finetune` holds out.
+        out: Table to write (.tsv): score, text, pair, sampler, rank. A report (.json) is written
+            next to it.
+        cross_encoder: Run of `albertkit finetune` on such pairs. Spearman correlation with the gold
+            dev pairs must be at least 0.5.
+        dev: Gold dev file. Default: the one in the folder, else the tenth of the training pairs
+            that `finetune` holds out.
         texts: Texts to pair, one per line. Default: the texts of the gold training pairs.
-        sampler: How to find pairs: bm25 (common tokens; best with few gold pairs), semantic (similar vectors) or random.
+        sampler: How to find pairs: bm25 (common tokens; best with few gold pairs), semantic
+            (similar vectors) or random.
         encoder: Embedding model for the sampler semantic, as for `embed evaluate`.
         top_k: Number of neighbours per text.
-        balance: Maximum pairs in each fifth of the score range, as a multiple of the median of the non-empty fifths. 0: no limit.
+        balance: Maximum pairs in each fifth of the score range, as a multiple of the median of the
+            non-empty fifths. 0: no limit.
         force: Use a cross-encoder whose correlation is too low.
         seed: Random seed for sampling and balancing.
         batch_tokens: Maximum tokens per batch.
-        precision: Precision of the cross-encoder: fp32, bf16, or auto: bf16 where the hardware computes it faster.
+        precision: Precision of the cross-encoder: fp32, bf16, or auto: bf16 where the hardware
+            computes it faster.
         overwrite: Replace an existing table.
         progress: Show progress on stderr.
     """
@@ -158,9 +181,10 @@ class MeasureOptions(PromptOptions, TableOptions):
     """Settings of an evaluation.
 
     Attributes:
-        dimensions: Also evaluate vectors truncated to this many dimensions (Matryoshka). May be repeated.
-        precision: Precision of ALBERT models: fp32 (matches sentence-transformers), bf16, int8 or auto (faster, may change
-            scores).
+        dimensions: Also evaluate vectors truncated to this many dimensions (Matryoshka). May be
+            repeated.
+        precision: Precision of ALBERT models: fp32 (matches sentence-transformers), bf16, int8 or
+            auto (faster, may change scores).
         seed: Random seed for bootstrap intervals.
     """
 
@@ -175,9 +199,10 @@ class EvaluateEmbeddingsOptions(MeasureOptions):
 
     Attributes:
         model: Any model that computes vectors: see `EncodeOptions`.
-        files: Mapping of name to (kind, data); data is a path, an address, or rows in memory, see `as_files`. Kinds stsb, korsts,
-            klue-sts and scores (a table) have human scores: correlations; `pairs` (a table) are texts with the same meaning:
-            retrieval in both directions.
+        files: Mapping of name to (kind, data); data is a path, an address, or rows in memory, see
+            `as_files`. Kinds stsb, korsts, klue-sts and scores (a table) have human scores:
+            correlations; `pairs` (a table) are texts with the same meaning: retrieval in both
+            directions.
     """
 
     model: str | Path
@@ -189,10 +214,11 @@ class EmbedEvaluateOptions(MeasureOptions):
     """Evaluate sentence embeddings: correlation with human scores, bidirectional retrieval, bag-of-tokens baseline.
 
     Attributes:
-        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders, ALBERT checkpoints (mean
-            pooling) or `org/name` of the hub. Then one or more KIND=PATH. stsb, korsts, klue-sts: official files, or their
-            folder; scores: a table of two texts and a score; pairs: a table of two texts with the same meaning. Several models
-            give a table: models in rows, data sets in columns.
+        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders,
+            ALBERT checkpoints (mean pooling) or `org/name` of the hub. Then one or more KIND=PATH.
+            stsb, korsts, klue-sts: official files, or their folder; scores: a table of two texts
+            and a score; pairs: a table of two texts with the same meaning. Several models give a
+            table: models in rows, data sets in columns.
         out: Folder for results.json and similarity.csv; with several models one folder each.
         table: Write the table of models and data sets to FILE.md or FILE.html.
     """
@@ -207,24 +233,27 @@ class EmbedEvaluateOptions(MeasureOptions):
 class EncodeOptions(PromptOptions, DeviceOptions, BatchOptions, BadRowOptions):
     """Compute a sentence vector for every text of a file, in input order.
 
-    Run the same command again to continue an interrupted run; `out` appears only when complete, unfinished work is in
-    `.NAME.encoding/` next to it. `NAME.json` records model and settings: the same call does not compute a finished file again,
-    another call does not replace it.
+    Run the same command again to continue an interrupted run; `out` appears only when complete,
+    unfinished work is in `.NAME.encoding/` next to it. `NAME.json` records model and settings: the
+    same call does not compute a finished file again, another call does not replace it.
 
     Attributes:
-        model: Sentence-transformers folder, run of `embed train`, ALBERT checkpoint (mean pooling), `org/name` of the hub, or
-            installed package with a model. Other architectures run in sentence-transformers.
-        input: One text per line; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are decompressed.
+        model: Sentence-transformers folder, run of `embed train`, ALBERT checkpoint (mean pooling),
+            `org/name` of the hub, or installed package with a model. Other architectures run in
+            sentence-transformers.
+        input: One text per line; or CSV, TSV, JSONL or Parquet. `.gz`, `.xz` and `.zst` are
+            decompressed.
         out: Output: vectors.npy, or vectors.parquet with the columns id, text and vector.
         text: Text column of a table. Default: `text`.
         id: Id column of a table, for Parquet. Default: the row number, from 0.
         columns: Names of all columns of a file without a header, separated by commas.
-        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated files.
+        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated
+            files.
         dimension: Truncate vectors to this many dimensions. Default: the model's setting, or all.
         normalize: Normalise the (truncated) vectors to length 1.
         dtype: Data type of the vectors in the file.
-        length: Maximum text length in tokens, special tokens included. Default: the model's. Longer texts are truncated and
-            counted.
+        length: Maximum text length in tokens, special tokens included. Default: the model's. Longer
+            texts are truncated and counted.
         overwrite: Replace a finished file, or unfinished work with other texts, model or settings.
         progress: Show progress on stderr.
     """

@@ -19,7 +19,8 @@ TeacherLoss = Literal["mse", "cosine"]
 class SettingsDefaults:
     """Holds defaults of the settings."""
 
-    losses: tuple[EmbeddingLoss, ...]  # that fit, the default first; those of a distillation are `TeacherLoss`
+    # That fit, the default first; those of a distillation are `TeacherLoss`
+    losses: tuple[EmbeddingLoss, ...]
     epochs: float
     batch_size: int
     lr: float
@@ -27,7 +28,8 @@ class SettingsDefaults:
     dropout: float | None = None  # None: the model's own
 
 
-# On STS-B dev, H 256 after 2 epochs: CoSENT 68.9, 65.7 and 60.8 at 3e-4, 1e-4 and 3e-5; AnglE 64.4, cosine 62.1.
+# On STS-B dev, H 256 after 2 epochs: CoSENT 68.9, 65.7 and 60.8 at 3e-4, 1e-4 and 3e-5; AnglE 64.4,
+# cosine 62.1.
 _KOREAN = "the recipe of the Korean ALBERT sentence models"
 RECIPES = {
     "scores": SettingsDefaults(("cosent", "cosine", "angle"), 10, 32, 1e-4, _KOREAN),
@@ -36,7 +38,8 @@ RECIPES = {
     "texts": SettingsDefaults(("mnrl",), 1, 64, 3e-5, "SimCSE's, table A.1", dropout=0.1),
     "distil": SettingsDefaults((), 10, 128, 5e-5, _KOREAN),
 }
-# Poolings with CoSENT at 1e-4: mean 65.7, max 65.1, weightedmean 64.3, cls 61.2; a plain checkpoint gets the mean.
+# Poolings with CoSENT at 1e-4: mean 65.7, max 65.1, weightedmean 64.3, cls 61.2; a plain checkpoint
+# gets the mean.
 _WARMUP = 0.1
 _SCALED = ("mnrl", "cosent", "angle")  # losses that multiply cosines
 _SIMCSE_DROPOUT = "SimCSE needs dropout; the model's own is {own:g}"
@@ -47,21 +50,26 @@ class EncoderSettings(EpochSettings):
     """Settings of training and distillation. Values of None are derived from the data and the model, and reported.
 
     Attributes:
-        pooling: Pooling of token states: mean, cls, max, weightedmean, lasttoken or mean_sqrt_len_tokens. Default: the model's,
-            mean for a plain checkpoint.
-        matryoshka: Dimensions of vector prefixes to train (Matryoshka), separated by commas. Include the full dimension to train
-            it, too. Default: only the full vector.
-        length: Maximum text length in tokens. Default: the model's. Longer texts are truncated and counted.
-        prompt_name: Name of the model's prompt to prepend to every text, in training and in the saved model. Default: the model's
-            default prompt.
+        pooling: Pooling of token states: mean, cls, max, weightedmean, lasttoken or
+            mean_sqrt_len_tokens. Default: the model's, mean for a plain checkpoint.
+        matryoshka: Dimensions of vector prefixes to train (Matryoshka), separated by commas.
+            Include the full dimension to train it, too. Default: only the full vector.
+        length: Maximum text length in tokens. Default: the model's. Longer texts are truncated and
+            counted.
+        prompt_name: Name of the model's prompt to prepend to every text, in training and in the
+            saved model. Default: the model's default prompt.
         held_out: Share of the training examples used as dev set if there is none.
-        batch_size: Examples per update, summed over all processes. In-batch losses compare all examples of a process.
-        dropout: Dropout in the encoder. Default: the model's own, mostly 0; 0.1 for single texts (SimCSE), which need it.
+        batch_size: Examples per update, summed over all processes. In-batch losses compare all
+            examples of a process.
+        dropout: Dropout in the encoder. Default: the model's own, mostly 0; 0.1 for single texts
+            (SimCSE), which need it.
         language: Language codes for the model card, separated by commas: ko or en,ko.
         license: Licence of the model for its card, as named by the hub: apache-2.0.
     """
 
-    pooling: Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None = None
+    pooling: (
+        Literal["mean", "cls", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens"] | None
+    ) = None
     matryoshka: str | None = None
     length: Annotated[int | None, Range(3)] = None
     prompt_name: str | None = None
@@ -84,7 +92,9 @@ class EncoderSettings(EpochSettings):
         """List what is impossible."""
         problems = super().problems()
         if not all(part.isdecimal() and int(part) > 0 for part in _listed(self.matryoshka)):
-            problems.append(f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}")
+            problems.append(
+                f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}"
+            )
         return problems
 
     def _resolved(
@@ -124,12 +134,13 @@ class EmbedSettings(EncoderSettings):
     """Settings of training on scores, NLI, pairs or texts.
 
     Attributes:
-        loss: Loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, plus hard ones if present) or softmax for NLI;
-            mnrl for pairs and texts. Default: the first of each.
-        scale: Factor of the cosines in mnrl, cosent and angle: 1 / temperature. Default: 20, as in sentence-transformers.
+        loss: Loss: cosent, cosine or angle for scores; mnrl (in-batch negatives, plus hard ones if
+            present) or softmax for NLI; mnrl for pairs and texts. Default: the first of each.
+        scale: Factor of the cosines in mnrl, cosent and angle: 1 / temperature. Default: 20, as in
+            sentence-transformers.
         projection: Size of a new tanh layer after pooling; 0: none, or the model's own.
-        start_weights: Share of the initial weights in the averaged model that is evaluated and saved (WiSE-FT, Wortsman et al.
-            2022). 0.3 keeps more of the model's other abilities.
+        start_weights: Share of the initial weights in the averaged model that is evaluated and
+            saved (WiSE-FT, Wortsman et al. 2022). 0.3 keeps more of the model's other abilities.
     """
 
     loss: EmbeddingLoss | None = None
@@ -170,7 +181,8 @@ class EmbedSettings(EncoderSettings):
         """Fill in what was left open; arguments as `_resolved`.
 
         Returns:
-            The settings with every default a number, and a line for each that says where it is from.
+            The settings with every default a number, and a line for each that says where it is
+            from.
         """
         settings, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
         loss = self.loss_for(kind)
@@ -184,14 +196,15 @@ class DistillSettings(EncoderSettings):
     """Settings of a distillation.
 
     Attributes:
-        loss: Loss: mse (squared distance from the teacher's vectors: mean squared difference times dimension), or cosine (1 -
-            cosine).
-        select: Metric that selects the best model: mse or retrieval on dev texts, or spearman on scored pairs. Default: spearman
-            if --sts is given, else retrieval for parallel texts, else mse.
-        center_teacher: Subtract the mean of the teacher's vectors and normalise them again, for a teacher whose vectors all point
-            in similar directions.
-        teacher_pca: Reduce the teacher's vectors to the student's dimension by PCA, if dimensions differ. Default: add a linear
-            layer from the student's to the teacher's dimension.
+        loss: Loss: mse (squared distance from the teacher's vectors: mean squared difference times
+            dimension), or cosine (1 - cosine).
+        select: Metric that selects the best model: mse or retrieval on dev texts, or spearman on
+            scored pairs. Default: spearman if --sts is given, else retrieval for parallel texts,
+            else mse.
+        center_teacher: Subtract the mean of the teacher's vectors and normalise them again, for a
+            teacher whose vectors all point in similar directions.
+        teacher_pca: Reduce the teacher's vectors to the student's dimension by PCA, if dimensions
+            differ. Default: add a linear layer from the student's to the teacher's dimension.
     """
 
     loss: TeacherLoss = "mse"

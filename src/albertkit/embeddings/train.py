@@ -34,7 +34,13 @@ from albertkit.files import read_json, sha256_bytes
 from albertkit.model import AlbertModel
 from albertkit.model.files import PROVENANCE
 from albertkit.model_paths import local_folder, or_model_of_run
-from albertkit.output.card import Card, code_block, package_versions, python_literal, settings_sections
+from albertkit.output.card import (
+    Card,
+    code_block,
+    package_versions,
+    python_literal,
+    settings_sections,
+)
 from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
 from albertkit.tables.bad_rows import BadRows, pluralize
@@ -65,7 +71,10 @@ class ScoredDev:
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
         scores = correlations(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
-        return {name: math.nan if (value := scores[name]) is None else value for name in ("spearman", "pearson")}
+        return {
+            name: math.nan if (value := scores[name]) is None else value
+            for name in ("spearman", "pearson")
+        }
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals, by bootstrap over the pairs."""
@@ -91,7 +100,11 @@ class PairDev:
         figures = []
         for column in range(1, vectors.shape[1]):
             sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
-            figures.append(retrieval_figures(unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides))
+            figures.append(
+                retrieval_figures(
+                    unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides
+                )
+            )
         forward = float(np.mean([column_figures["forward"] for column_figures in figures]))
         backward = float(np.mean([column_figures["backward"] for column_figures in figures]))
         return {
@@ -104,7 +117,11 @@ class PairDev:
         """Return 95 % intervals of the shares, by Wilson's formula."""
         shares = self.score(vectors)
         count = len(vectors)
-        return {name: wilson_interval(round(shares[name] * count), count) for name in shares if name != self.metric}
+        return {
+            name: wilson_interval(round(shares[name] * count), count)
+            for name in shares
+            if name != self.metric
+        }
 
     def constant(self, vectors: np.ndarray) -> list[str]:
         """List constant inputs, for which retrieval is undefined."""
@@ -141,7 +158,8 @@ AnyDev = ScoredDev | PairDev | TeacherDev
 class EmbeddingEvaluator:
     """Makes vectors of dev texts with an encoder under training, and scores them.
 
-    Metrics of a later dev set do not replace those of one before. The processes share the work, and each gets all.
+    Metrics of a later dev set do not replace those of one before. The processes share the work, and
+    each gets all.
     """
 
     def __init__(self, devs: Sequence[AnyDev], encoder: SentenceEncoder, world: World) -> None:
@@ -150,7 +168,9 @@ class EmbeddingEvaluator:
         # By the identity of the texts, because dev sets may share theirs.
         self._features: dict[int, Features] = {}
         for dev in devs:
-            self._features[id(dev.texts)] = encoder.features([text for row in dev.texts for text in row])
+            self._features[id(dev.texts)] = encoder.features(
+                [text for row in dev.texts for text in row]
+            )
         self.constant: list[str] = []  # by the last `measure`
 
     @property
@@ -203,7 +223,8 @@ class EmbeddingEvaluator:
 
 
 REMEDY = "try a lower --lr, a longer --warmup or another --seed"
-_NO_TOKEN_LIMIT = 1 << 62  # tokens computed at once: in-batch losses need the examples of an update together
+# Tokens computed at once: in-batch losses need the examples of an update together
+_NO_TOKEN_LIMIT = 1 << 62
 
 AnyEncoderSettings = TypeVar("AnyEncoderSettings", bound=EncoderSettings)
 
@@ -362,7 +383,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 
-# --- the model card ---------------------------------------------------------------------------------------------------
+# --- the model card -------------------------------------------------------------------------------
 
 _MAX_ANCESTORS = 10  # models of a lineage
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -421,7 +442,9 @@ def write_embedding_card(
         score_table(result.scores, result.intervals),
         *settings_sections(settings.for_card(), package_versions()),
     ]
-    Card(name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections).write(folder)
+    Card(
+        name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections
+    ).write(folder)
 
 
 def lineage(start: str) -> list[tuple[str, str]]:
@@ -429,7 +452,9 @@ def lineage(start: str) -> list[tuple[str, str]]:
     ancestors: list[tuple[str, str]] = []
     while len(ancestors) < _MAX_ANCESTORS:
         folder = Path(start)
-        paths = (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
+        paths = (
+            (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
+        )
         file = next((path for path in paths if path.exists()), None)
         provenance = None if file is None else read_json(file)
         if not isinstance(provenance, dict) or not isinstance(provenance.get("model"), str):
@@ -473,21 +498,28 @@ def _hub_metadata(
 def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
     """Train sentence embeddings and score them on dev examples; see `EmbedTrainOptions` and `EmbedSettings`.
 
-    The folder of the run gets `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to use) and `results.json`; with
-    several seeds a folder for each. Under `torchrun` every process takes its share of each update and gradients are summed.
+    The folder of the run gets `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/` (the model to
+    use) and `results.json`; with several seeds a folder for each. Under `torchrun` every process
+    takes its share of each update and gradients are summed.
 
     Raises:
         CheckpointError: exists, missing-file, changed and what loading raises.
-        ConfigError: unknown-name, bad-value, conflicting-options, no-device. DataError: what reading raises.
+        ConfigError: unknown-name, bad-value, conflicting-options, no-device. DataError: what
+            reading raises.
         MachineError: not-finite. MissingExtraError: not-installed.
     """
     kind = options.kind
     settings = options.settings
     check_order(kind, options.model, options.data)
-    with open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run, ExitStack() as stack:
+    with (
+        open_run(options.out, settings, f"sentence embeddings: {kind}", options.resume) as run,
+        ExitStack() as stack,
+    ):
         sources = {name: getattr(options, name) for name in ("data", "dev", "silver")}
         files: dict[str, Any] = {
-            n: stack.enter_context(as_files(data)) for n, data in sources.items() if data is not None
+            n: stack.enter_context(as_files(data))
+            for n, data in sources.items()
+            if data is not None
         }
         triplets = settings.loss_for(find_kind(kind)) == "mnrl"
         examples = read_embedding_data(
@@ -521,7 +553,9 @@ def _train_once(
     loss = resolved.loss or "cosent"
     negatives = loss == "mnrl"
     if negatives:
-        notes.append("in-batch negatives: an example that shares a text with another of its update is left out of it")
+        notes.append(
+            "in-batch negatives: an example that shares a text with another of its update is left out of it"
+        )
     dev = ScoredDev(data.dev) if data.dev.targets is not None else PairDev(data.dev.texts)
     training = Training(
         kind=kind,
@@ -542,7 +576,9 @@ def _train_once(
     return train_encoder(run.resolved(resolved), training)
 
 
-def start_encoder(model: str | Path, settings: EncoderSettings) -> tuple[SentenceEncoder, list[str]]:
+def start_encoder(
+    model: str | Path, settings: EncoderSettings
+) -> tuple[SentenceEncoder, list[str]]:
     """Return the encoder to train, and notes on how its vectors are made."""
     encoder = SentenceEncoder.from_pretrained(local_folder(model), settings.pooling)
     if settings.prompt_name is not None:
@@ -562,7 +598,10 @@ def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
     encoder.max_length = settings.length or encoder.max_length
     current = encoder.config
     probability = settings.dropout or 0.0
-    if (current.hidden_dropout_prob, current.attention_probs_dropout_prob) != (probability, probability):
+    if (current.hidden_dropout_prob, current.attention_probs_dropout_prob) != (
+        probability,
+        probability,
+    ):
         config = current.with_changes(
             hidden_dropout_prob=probability,
             attention_probs_dropout_prob=probability,

@@ -1,7 +1,8 @@
 """Numbers inside compiled loops: bfloat16 as its bits, rows as uint8, in formulas that LLVM turns into vectors.
 
-No call may stay in a loop that is to be vectorised, and the largest number is found among the bits of floats read
-as integers, because a maximum of floats is not recognised as a reduction (0.58 against 0.09 ns a number).
+No call may stay in a loop that is to be vectorised, and the largest number is found among the bits
+of floats read as integers, because a maximum of floats is not recognised as a reduction (0.58
+against 0.09 ns a number).
 """
 
 from functools import partial
@@ -17,9 +18,11 @@ from albertkit.jit import compiled
 
 _FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
 loops = partial(compiled, fastmath=_FAST)  # decorator of what Python calls
-inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)  # of a formula within a loop
-# Of loops that other loops consist of. LLVM puts them into their callers: as functions they would exist twice, optimised alone
-# and in company, with sums in two orders, and which of the two runs would depend on what the process has loaded before.
+# Of a formula within a loop
+inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)
+# Of loops that other loops consist of. LLVM puts them into their callers: as functions they would
+# exist twice, optimised alone and in company, with sums in two orders, and which of the two runs
+# would depend on what the process has loaded before.
 WITHIN: Any = {"forceinline": True, "error_model": "numpy", "fastmath": _FAST}
 within = partial(compiled, fastmath=_FAST, forceinline=True)
 
@@ -63,15 +66,17 @@ def as_float(context, array, number):
     return types.float32(array, array.dtype), generate
 
 
-# --- rows as uint8 -----------------------------------------------------------------------------------------------------
+# --- rows as uint8 --------------------------------------------------------------------------------
 
 ZERO_POINT = 128  # of `rows_to_uint8`
 GELU_MINIMUM = 0.1701  # no gelu, with erf or tanh, is below minus this
-# Feed-forward activations of trained models have a few numbers a row that are 20 to 30 times its root mean square, and one scale
-# must serve them and the rest. Cosine of the worst [CLS] of 100 texts to fp32, a pretrained model with H 256: 0.9957 with all in
-# uint8, 0.9989 with those above 8 apart, 0.9996 above 5 (4 numbers a row of 1024), 0.9997 above 4.
+# Feed-forward activations of trained models have a few numbers a row that are 20 to 30 times its
+# root mean square, and one scale must serve them and the rest. Cosine of the worst [CLS] of 100
+# texts to fp32, a pretrained model with H 256: 0.9957 with all in uint8, 0.9989 with those above 8
+# apart, 0.9996 above 5 (4 numbers a row of 1024), 0.9997 above 4.
 OUTLIER = 5.0
-TABLE_ROWS = 16  # of `note_outliers`: known to the compiler, 3,072 numbers take 0.4 microseconds instead of 1.5
+# Of `note_outliers`: known to the compiler, 3,072 numbers take 0.4 microseconds instead of 1.5
+TABLE_ROWS = 16
 _TINY = np.float32(1e-20)
 
 
@@ -94,8 +99,8 @@ def rows_to_uint8(rows, out, scale):
 def activated_to_uint8(values, top, squares, peaks, indices, excess, out):
     """Write a row of activations as scale · out - GELU_MINIMUM, given its largest number's bits and its sum of squares.
 
-    Numbers above OUTLIER times the root mean square are cut off there; `indices` and `excess` say where and by how much.
-    Return the count of outliers and the scale.
+    Numbers above OUTLIER times the root mean square are cut off there; `indices` and `excess` say
+    where and by how much. Return the count of outliers and the scale.
     """
     width, largest = len(out), i32(top).view(f32)
     limit = min(largest, f32(OUTLIER) * np.sqrt(squares / f32(width)))

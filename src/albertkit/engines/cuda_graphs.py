@@ -1,9 +1,11 @@
 """The engine for CUDA: the model itself, all kernels of a batch launched at once.
 
-A layer is ten kernels of a few microseconds each, which Python takes longer to launch than the GPU takes to run. A CUDA graph
-launches a whole forward pass: 0.47 ms for 128 tokens of base in bf16 on an H200, where launched one by one it took 8.8 (a
-virtual machine whose launches are slow), 0.75 and 9.5 for 1,024. It is recorded for one shape of buffers, so a batch is copied
-into buffers of the next larger shape. The rest of the buffers is one more sequence, of old tokens, whose states are not returned.
+A layer is ten kernels of a few microseconds each, which Python takes longer to launch than the GPU
+takes to run. A CUDA graph launches a whole forward pass: 0.47 ms for 128 tokens of base in bf16 on
+an H200, where launched one by one it took 8.8 (a virtual machine whose launches are slow), 0.75 and
+9.5 for 1,024. It is recorded for one shape of buffers, so a batch is copied into buffers of the
+next larger shape. The rest of the buffers is one more sequence, of old tokens, whose states are not
+returned.
 """
 
 import copy
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 # 128 tokens of base take 0.47 ms so, compiled as well 0.42; gelu inside the product gains 0.01.
 MAX_GRAPH_TOKENS = 16_384  # beyond, the GPU computes longer than Python launches
 MAX_GRAPHS = 128
-TOKENS, LONGEST = 64, 128  # of the smallest shapes; the longest sequence is counted in powers of two
+# Of the smallest shapes; the longest sequence is counted in powers of two
+TOKENS, LONGEST = 64, 128
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Shape:
 
     Attributes:
         tokens: Room for tokens, those behind the batch's included.
-        sequences: Room for sequences; the last is the padding behind the batch, unless the batch fills all of it.
+        sequences: Room for sequences; the last is the padding behind the batch, unless the batch
+            fills all of it.
         positions: Room for positions; None for all states.
         longest: No sequence is longer.
     """
@@ -54,7 +58,12 @@ class Shape:
             tokens, sequences = (tokens // step + 1) * step, _power_of_two(sequences) + 1
         num_positions = None if positions is None else _power_of_two(len(positions))
         num_padding = tokens - batch.num_tokens
-        return cls(tokens, sequences, num_positions, max(LONGEST, _power_of_two(max(batch.longest, num_padding))))
+        return cls(
+            tokens,
+            sequences,
+            num_positions,
+            max(LONGEST, _power_of_two(max(batch.longest, num_padding))),
+        )
 
 
 class RecordedPass:
@@ -77,7 +86,8 @@ class RecordedPass:
             self._positions = torch.zeros(shape.positions, dtype=torch.int64, device=device)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(device):
-            model.encode(self._batch, positions=self._positions)  # libraries make themselves ready, compilers compile
+            # Libraries make themselves ready, compilers compile
+            model.encode(self._batch, positions=self._positions)
             with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
                 self._output = model.encode(self._batch, positions=self._positions)
 
@@ -89,7 +99,9 @@ class RecordedPass:
         self._graph.replay()
         hidden, pooled = self._output
         states = hidden[: batch.num_tokens if positions is None else len(positions)].clone()
-        return PackedOutput(states, None if pooled is None else pooled[: batch.num_sequences].clone())
+        return PackedOutput(
+            states, None if pooled is None else pooled[: batch.num_sequences].clone()
+        )
 
 
 def lay_out(batch: PackedBatch, buffers: PackedBatch) -> None:
@@ -107,7 +119,9 @@ class GraphEngine(ModelEngine):
     A shape is recorded when it comes for the second time.
     """
 
-    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(model, precision, notes)
         self._lock, self._finished = Lock(), torch.cuda.Event()
         self._recording = model.config.max_position_embeddings >= LONGEST
@@ -139,7 +153,8 @@ class GraphEngine(ModelEngine):
             if graph is None:
                 return self._casting.encode(batch, positions=positions)
             stream = torch.cuda.current_stream(batch.device)
-            stream.wait_event(self._finished)  # graphs share memory, and callers may have streams of their own
+            # Graphs share memory, and callers may have streams of their own
+            stream.wait_event(self._finished)
             output = graph.run(batch, positions)
             self._finished.record(stream)
             return output
@@ -148,7 +163,9 @@ class GraphEngine(ModelEngine):
         """Return the graph that computes a batch; None for a large one, for the first of a shape, and where there are hooks."""
         if not self._recording or batch.num_tokens > MAX_GRAPH_TOKENS:
             return None
-        if any(module._forward_hooks or module._forward_pre_hooks for _, module in walk(self.model)):
+        if any(
+            module._forward_hooks or module._forward_pre_hooks for _, module in walk(self.model)
+        ):
             return None
         shape = Shape.around(batch, positions)
         graph = None
@@ -166,10 +183,12 @@ class GraphEngine(ModelEngine):
         except RuntimeError as error:  # a module that waits for the GPU, too little memory
             self._recording = False
             generator = torch.cuda.default_generators[self.model.device.index]
-            # A failed recording leaves the generator's state recording: the next dropout would raise.
+            # A failed recording leaves the generator's state recording: the next dropout would
+            # raise.
             generator.graphsafe_set_state(generator.clone_state())
             logger.warning(
-                "kernels are launched one by one, slower for small batches: %s", str(error).split("\n", 1)[0]
+                "kernels are launched one by one, slower for small batches: %s",
+                str(error).split("\n", 1)[0],
             )
             return None
 
@@ -181,4 +200,8 @@ def _power_of_two(number: int) -> int:
 
 def _address(parameter: Tensor | None) -> tuple | None:
     """Return a parameter's identity, address, dtype and shape."""
-    return None if parameter is None else (id(parameter), parameter.data_ptr(), parameter.dtype, parameter.shape)
+    return (
+        None
+        if parameter is None
+        else (id(parameter), parameter.data_ptr(), parameter.dtype, parameter.shape)
+    )

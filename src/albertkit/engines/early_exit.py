@@ -1,15 +1,17 @@
 """Early exit: a classifier after every layer, when its answer is believed, and an encoder that is run no further.
 
-An engine of packed weights does it in one compiled loop: sequences leave after as many layers as they need, and waiting ones take
-their places. All layers have the same weights, so rows of sequences at different layers share one matrix product; no other
-network can do that. A step applies the layer to all rows that are in: those of sequences that stayed, packed anew, and of
-sequences that enter. After it their first tokens' states go through pooler and classifiers, whose logits the team shares. Who
-leaves every member finds out by itself: that needs no meeting, and who lost its core can do it later, since logits are never
-overwritten.
+An engine of packed weights does it in one compiled loop: sequences leave after as many layers as
+they need, and waiting ones take their places. All layers have the same weights, so rows of
+sequences at different layers share one matrix product; no other network can do that. A step applies
+the layer to all rows that are in: those of sequences that stayed, packed anew, and of sequences
+that enter. After it their first tokens' states go through pooler and classifiers, whose logits the
+team shares. Who leaves every member finds out by itself: that needs no meeting, and who lost its
+core can do it later, since logits are never overwritten.
 
-L layers, N sequences, C classes, H hidden, P rows at most, M members; else as in `cpu.layers`. Sources: Zhou et al. 2020, PABEE,
-section 3 (patience); Xin et al. 2020, DeeBERT, section 3 (entropy); Bae et al. 2025, Relaxed Recursive Transformers, section 3.8
-(rows at different layers together).
+L layers, N sequences, C classes, H hidden, P rows at most, M members; else as in `cpu.layers`.
+Sources: Zhou et al. 2020, PABEE, section 3 (patience); Xin et al. 2020, DeeBERT, section 3
+(entropy); Bae et al. 2025, Relaxed Recursive Transformers, section 3.8 (rows at different layers
+together).
 """
 
 from functools import partial
@@ -23,7 +25,13 @@ from torch import Tensor
 from albertkit.batches.packed import PackedBatch
 from albertkit.engines.arithmetic import f32, loops, within
 from albertkit.engines.cpu import matrix_tiles
-from albertkit.engines.cpu.engine import CHUNK_TOKENS, MAX_COPIED_TOKENS, TEAM, FusedEngine, team_size
+from albertkit.engines.cpu.engine import (
+    CHUNK_TOKENS,
+    MAX_COPIED_TOKENS,
+    TEAM,
+    FusedEngine,
+    team_size,
+)
 from albertkit.engines.cpu.layers import (
     BLOCK_ROWS,
     DECIDED,
@@ -63,7 +71,8 @@ class Exits(NamedTuple):
 
     weight: np.ndarray  # fp32 [L, C, H]
     bias: np.ndarray  # fp32 [L, C]
-    patience: int  # leave after so many layers in a row with the same label as the layer before; 0: by entropy
+    # Leave after so many layers in a row with the same label as the layer before; 0: by entropy
+    patience: int
     threshold: float  # leave as soon as the entropy, as a share of its maximum, is below
 
 
@@ -100,15 +109,22 @@ def exit_early(engine: Engine, batch: PackedBatch, exits: Exits) -> Exited:
 def _exit_model(engine: ModelEngine, batch: PackedBatch, exits: Exits) -> Exited:
     """Run the model itself, layer by layer."""
     model, count, lengths = engine.model, batch.num_sequences, np.array(batch.lengths)
-    exit_logits, exit_layers = np.empty((count, exits.weight.shape[1]), np.float32), np.zeros(count, np.int64)
+    exit_logits, exit_layers = (
+        np.empty((count, exits.weight.shape[1]), np.float32),
+        np.zeros(count, np.int64),
+    )
     labels, agreed, active = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
     with evaluating(model):
         layer, weights = model.encoder.layers(engine.dtype)[0]
         hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(engine.dtype)
-        for number, (weight, bias) in enumerate(zip(exits.weight, exits.bias, strict=True), start=1):
+        for number, (weight, bias) in enumerate(
+            zip(exits.weight, exits.bias, strict=True), start=1
+        ):
             active_batch = _of_lengths(lengths[active], hidden)
             hidden = layer(hidden, weights, active_batch)
-            logits = pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
+            logits = (
+                pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
+            )
             exit_logits[active], exit_layers[active] = logits, number
             stay = ~select_sure(logits, exits, active, labels, agreed)
             if not stay.any():
@@ -139,16 +155,21 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
     starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
     members = team_size()
     max_layers, classes, _ = exits.weight.shape
-    room = min(batch.num_tokens, max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest))
+    room = min(
+        batch.num_tokens,
+        max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest),
+    )
     free, states = engine.states(layer, members, room)
     chunk = engine.chunk(layer, np.array([room]), None, ids, states)
-    # While sequences wait, more than half of the room is taken; afterwards each has at most its layers to go.
+    # While sequences wait, more than half of the room is taken; afterwards each has at most its
+    # layers to go.
     steps = 2 * max_layers * batch.num_tokens // room + max_layers + 1
     tasks = max(2 * members * SHARES, -(-room // BLOCK_ROWS) + members)
     progress = new_progress(KINDS * steps, tasks, members)
     scratch = [engine.scratch(layer, longest, room) for _ in range(members)]
     member_states = [
-        new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size) for _ in range(members)
+        new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size)
+        for _ in range(members)
     ]
     logits = np.empty((members, batch.num_sequences, max_layers, classes), np.float32)
 
@@ -158,17 +179,20 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
         run_until_sure(call, *common, member_states[member], progress, scratch[member])
 
     TEAM.run(work, members, partial(engine.take_back, progress, scratch, free))
-    return Exited(torch.from_numpy(member_states[0].logits), torch.from_numpy(member_states[0].layers))
+    return Exited(
+        torch.from_numpy(member_states[0].logits), torch.from_numpy(member_states[0].layers)
+    )
 
 
-# --- the rule ---------------------------------------------------------------------------------------------------------
+# --- the rule -------------------------------------------------------------------------------------
 
 
 @within
 def is_sure(logits, exits, n, labels, agreed):
     """Return whether sequence n may leave, given its logits [C] after one more layer.
 
-    `labels` and `agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many layers agreed in a row.
+    `labels` and `agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many
+    layers agreed in a row.
     """
     if not exits.patience:
         return entropy_share(logits) < exits.threshold
@@ -204,7 +228,7 @@ def entropy_share(logits):
     return entropy / np.log(f32(max(2, len(logits))))
 
 
-# --- the compiled loop of an engine of packed weights --------------------------------------------------------------------
+# --- the compiled loop of an engine of packed weights ---------------------------------------------
 
 
 class MemberState(NamedTuple):
@@ -286,7 +310,11 @@ def pack_next_step(state, starts, number, room, most_layers):
 @within
 def enter(state, now, index, n, row, length):
     """Record that sequence n has `length` rows from `row` on."""
-    state.active[now, index], state.starts[now, index], state.starts[now, index + 1] = n, row, row + length
+    state.active[now, index], state.starts[now, index], state.starts[now, index + 1] = (
+        n,
+        row,
+        row + length,
+    )
     for r in range(row, row + length):
         state.sequences[now, r] = index
 
@@ -316,7 +344,9 @@ def chunk_of(chunk, state, slot, count, rows, group):
 @within
 def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch):
     """Compute the rows of a step and their queries, keys and values; see `layers.do_rows`."""
-    before = chunk_of(chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1)
+    before = chunk_of(
+        chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1
+    )
     queries, block = state.queries[1 - step.now], rows_of_a_task(step.rows, call.members, False)
     winners, tasks = progress.winners[KINDS * step.number + ROWS], tasks_of(step.rows, block)
     task = next_task(call, progress, step.number, ROWS, tasks, scratch)
@@ -331,7 +361,9 @@ def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch
                 halves = progress.winners[KINDS * (step.number - 1) + HALVES]
                 add_halves(layer, before, halves, top, middle, step.old_rows, scratch, old_hidden)
             else:
-                attend_rows(layer, before, scratch, step.number - 1, queries, top, middle, old_hidden)
+                attend_rows(
+                    layer, before, scratch, step.number - 1, queries, top, middle, old_hidden
+                )
                 whole_feed_forward(layer, scratch, old_hidden, winners, task)
         if middle < bottom:
             first = step.first_id + middle - step.old_rows
@@ -387,12 +419,15 @@ def leave(exits, step, size, winners, logits, state):
         if index < step.old:
             sequence_logits = logits[winners[index // size] - 1, n, state.layers[n]]
             state.layers[n] += 1
-            if is_sure(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[n] == len(exits.bias):
+            if is_sure(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[
+                n
+            ] == len(exits.bias):
                 stays = False
                 copy(sequence_logits, state.logits[n])
         if stays:
             start, end = state.starts[now, index], state.starts[now, index + 1]
-            if state.layers[n] + 1 == len(exits.bias):  # nothing reads other states of the last layer
+            # Nothing reads other states of the last layer
+            if state.layers[n] + 1 == len(exits.bias):
                 end = start + 1
             for row in range(start, end):
                 state.queries[now, rows] = row
@@ -402,11 +437,13 @@ def leave(exits, step, size, winners, logits, state):
 
 
 @loops
-def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logits, state, progress, scratch):
+def run_until_sure(
+    call, starts, ids, tables, layer, chunk, exits, pooler, logits, state, progress, scratch
+):
     """Run sequences, whose tokens' starts are int64 [N + 1], until they leave, as one of the members of a thread team.
 
-    All members call this with the same arguments but for `state` and `scratch`, and return when all is done; all know the answers
-    then. `call.repeats` is how many steps there are at most.
+    All members call this with the same arguments but for `state` and `scratch`, and return when all
+    is done; all know the answers then. `call.repeats` is how many steps there are at most.
     """
     entered = cycles()
     matrix_tiles.configure()
@@ -421,7 +458,10 @@ def run_until_sure(call, starts, ids, tables, layer, chunk, exits, pooler, logit
         state.halves[step.now] = rows_of_a_half(stay, call.members, layer)
         group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))
         step_chunk = chunk_of(chunk, state, step.now, step.num_sequences, step.rows, group)
-        queries, query_starts = state.queries[step.now, :stay], state.query_starts[step.now, : step.num_sequences + 1]
+        queries, query_starts = (
+            state.queries[step.now, :stay],
+            state.query_starts[step.now, : step.num_sequences + 1],
+        )
         do_heads(call, layer, number, queries, query_starts, step_chunk, progress, scratch)
         if step_chunk.half_block:
             block = rows_of_a_task(stay, call.members, False)

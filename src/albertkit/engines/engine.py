@@ -37,15 +37,19 @@ def native_bf16(device: torch.device) -> bool:
 def faster_bf16(device: torch.device) -> bool:
     """Return whether it is also multiplied faster than fp32, which Intel's AVX512-BF16 is not.
 
-    Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel Emerald Rapids whose AMX the
-    hypervisor hides 79 and 155.
+    Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel
+    Emerald Rapids whose AMX the hypervisor hides 79 and 155.
     """
     return native_bf16(device) and (device.type != "cpu" or has("amx_bf16") or not _intel())
 
 
 def has(*names: str) -> bool:
     """Return whether the CPU has one of these instruction sets, by torch's names."""
-    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else _llvm_capabilities()
+    capabilities = (
+        torch.cpu.get_capabilities()
+        if hasattr(torch.cpu, "get_capabilities")
+        else _llvm_capabilities()
+    )
     return any(capabilities.get(name) for name in names)
 
 
@@ -55,7 +59,9 @@ def _llvm_capabilities() -> dict[str, bool]:
     from llvmlite.binding import get_host_cpu_features
 
     features = get_host_cpu_features()
-    return {name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in features.items()}
+    return {
+        name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in features.items()
+    }
 
 
 @cache
@@ -68,11 +74,22 @@ def _intel(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-_LINEAR = ("query", "key", "value", "dense", "ffn", "ffn_output", "embedding_hidden_mapping_in", "pooler")
+_LINEAR = (
+    "query",
+    "key",
+    "value",
+    "dense",
+    "ffn",
+    "ffn_output",
+    "embedding_hidden_mapping_in",
+    "pooler",
+)
 _PARTS = {
     **dict.fromkeys(_LINEAR, nn.Linear),
     **dict.fromkeys(("LayerNorm", "full_layer_layer_norm"), nn.LayerNorm),
-    **dict.fromkeys(("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding),
+    **dict.fromkeys(
+        ("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding
+    ),
 }  # of an encoder, whose parameters are packed
 
 
@@ -80,7 +97,9 @@ def check_precision(precision: str) -> None:
     """Raise an error for an unknown precision."""
     if precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
-        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {names}")
+        raise ConfigError(
+            "unknown-name", f"there is no precision `{precision}`", f"use one of {names}"
+        )
 
 
 class Engine(ABC):
@@ -89,8 +108,9 @@ class Engine(ABC):
     Attributes:
         precision: "fp32", "bf16" or "int8": the numbers it computes in.
         notes: Fallbacks and their reasons; empty when the requested precision is used.
-        follows_weights: Look before each batch whether the model's weights have changed, and then pack them again. A process
-            in which nobody else has the model saves a millisecond a batch without.
+        follows_weights: Look before each batch whether the model's weights have changed, and then
+            pack them again. A process in which nobody else has the model saves a millisecond a
+            batch without.
     """
 
     def __init__(self, precision: Precision, notes: tuple[str, ...] = ()) -> None:
@@ -126,7 +146,9 @@ def evaluating(model: AlbertModel) -> Iterator[None]:
 class ModelEngine(Engine):
     """The model itself in one precision. Its weights are cast once a batch, and are always the model's present ones."""
 
-    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(precision, notes)
         self.model = model
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -148,7 +170,9 @@ def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
     modules = [("", model)]
     for name, module in modules:  # grows meanwhile
         prefix = f"{name}." if name else ""
-        modules += [(prefix + child, part) for child, part in module._modules.items() if part is not None]
+        modules += [
+            (prefix + child, part) for child, part in module._modules.items() if part is not None
+        ]
     return modules
 
 
@@ -181,16 +205,23 @@ class PackedWeights:
 
     Args:
         model: With contiguous fp32 parameters on the CPU.
-        shared: Arrays over parameters that an engine reads in place; of these only the address counts.
+        shared: Arrays over parameters that an engine reads in place; of these only the address
+            counts.
     """
 
     def __init__(self, model: nn.Module, shared: tuple[np.ndarray, ...]) -> None:
         addresses = {array.ctypes.data for array in shared}
         self._model = model
-        self._parameters = list(model.parameters())  # held, so that no new one gets the identity of an old one
-        # All numbers are summed: torch's version counters miss writes through `.data`, NumPy and DLPack, a sample
-        # misses a single number, and `torch.hash_tensor` (7 ms) is an exclusive or, which misses changed signs.
-        self._words = [_words(parameter) for parameter in self._parameters if parameter.data_ptr() not in addresses]
+        # Held, so that no new one gets the identity of an old one
+        self._parameters = list(model.parameters())
+        # All numbers are summed: torch's version counters miss writes through `.data`, NumPy and
+        # DLPack, a sample misses a single number, and `torch.hash_tensor` (7 ms) is an exclusive
+        # or, which misses changed signs.
+        self._words = [
+            _words(parameter)
+            for parameter in self._parameters
+            if parameter.data_ptr() not in addresses
+        ]
         self._layout, self._sums = self._current_layout(), self._current_sums()
 
     def are_current(self) -> bool:
@@ -201,7 +232,9 @@ class PackedWeights:
         """Return the parameters' identities, addresses and shapes, and the norms' epsilons."""
         layout: list[tuple] = []
         for _, module in walk(self._model):
-            layout += [(id(p), p.data_ptr(), p.shape) for p in module._parameters.values() if p is not None]
+            layout += [
+                (id(p), p.data_ptr(), p.shape) for p in module._parameters.values() if p is not None
+            ]
             layout.append((getattr(module, "eps", None),))
         return layout
 
@@ -234,5 +267,7 @@ def checksum(words: np.ndarray) -> np.uint64:
     total = np.uint64(len(words))
     for lane in range(_LANES):
         total = (total ^ sums[lane]) * np.uint64(0x9E3779B97F4A7C15)
-        total = (total ^ (total >> np.uint64(29)) ^ sums_of_sums[lane]) * np.uint64(0xBF58476D1CE4E5B9)
+        total = (total ^ (total >> np.uint64(29)) ^ sums_of_sums[lane]) * np.uint64(
+            0xBF58476D1CE4E5B9
+        )
     return total ^ (total >> np.uint64(32))

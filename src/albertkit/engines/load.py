@@ -30,9 +30,11 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     """Make a model's encoder ready to run fast.
 
     Args:
-        model: Any of the public classes, or a checkpoint folder; its encoder is used, and its pooler where it has one.
-        precision: "fp32"; "bf16"; "int8", which needs no calibration: every row has its own scale; or "auto": bf16 where
-            the processor multiplies it faster than fp32. int8 is never chosen by itself.
+        model: Any of the public classes, or a checkpoint folder; its encoder is used, and its
+            pooler where it has one.
+        precision: "fp32"; "bf16"; "int8", which needs no calibration: every row has its own scale;
+            or "auto": bf16 where the processor multiplies it faster than fp32. int8 is never chosen
+            by itself.
 
     Returns:
         An engine; `precision` is the one it computes in, `notes` are its fallbacks.
@@ -83,13 +85,21 @@ def on_engine(model: Model, engine: Engine) -> Model:
 
 
 def _encode(
-    albert: AlbertModel, engine: Engine, batch: PackedBatch, trace: Trace | None = None, positions: Tensor | None = None
+    albert: AlbertModel,
+    engine: Engine,
+    batch: PackedBatch,
+    trace: Trace | None = None,
+    positions: Tensor | None = None,
 ) -> PackedOutput:
     """Encode like `AlbertModel.encode`; states of every layer are the model's own."""
-    return engine.encode(batch, positions) if trace is None else albert.encode(batch, trace, positions)
+    return (
+        engine.encode(batch, positions) if trace is None else albert.encode(batch, trace, positions)
+    )
 
 
-def _fused(model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> tuple[Engine | None, str]:
+def _fused(
+    model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
+) -> tuple[Engine | None, str]:
     """Return the engine with packed weights, or why there is none."""
     if reason := unpackable(model):
         return None, reason

@@ -84,16 +84,22 @@ class OnnxModel(PretrainedAlbert):
             return_dict: False returns a plain tuple.
             **others: Options of the class that ONNX models lack; None.
         """
-        unsupported_names = [name for name, value in unsupported.items() if value is not None and value is not False]
+        unsupported_names = [
+            name for name, value in unsupported.items() if value is not None and value is not False
+        ]
         if unsupported_names:
             fact = f"a model over ONNX Runtime takes no `{unsupported_names[0]}`"
-            hint = (
-                "load the model that it was exported from: its class takes labels, and returns losses and hidden states"
-            )
+            hint = "load the model that it was exported from: its class takes labels, and returns losses and hidden states"
             raise ConfigError("bad-value", fact, hint)
         if input_ids is None:
-            raise ConfigError("bad-value", "no input_ids given", "give ids; ONNX models take no embeddings")
-        choices = input_ids.shape[1] if isinstance(self, AlbertForMultipleChoice) and input_ids.dim() == 3 else 0
+            raise ConfigError(
+                "bad-value", "no input_ids given", "give ids; ONNX models take no embeddings"
+            )
+        choices = (
+            input_ids.shape[1]
+            if isinstance(self, AlbertForMultipleChoice) and input_ids.dim() == 3
+            else 0
+        )
         ids, mask, types = (
             values.flatten(0, 1) if choices and values is not None else values
             for values in (input_ids, attention_mask, token_type_ids)
@@ -105,7 +111,9 @@ class OnnxModel(PretrainedAlbert):
         output = self._output(outputs, batch, token_mask, choices)
         return output if return_dict is not False else output.to_tuple()  # type: ignore[return-value]
 
-    def _output(self, outputs: dict[str, Tensor], batch: PackedBatch, token_mask: Tensor, choices: int) -> ModelOutput:
+    def _output(
+        self, outputs: dict[str, Tensor], batch: PackedBatch, token_mask: Tensor, choices: int
+    ) -> ModelOutput:
         """Return the output of ONNX Runtime as the output of the class."""
 
         def rows(name: str) -> Tensor:
@@ -117,14 +125,21 @@ class OnnxModel(PretrainedAlbert):
         if isinstance(self, AlbertForBeamQuestionAnswering):
             return BeamQuestionAnsweringOutput(outputs)
         if isinstance(self, AlbertForPreTraining):
-            return PreTrainingOutput(prediction_logits=rows("prediction_logits"), sop_logits=outputs["sop_logits"])
+            return PreTrainingOutput(
+                prediction_logits=rows("prediction_logits"), sop_logits=outputs["sop_logits"]
+            )
         if isinstance(self, AlbertForQuestionAnswering):
             lowest = torch.finfo(torch.float32).min
-            start, end = (rows(name).masked_fill(~token_mask, lowest) for name in ("start_logits", "end_logits"))
+            start, end = (
+                rows(name).masked_fill(~token_mask, lowest)
+                for name in ("start_logits", "end_logits")
+            )
             return QuestionAnsweringOutput(start_logits=start, end_logits=end)
         if isinstance(self, AlbertForMaskedLM | AlbertForTokenClassification):
             return LogitsOutput(logits=rows("logits"))
-        return LogitsOutput(logits=outputs["logits"].view(-1, choices) if choices else outputs["logits"])
+        return LogitsOutput(
+            logits=outputs["logits"].view(-1, choices) if choices else outputs["logits"]
+        )
 
     @property
     def device(self) -> torch.device:
@@ -134,17 +149,25 @@ class OnnxModel(PretrainedAlbert):
     def run(self, batch: PackedBatch, p_mask: Tensor | None = None) -> dict[str, Tensor]:
         """Return every output as ONNX Runtime does: [N, S, ...] of tokens, [N, ...] of sequences.
 
-        Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam head: 1 where no answer may lie.
+        Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam
+        head: 1 where no answer may lie.
         """
         self._check(batch)
         attention_mask = torch.ones_like(batch.input_ids)
-        inputs = dict(input_ids=batch.input_ids, attention_mask=attention_mask, token_type_ids=batch.token_type_ids)
+        inputs = dict(
+            input_ids=batch.input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=batch.token_type_ids,
+        )
         if p_mask is not None:
             inputs["p_mask"] = p_mask
         width, indices = _padded_indices(batch)
         shape = (-1, 1, width) if isinstance(self, AlbertForMultipleChoice) else (-1, width)
         empty = torch.zeros(batch.num_sequences * width, dtype=torch.int64)
-        rows = {name: empty.index_copy(0, indices, values.long()).view(shape) for name, values in inputs.items()}
+        rows = {
+            name: empty.index_copy(0, indices, values.long()).view(shape)
+            for name, values in inputs.items()
+        }
         names = [output.name for output in self.session.get_outputs()]
         arrays = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
         return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
@@ -155,7 +178,11 @@ class OnnxModel(PretrainedAlbert):
         if batch.longest > max_length:
             fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
             raise DataError("too-large", fact, "cut it, or split it in windows")
-        tables = dict(input_ids=config.vocab_size, token_type_ids=config.type_vocab_size, position_ids=max_length)
+        tables = dict(
+            input_ids=config.vocab_size,
+            token_type_ids=config.type_vocab_size,
+            position_ids=max_length,
+        )
         for name, size in tables.items():
             smallest, largest = (int(value) for value in getattr(batch, name).aminmax())
             if smallest < 0 or largest >= size:
@@ -163,14 +190,20 @@ class OnnxModel(PretrainedAlbert):
                 hint = "encode the text with the tokenizer in the model's folder"
                 raise DataError("wrong-tokenizer", fact, hint)
 
-    def encode(self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None) -> PackedOutput:
+    def encode(
+        self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None
+    ) -> PackedOutput:
         """See `AlbertModel.encode`; for a folder of that class."""
         if not isinstance(self, AlbertModel):
             fact = f"{type(self).__name__} has its heads' outputs only, no states of the encoder"
-            raise ConfigError("bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX")
+            raise ConfigError(
+                "bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX"
+            )
         outputs = self.run(batch)
         hidden = _tokens(outputs["last_hidden_state"], batch)
-        return PackedOutput(hidden if positions is None else hidden[positions], outputs.get("pooler_output"))
+        return PackedOutput(
+            hidden if positions is None else hidden[positions], outputs.get("pooler_output")
+        )
 
     def packed_logits(self, batch: PackedBatch) -> Any:
         """Return what the class does: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S]."""
@@ -182,10 +215,14 @@ class OnnxModel(PretrainedAlbert):
         if isinstance(self, AlbertForMaskedLM):
             return _masked(outputs["logits"], batch)
         return (
-            _tokens(outputs["logits"], batch) if isinstance(self, AlbertForTokenClassification) else outputs["logits"]
+            _tokens(outputs["logits"], batch)
+            if isinstance(self, AlbertForTokenClassification)
+            else outputs["logits"]
         )
 
-    def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
+    def packed_beams(
+        self, batch: PackedBatch, p_mask: Tensor | None = None
+    ) -> BeamQuestionAnsweringOutput:
         """See `AlbertForBeamQuestionAnswering.packed_beams`."""
         return BeamQuestionAnsweringOutput(self.run(batch, p_mask))
 
@@ -206,7 +243,9 @@ def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
     """Return the engine of a model over ONNX Runtime; a note says where another precision was asked for."""
     if precision in ("auto", model.precision):
         return OnnxEngine(model)
-    return OnnxEngine(model, (f"not {precision}: the ONNX folder was exported in {model.precision}",))
+    return OnnxEngine(
+        model, (f"not {precision}: the ONNX folder was exported in {model.precision}",)
+    )
 
 
 def is_onnx_folder(folder: Path) -> bool:
@@ -231,27 +270,37 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     try:
         import onnxruntime as ort
     except ImportError:
-        raise MissingExtraError.for_package("onnxruntime", "onnx", "running an exported model") from None
+        raise MissingExtraError.for_package(
+            "onnxruntime", "onnx", "running an exported model"
+        ) from None
     path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():
         raise CheckpointError(
-            "missing-file", f"there is no {ONNX_FILE} in `{path}`", f"make one: albertkit export onnx {path} --out ONNX"
+            "missing-file",
+            f"there is no {ONNX_FILE} in `{path}`",
+            f"make one: albertkit export onnx {path} --out ONNX",
         )
     name = next(iter(config.foreign.get("architectures") or []), "")
     if name not in _CLASSES:
         raise CheckpointError(
-            "ambiguous", f"`{path / 'config.json'}` names the class `{name}`", f"known: {', '.join(_CLASSES)}"
+            "ambiguous",
+            f"`{path / 'config.json'}` names the class `{name}`",
+            f"known: {', '.join(_CLASSES)}",
         )
     options = ort.SessionOptions()
     options.intra_op_num_threads = num_threads
     options.log_severity_level = 3  # errors alone: it warns of inputs with a default
     try:
-        session = ort.InferenceSession(path / ONNX_FILE, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            path / ONNX_FILE, options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # of ONNX Runtime's own kinds, which share no base class
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            "corrupt", f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}", "export the model again"
+            "corrupt",
+            f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}",
+            "export the model again",
         ) from None
     _check_graph(session, name, path)
     kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})

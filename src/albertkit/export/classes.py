@@ -1,7 +1,8 @@
 """Build every class of model as an ONNX graph: transformers' inputs and outputs, the arithmetic of `model/layers.py`.
 
-B rows of S places, T = B·S tokens, E embedding, H hidden, A heads of width D, C labels, V vocabulary; K starts, M ends of each.
-Tokens stay [T, H] all the way, and are laid out in rows only where they attend to each other.
+B rows of S places, T = B·S tokens, E embedding, H hidden, A heads of width D, C labels, V
+vocabulary; K starts, M ends of each. Tokens stay [T, H] all the way, and are laid out in rows only
+where they attend to each other.
 """
 
 import math
@@ -34,7 +35,8 @@ from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import AlbertLayer
 from albertkit.model.pretrained import PretrainedAlbert
 
-_FORBIDDEN_LOGIT = -1e30  # the logit of a place where no answer may lie, as in `model/beam_question_answering.py`
+# The logit of a place where no answer may lie, as in `model/beam_question_answering.py`
+_FORBIDDEN_LOGIT = -1e30
 _PADDING_SCORE = float(np.finfo(np.float32).min)  # added to the score of a place that is padding
 
 
@@ -43,12 +45,14 @@ def build_model(graph: OnnxGraph, model: PretrainedAlbert | SentenceEncoder) -> 
     if type(model) not in _CLASSES:
         class_names = ", ".join(model_class.__name__ for model_class in _CLASSES)
         raise CheckpointError(
-            "not-expressible", f"a {type(model).__name__} is not exported", f"these are: {class_names}"
+            "not-expressible",
+            f"a {type(model).__name__} is not exported",
+            f"these are: {class_names}",
         )
     return graph.model(_CLASSES[type(model)](graph, model), type(model).__name__)
 
 
-# --- encoder ----------------------------------------------------------------------------------------------------------
+# --- encoder --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ def add_pooler(g: OnnxGraph, albert: AlbertModel, first: str) -> str:
     return g.add("Tanh", g.linear(first, albert.pooler))
 
 
-# --- classes ----------------------------------------------------------------------------------------------------------
+# --- classes --------------------------------------------------------------------------------------
 
 
 def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
@@ -206,7 +210,9 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
         if model.prompt:
             method += " without the prompt"
         raise CheckpointError(
-            "not-expressible", f"the vectors are made by {method}", "mean and cls pooling are exported"
+            "not-expressible",
+            f"the vectors are made by {method}",
+            "mean and cls pooling are exported",
         )
     rows = read_rows(g)
     size = model.config.hidden_size
@@ -240,7 +246,9 @@ def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]
     summary = add_pooler(g, model.albert, g.add("Gather", hidden, rows.first))
     return {
         "prediction_logits": _token_logits(g, model.config, model.predictions, hidden, rows),
-        "sop_logits": Output(g.exact_linear(summary, model.sop_classifier.classifier), ("batch", 2)),
+        "sop_logits": Output(
+            g.exact_linear(summary, model.sop_classifier.classifier), ("batch", 2)
+        ),
     }
 
 
@@ -261,7 +269,9 @@ def _token_logits(
     inner = g.activation(g.linear(hidden, head.dense), config.hidden_act)
     inner = g.layer_norm(inner, head.LayerNorm)
     logits = g.decoder(inner, head.decoder.weight, head.bias)
-    return Output(rows.lay_out(g, logits, config.vocab_size), ("batch", "sequence", config.vocab_size))
+    return Output(
+        rows.lay_out(g, logits, config.vocab_size), ("batch", "sequence", config.vocab_size)
+    )
 
 
 def _sequences(g: OnnxGraph, model: AlbertForSequenceClassification) -> dict[str, Output]:
@@ -302,7 +312,8 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     g.store(g.input("p_mask", "rows_of_p_mask", "places_of_p_mask"), np.zeros((1, 1), np.int64))
     hidden = encode(g, model.albert, rows)
     g.part = "beams"
-    # zeros at padding, as in `model/beam_question_answering.py`: of a short text not all starts are at real tokens
+    # zeros at padding, as in `model/beam_question_answering.py`: of a short text not all starts are
+    # at real tokens
     real = g.unsqueeze(rows.mask, 2)
     states = g.add("Where", real, rows.lay_out(g, hidden, size), g.scalar(0.0))
     hidden = g.reshape(states, -1, size)
@@ -312,7 +323,8 @@ def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Out
     start_top, start_index = _top_values(g, starts, rows, model.start_n_top)
     head = model.end_logits
     # The layer over a state and the state at a start is two products: K times less to do.
-    of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)  # [B, S, 1, H]
+    # [B, S, 1, H]
+    of_states = rows.lay_out(g, g.linear(hidden, head.dense_0, slice(size)), 1, size)
     start_places = g.add("Add", g.unsqueeze(rows.starts, 1), start_index)
     chosen = g.add("Gather", hidden, start_places)  # [B, K, H]
     of_starts = g.linear(g.reshape(chosen, -1, size), head.dense_0, slice(size, None))

@@ -1,6 +1,7 @@
 """Construct an ONNX graph in fp32: nodes in the order they run, every parameter stored once.
 
-Values are names. T tokens, I inputs and O outputs of a linear layer, V tokens, E numbers of an embedding.
+Values are names. T tokens, I inputs and O outputs of a linear layer, V tokens, E numbers of an
+embedding.
 """
 
 from collections.abc import Mapping
@@ -30,14 +31,15 @@ class Output(NamedTuple):
     kind: int = TensorProto.FLOAT
 
 
-# Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its graph every layer
-# transposes the shared matrices: ONNX Runtime folds that into twelve copies in memory, and its quantiser finds 2 of 74
-# weights behind it.
+# Built node by node and not traced. torch's exporter takes 9 s for base (this 0.2 s), and in its
+# graph every layer transposes the shared matrices: ONNX Runtime folds that into twelve copies in
+# memory, and its quantiser finds 2 of 74 weights behind it.
 class OnnxGraph:
     """Collect nodes, and the numbers they use.
 
     Args:
-        parameters: The model's, by name. A `Parameter` is one initializer, however many layers use it.
+        parameters: The model's, by name. A `Parameter` is one initializer, however many layers use
+            it.
 
     Attributes:
         part: What is being built, for the names of nodes: "layer_3", for example.
@@ -50,7 +52,7 @@ class OnnxGraph:
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
 
-    # --- nodes --------------------------------------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output, and return its name."""
@@ -86,7 +88,7 @@ class OnnxGraph:
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, axes))
         return name
 
-    # --- numbers ------------------------------------------------------------------------------------------------------
+    # --- numbers ----------------------------------------------------------------------------------
 
     def store(self, name: str, array: np.ndarray) -> str:
         """Add an initializer; of one name only the first is kept. With the name of an input: what that is if it is not given."""
@@ -113,7 +115,7 @@ class OnnxGraph:
             return name, to_array(layer.weight)
         return f"{name}.{inputs.start or 0}", to_array(layer.weight[:, inputs])
 
-    # --- layers -------------------------------------------------------------------------------------------------------
+    # --- layers -----------------------------------------------------------------------------------
 
     def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
         """Apply a linear layer, in the precision of the graph: [T, I] to [T, O].
@@ -151,13 +153,15 @@ class OnnxGraph:
         kind, attributes = _ACTIVATIONS[name]
         return self.add(kind, values, **attributes)
 
-    # --- model ----------------------------------------------------------------------------------------------------
+    # --- model ------------------------------------------------------------------------------------
 
     def model(self, outputs: Mapping[str, Output], name: str) -> onnx.ModelProto:
         """Return the finished model, given its outputs by name and the name of the graph."""
         infos = []
         for output_name, output in outputs.items():
-            self._nodes.append(helper.make_node("Identity", [output.value], [output_name], f"output/{output_name}"))
+            self._nodes.append(
+                helper.make_node("Identity", [output.value], [output_name], f"output/{output_name}")
+            )
             infos.append(helper.make_tensor_value_info(output_name, output.kind, output.axes))
         graph = helper.make_graph(
             self._nodes,
@@ -177,9 +181,10 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 
 _MIDDLE_ZERO_POINT = 128  # the zero point of rows that go both ways
-# Activations go far up and a little down: no gelu is below minus 0.1701. With this zero point a row has 223 steps for what is
-# above 0, where 128 leaves 127; only rows whose largest number is below 0.68 get longer steps. A pretrained model with H 256:
-# worst cosine of a state 0.9996, with 128 0.9991; with a scale for the whole batch 0.9956.
+# Activations go far up and a little down: no gelu is below minus 0.1701. With this zero point a row
+# has 223 steps for what is above 0, where 128 leaves 127; only rows whose largest number is below
+# 0.68 get longer steps. A pretrained model with H 256: worst cosine of a state 0.9996, with 128
+# 0.9991; with a scale for the whole batch 0.9956.
 _LOW_ZERO_POINT = 32
 _MIN_ACTIVATION = {"gelu_new": 0.1701, "gelu": 0.1701, "relu": 0.0}
 _MIN_SCALE = 1e-20  # the scale of a row of zeros
@@ -188,10 +193,12 @@ _MIN_SCALE = 1e-20  # the scale of a row of zeros
 class QuantizedGraph(OnnxGraph):
     """Construct a graph with matrices in int8: a scale for each output, and for each row of the table of words."""
 
-    # The few outputs at the end of a head, positions, segments, norms and biases stay fp32: 0.3 MB of base.
+    # The few outputs at the end of a head, positions, segments, norms and biases stay fp32: 0.3 MB
+    # of base.
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__(parameters)
-        self._quantized: dict[str, tuple[str, str, str]] = {}  # query, key and value read the same rows
+        # Query, key and value read the same rows
+        self._quantized: dict[str, tuple[str, str, str]] = {}
         self._lowest: dict[str, float] = {}  # of values that an activation made
 
     def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
@@ -243,13 +250,14 @@ class QuantizedGraph(OnnxGraph):
             lowest = self._lowest.get(values)
             zero = _MIDDLE_ZERO_POINT if lowest is None else _LOW_ZERO_POINT
             magnitudes = self.add("Abs", values) if lowest is None else values
-            # A scale a row costs 7 % over a scale a tensor (42.1 and 39.4 ms), and the worst cosine is 0.99956 for
-            # 0.99556.
+            # A scale a row costs 7 % over a scale a tensor (42.1 and 39.4 ms), and the worst cosine
+            # is 0.99956 for 0.99556.
             largest = self.add("ReduceMax", magnitudes, self.ints(-1), keepdims=0)
             step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
             min_step = max((lowest or 0.0) / zero, _MIN_SCALE)
             step = self.add("Max", step, self.scalar(min_step))
-            # ONNX Runtime multiplies uint8 with int8 at 730 G/s, uint8 with uint8 at 350, int8 with int8 at 42.
+            # ONNX Runtime multiplies uint8 with int8 at 730 G/s, uint8 with uint8 at 350, int8 with
+            # int8 at 42.
             zero_point = self.scalar(zero, np.uint8)
             step = self.unsqueeze(step, 1)
             # Divided first, since OpenVINO quantises by constant scales alone.

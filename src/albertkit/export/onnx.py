@@ -57,7 +57,8 @@ class OnnxReport(Result):
         out: The folder.
         model_class: Class of the model.
         precision: fp32 or int8.
-        megabytes: Size of `model.onnx` and, of a large model, `model.onnx.data`; 1,000,000 bytes each.
+        megabytes: Size of `model.onnx` and, of a large model, `model.onnx.data`; 1,000,000 bytes
+            each.
         products: How many matrix products of each kind the graph has.
         max_abs_difference: The largest difference of two numbers of the outputs.
         agreement: Comparison with the model in fp32.
@@ -81,7 +82,9 @@ class OnnxReport(Result):
         facts = {
             "written": self.out,
             "model": f"{self.model_class}, {self.precision}, {self.megabytes:.1f} MB",
-            "matrix products": ", ".join(f"{count} {kind}" for kind, count in self.products.items()),
+            "matrix products": ", ".join(
+                f"{count} {kind}" for kind, count in self.products.items()
+            ),
             "largest difference": f"{self.max_abs_difference:.2g}",
             **self.agreement.facts(),
             "saved in spite of": "; ".join(self.agreement.problems) or None,
@@ -95,7 +98,8 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
 
     Raises:
         CheckpointError: doubtful, exists, not-expressible, wrong-model, and what loading raises.
-        ConfigError: unknown-name, bad-value. DataError: not-found, and what reading raises. MachineError: internal-error.
+        ConfigError: unknown-name, bad-value. DataError: not-found, and what reading raises.
+            MachineError: internal-error.
         MissingExtraError: not-installed.
     """
     precision = options.precision
@@ -139,7 +143,9 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
             out=str(out),
             model_class=type(model).__name__,
             precision=precision,
-            megabytes=round(sum(file.stat().st_size for file in temporary.glob(f"{ONNX_FILE}*")) / 1e6, 2),
+            megabytes=round(
+                sum(file.stat().st_size for file in temporary.glob(f"{ONNX_FILE}*")) / 1e6, 2
+            ),
             products=count_products(graph),
             max_abs_difference=difference,
             agreement=comparison,
@@ -148,7 +154,9 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
     return report
 
 
-def build_onnx(model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32") -> "onnx.ModelProto":
+def build_onnx(
+    model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32"
+) -> "onnx.ModelProto":
     """Build the ONNX model of a public class or a sentence encoder in memory, in fp32 or int8."""
     try:
         import onnx  # noqa: F401
@@ -170,7 +178,9 @@ def count_products(model: "onnx.ModelProto") -> dict[str, int]:
 def _load_model(folder: Path, masked_lm: bool) -> PretrainedAlbert | SentenceEncoder:
     if is_captioner_folder(folder):
         raise captioner_error(folder)
-    model = SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
+    model = (
+        SentenceEncoder.from_pretrained(folder) if is_encoder_folder(folder) else load_model(folder)
+    )
     if not masked_lm:
         return model
     if not isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):

@@ -1,7 +1,7 @@
 """`export_site`: a model as a folder of files that a browser runs, from any file server or none of ours.
 
-The page is that of the service; in the place of requests it has a worker with ONNX Runtime for WebAssembly and Hugging Face's
-tokenizers.
+The page is that of the service; in the place of requests it has a worker with ONNX Runtime for
+WebAssembly and Hugging Face's tokenizers.
 """
 
 import json
@@ -21,7 +21,14 @@ from albertkit.embeddings.data import TextInput
 from albertkit.embeddings.encode import encode_file
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.engines.onnx import ONNX_FILE
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    MachineError,
+    MissingExtraError,
+)
 from albertkit.export.onnx import OnnxReport, export_onnx
 from albertkit.export.options import ExportOnnxOptions, ExportWebOptions
 from albertkit.files import atomic_folder, check_new_folder, sha256_bytes, write_json
@@ -34,8 +41,9 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import example_texts
 
-# Of npm, with the files that the page loads. Chosen by size: 14.4 MB for both, where transformers.js with its default backend has
-# 27.4. `ort-wasm-simd-threaded.wasm` has threads, and does without them, too.
+# Of npm, with the files that the page loads. Chosen by size: 14.4 MB for both, where
+# transformers.js with its default backend has 27.4. `ort-wasm-simd-threaded.wasm` has threads, and
+# does without them, too.
 PACKAGES = {
     "onnxruntime-web@1.30.0": (
         "dist/ort.wasm.min.mjs",
@@ -59,7 +67,8 @@ class SiteReport(Result):
     Attributes:
         out: The folder.
         kind: What its page does, of the kinds of pipelines.
-        megabytes: What a first visit fetches, 1,000,000 bytes each. Servers that compress send 3.7 of ONNX Runtime's 14.2.
+        megabytes: What a first visit fetches, 1,000,000 bytes each. Servers that compress send 3.7
+            of ONNX Runtime's 14.2.
         model: Report of the model's export.
         texts: How many texts the page of a sentence encoder brings to search in.
         notes: What was cut of them, and what else cannot do with the files.
@@ -97,9 +106,10 @@ def export_site(options: ExportWebOptions) -> SiteReport:
     """Write a folder that any file server turns into the page of a model, computed in the visitor's browser.
 
     Raises:
-        CheckpointError: unsupported if a browser cannot do what the model does, or reads other ids; and what loading and
-            `export_onnx` raise.
-        MissingExtraError: not-installed without npm. DataError: missing-file if the packages lack a file.
+        CheckpointError: unsupported if a browser cannot do what the model does, or reads other ids;
+            and what loading and `export_onnx` raise.
+        MissingExtraError: not-installed without npm. DataError: missing-file if the packages lack a
+            file.
         MachineError: unreachable if npm cannot fetch them.
     """
     out = Path(options.out)
@@ -148,7 +158,9 @@ def export_site(options: ExportWebOptions) -> SiteReport:
             shutil.copytree(source, site, dirs_exist_ok=True)
         index = site / "index.html"
         policy = "script-src 'self' 'wasm-unsafe-eval'"
-        index.write_text(index.read_text(encoding="utf-8").replace("script-src 'self'", policy), encoding="utf-8")
+        index.write_text(
+            index.read_text(encoding="utf-8").replace("script-src 'self'", policy), encoding="utf-8"
+        )
         model = {
             "name": site_name(options.model),
             "kinds": list(examples),
@@ -199,12 +211,19 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
         )
     if pipeline.kind in ("tag", "answer"):
         for text in _WORDS:
-            if tokenizer.encode(text) != [i for word in text.split() for i in tokenizer.encode(word)]:
+            if tokenizer.encode(text) != [
+                i for word in text.split() for i in tokenizer.encode(word)
+            ]:
                 reason = "has tokens across words, so that places in a text are not known"
                 raise _unsupported_error(folder, reason, _SERVE)
-    if tokenizer.truncation_side == "left" or getattr(pipeline, "reader", tokenizer) is not tokenizer:
+    if (
+        tokenizer.truncation_side == "left"
+        or getattr(pipeline, "reader", tokenizer) is not tokenizer
+    ):
         raise _unsupported_error(
-            folder, "cuts texts at their beginning, or reads names of special tokens as such", _SERVE
+            folder,
+            "cuts texts at their beginning, or reads names of special tokens as such",
+            _SERVE,
         )
     facts: dict[str, Any] = {
         "cls": tokenizer.cls_id,
@@ -219,7 +238,11 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     if pipeline.kind == "embed":
         encoder = pipeline.encoder  # type: ignore[attr-defined]
         settings = encoder.settings
-        changes_text = any(encoder.prompts.values()) or encoder.lower_case or settings.get("special_names") == "tokens"
+        changes_text = (
+            any(encoder.prompts.values())
+            or encoder.lower_case
+            or settings.get("special_names") == "tokens"
+        )
         if changes_text or settings.get("similarity_fn_name") not in (None, "cosine"):
             raise _unsupported_error(
                 folder,
@@ -283,7 +306,9 @@ def _write_model(
     """Lay a model out as transformers.js looks for it."""
     if (onnx_folder / f"{ONNX_FILE}.data").exists():
         raise CheckpointError(
-            "unsupported", "the model has more than 2 GB, which no browser holds", "export it in int8"
+            "unsupported",
+            "the model has more than 2 GB, which no browser holds",
+            "export it in int8",
         )
     weights.parent.mkdir(parents=True)
     shutil.move(onnx_folder / ONNX_FILE, weights)
@@ -292,7 +317,8 @@ def _write_model(
         tokenizer.save_pretrained(folder)
         settings = json.loads(Path(folder, "tokenizer_config.json").read_text(encoding="utf-8"))
         shutil.copy2(Path(folder, "tokenizer.json"), out / "tokenizer.json")
-    # transformers.js tells the texts of a pair apart for this class alone; transformers' class of that name reads other ids.
+    # transformers.js tells the texts of a pair apart for this class alone; transformers' class of
+    # that name reads other ids.
     write_json(out / "tokenizer_config.json", {**settings, "tokenizer_class": "AlbertTokenizer"})
 
 
@@ -346,12 +372,17 @@ def _copy_runtime(packages: Path, out: Path) -> None:
             )
         description = json.loads((folder / "package.json").read_text(encoding="utf-8"))
         if description["version"] != version:
-            fact = f"`{folder}` is version {description['version']}, the page was made with {version}"
+            fact = (
+                f"`{folder}` is version {description['version']}, the page was made with {version}"
+            )
             raise ConfigError("bad-value", fact, f"npm install --ignore-scripts {package}")
         for file in names:
             shutil.copy2(folder / file, out)
         texts = [file.read_text(encoding="utf-8") for file in sorted(folder.glob("LICENSE*"))]
-        licences += [f"{package}: {description['license']}, {description.get('homepage', '')}\n", *texts]
+        licences += [
+            f"{package}: {description['license']}, {description.get('homepage', '')}\n",
+            *texts,
+        ]
     (out / "LICENSES.txt").write_text("\n".join(licences), encoding="utf-8")
 
 

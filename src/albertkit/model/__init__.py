@@ -15,8 +15,8 @@ from albertkit.model.classes import (
 from albertkit.model.padded import PretrainingLosses, SummedLoss
 from albertkit.model.pretrained import AlbertModel
 
-# cuBLAS repeats itself to the bit with a workspace that is named, and torch asks for it once, at the first product on a GPU.
-# 32 MiB, as much as torch takes on an H100 anyway.
+# cuBLAS repeats itself to the bit with a workspace that is named, and torch asks for it once, at
+# the first product on a GPU. 32 MiB, as much as torch takes on an H100 anyway.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 __all__ = [

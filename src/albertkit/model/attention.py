@@ -2,22 +2,26 @@
 
 T tokens of N sequences, S tokens in one sequence, A heads of width D, H = A·D.
 
-CPU: one sequence at a time, as plain matrix products over views of the packed projections: no padding, no gathering.
-Forward and backward on two Zen 4 cores, torch 2.13, in ms, against `scaled_dot_product_attention` on the same views:
+CPU: one sequence at a time, as plain matrix products over views of the packed projections: no
+padding, no gathering. Forward and backward on two Zen 4 cores, torch 2.13, in ms, against
+`scaled_dot_product_attention` on the same views:
 
     64 sequences of <= 128, H 384    fp32  33 (SDPA  36)    bf16  31 (SDPA  76)
     16 sequences of <= 512, H 768    fp32 209 (SDPA 220)    bf16 116 (SDPA 233)
 
-Gathering into padded buckets of like length with a key mask was slower still (fp32 60 and 350, bf16 89 and 273),
-because SDPA with a mask is. The price is keeping the probabilities for the backward pass: A·S values a token.
+Gathering into padded buckets of like length with a key mask was slower still (fp32 60 and 350, bf16
+89 and 273), because SDPA with a mask is. The price is keeping the probabilities for the backward
+pass: A·S values a token.
 
-Short sequences are the exception: there the calls themselves cost most. Of nearly one length, a few products over all sequences
-at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.6 ms against 5.8; 32 of 128, H 256: 10.5 against 21.3;
-from 64 of <= 128, H 384, on there is no difference); in bf16, compiled loops take the shortest ones (`_cheapest`).
+Short sequences are the exception: there the calls themselves cost most. Of nearly one length, a few
+products over all sequences at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.6
+ms against 5.8; 32 of 128, H 256: 10.5 against 21.3; from 64 of <= 128, H 384, on there is no
+difference); in bf16, compiled loops take the shortest ones (`_cheapest`).
 
-CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every version); where that cannot
-do it (fp32, dropout, odd head sizes), one padded SDPA call. A compiled model uses the same two: their shapes do not depend on
-the lengths of each sequence. Padded batches are one SDPA call everywhere.
+CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every
+version); where that cannot do it (fp32, dropout, odd head sizes), one padded SDPA call. A compiled
+model uses the same two: their shapes do not depend on the lengths of each sequence. Padded batches
+are one SDPA call everywhere.
 """
 
 from collections.abc import Callable
@@ -62,12 +66,17 @@ def varlen_fault(device: torch.device) -> str:
             qkv = torch.zeros(16, 3, 2, 64, dtype=torch.bfloat16, device=device, requires_grad=True)
             offsets = torch.tensor([0, 16], dtype=torch.int32, device=device)
             attend(*qkv.unbind(1), offsets, offsets, 16, 16).sum().backward()
-    except (RuntimeError, NotImplementedError) as error:  # an older GPU, or a torch built without these kernels
+    except (
+        RuntimeError,
+        NotImplementedError,
+    ) as error:  # an older GPU, or a torch built without these kernels
         return str(error).split("\n", 1)[0]
     return ""
 
 
-def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int, dropout: float = 0.0) -> Tensor:
+def packed_attention(
+    qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int, dropout: float = 0.0
+) -> Tensor:
     """Compute scaled dot-product attention; a token sees the tokens of its own sequence.
 
     Args:
@@ -80,13 +89,18 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
         [T, H].
     """
     if isinstance(batch, PaddedBatch):
-        return _masked_attention(qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout).flatten(0, 1)
+        return _masked_attention(
+            qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout
+        ).flatten(0, 1)
     if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
         cheapest = _cheapest(
-            batch.lengths, num_heads, qkv.dtype, with_loops=not dropout and cpu_loops.is_supported_by_loops(qkv)
+            batch.lengths,
+            num_heads,
+            qkv.dtype,
+            with_loops=not dropout and cpu_loops.is_supported_by_loops(qkv),
         )
-        # Not torch's scaled_dot_product_attention: 64 sequences of up to 128, H 384, bf16, forward and backward 31 ms for 76,
-        # 16 of up to 512, H 768 116 for 233.
+        # Not torch's scaled_dot_product_attention: 64 sequences of up to 128, H 384, bf16, forward
+        # and backward 31 ms for 76, 16 of up to 512, H 768 116 for 233.
         if cheapest == "loops":
             return cpu_loops.short_attention(qkv, batch.lengths, num_heads)
         if cheapest == "even":
@@ -94,24 +108,38 @@ def packed_attention(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: i
         return _SequenceAttention.apply(qkv, batch.lengths, num_heads, dropout)
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).unbind(1)
     size = query.shape[-1]
-    # torch's packed attention knows no dropout and half precision only. Heads of a multiple of 8 keep every row of the view
-    # aligned to 16 bytes, which the kernel reads at once.
-    is_supported = dropout == 0 and query.dtype in (torch.bfloat16, torch.float16) and size % 8 == 0 and size <= 256
+    # torch's packed attention knows no dropout and half precision only. Heads of a multiple of 8
+    # keep every row of the view aligned to 16 bytes, which the kernel reads at once.
+    is_supported = (
+        dropout == 0
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and size % 8 == 0
+        and size <= 256
+    )
     # What is compiled is not tried first.
     is_compiling = torch.compiler.is_compiling()
-    if is_supported and qkv.device.type in _VARLEN_DEVICES and (is_compiling or not varlen_fault(qkv.device)):
+    if (
+        is_supported
+        and qkv.device.type in _VARLEN_DEVICES
+        and (is_compiling or not varlen_fault(qkv.device))
+    ):
         attend = _varlen_attention()
         if attend is not None:
             offsets = batch.offsets.int()  # the kernel takes no others
-            return attend(query, key, value, offsets, offsets, batch.longest, batch.longest).reshape(len(qkv), -1)
+            return attend(
+                query, key, value, offsets, offsets, batch.longest, batch.longest
+            ).reshape(len(qkv), -1)
     return _padded_attention(qkv, batch, num_heads, dropout)
 
 
-def _cheapest(lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool) -> str:
+def _cheapest(
+    lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool
+) -> str:
     """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops."""
-    # Nanoseconds forward and backward on two cores of an Intel Xeon. 32 sequences, 12 heads, bf16, milliseconds even,
-    # one by one, loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's of 54 17.4, 18.3, 26.5; of 32 each
-    # 3.8, 14.1, 8.4. In fp32 a call costs less and a number more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
+    # Nanoseconds forward and backward on two cores of an Intel Xeon. 32 sequences, 12 heads, bf16,
+    # milliseconds even, one by one, loops: SST-2's of 14 tokens, 34 at most, 8.3, 12.4, 2.8; MRPC's
+    # of 54 17.4, 18.3, 26.5; of 32 each 3.8, 14.1, 8.4. In fp32 a call costs less and a number
+    # more: 9.2 and 4.9, 31 and 13, 6.0 and 6.9.
     a_sequence, a_padded_score = (3.5e5, 5.5) if dtype == torch.bfloat16 else (1.2e5, 11.0)
     count = len(lengths)
     longest = max(lengths)
@@ -133,8 +161,8 @@ def _even_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: fl
         mask = batch.padding_mask()
         indices = mask.flatten().nonzero().squeeze(1)
         qkv = qkv.new_zeros(count * longest, qkv.shape[1]).index_copy(0, indices, qkv)
-    # The product itself adds the score of padding: 32 of 96 to 128, H 384, bf16, forward and backward 20 to 25 ms;
-    # filled in afterwards 25 to 29, the same bits.
+    # The product itself adds the score of padding: 32 of 96 to 128, H 384, bf16, forward and
+    # backward 20 to 25 ms; filled in afterwards 25 to 29, the same bits.
     hidden = qkv.new_zeros(count, longest)
     if mask is not None:
         hidden.masked_fill_(~mask, torch.finfo(qkv.dtype).min)
@@ -151,10 +179,13 @@ class _EvenAttention(torch.autograd.Function):
         count, longest, _ = qkv.shape
         heads = qkv.view(count, longest, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = (part.flatten(0, 1) for part in heads)
-        # One tensor of all scores forward and one backward, written over: autograd makes three of each. 8 of 512, 12
-        # heads, bf16, forward and backward on two cores with AMX 61 → 55 ms, and 106 → 81 where glibc gives such blocks
-        # back at once; 8 of 384 34 → 29 and 58 → 29; 32 of 128 25 → 21.
-        probabilities = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5)
+        # One tensor of all scores forward and one backward, written over: autograd makes three of
+        # each. 8 of 512, 12 heads, bf16, forward and backward on two cores with AMX 61 → 55 ms, and
+        # 106 → 81 where glibc gives such blocks back at once; 8 of 384 34 → 29 and 58 → 29; 32 of
+        # 128 25 → 21.
+        probabilities = torch.baddbmm(
+            hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5
+        )
         weights = torch.softmax(probabilities, -1, out=probabilities)
         dropped: list[Tensor] = []
         if dropout:
@@ -172,7 +203,9 @@ class _EvenAttention(torch.autograd.Function):
         rows, longest, width = query.shape
         heads, scale = ctx.num_heads, width**-0.5
         count = rows // heads
-        grad_out = grad_context.view(count, longest, heads, width).transpose(1, 2).reshape(query.shape)
+        grad_out = (
+            grad_context.view(count, longest, heads, width).transpose(1, 2).reshape(query.shape)
+        )
         grad_weights, weights = torch.bmm(grad_out, value.transpose(1, 2)), probabilities
         if dropped:
             keep = 1 / (1 - ctx.dropout)
@@ -184,25 +217,34 @@ class _EvenAttention(torch.autograd.Function):
         grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out).view(shape))
         grad_scores = _softmax_gradient(grad_weights, probabilities)
         grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale).view(shape))
-        grad_key.copy_(torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale).view(shape))
+        grad_key.copy_(
+            torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale).view(shape)
+        )
         return grad_qkv.flatten(2), None, None, None
 
 
 def _softmax_gradient(grad: Tensor, probabilities: Tensor) -> Tensor:
     """Replace the gradient of probabilities by that of scores: row by row, and a row is read before it is written."""
-    return torch.ops.aten._softmax_backward_data.out(grad, probabilities, -1, grad.dtype, grad_input=grad)
+    return torch.ops.aten._softmax_backward_data.out(
+        grad, probabilities, -1, grad.dtype, grad_input=grad
+    )
 
 
-def attention_probabilities(qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int) -> list[Tensor] | Tensor:
+def attention_probabilities(
+    qkv: Tensor, batch: PackedBatch | PaddedBatch, num_heads: int
+) -> list[Tensor] | Tensor:
     """Return what `packed_attention` weighs values with, for people to look at; not on the fast path.
 
     Returns:
-        N tensors [A, S, S], each of its sequence's length; of a padded batch one tensor [B, A, S, S].
+        N tensors [A, S, S], each of its sequence's length; of a padded batch one tensor [B, A, S,
+        S].
     """
     if isinstance(batch, PaddedBatch):
         query, key, _ = qkv.view(*batch.mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
         scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        return scores.masked_fill(~batch.mask[:, None, None], torch.finfo(scores.dtype).min).softmax(-1)
+        return scores.masked_fill(
+            ~batch.mask[:, None, None], torch.finfo(scores.dtype).min
+        ).softmax(-1)
     probabilities = []
     for sequence in qkv.split(batch.lengths):
         query, key, _ = _heads(sequence, num_heads)
@@ -225,7 +267,9 @@ def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: 
 def _masked_attention(qkv: Tensor, mask: Tensor, num_heads: int, dropout: float) -> Tensor:
     """Map [B, S, 3H] to [B, S, H]: every token attends, none to positions where the mask [B, S] is False."""
     query, key, value = qkv.view(*mask.shape, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
-    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout)
+    context = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask[:, None, None], dropout_p=dropout
+    )
     return context.transpose(1, 2).flatten(2)
 
 
@@ -233,19 +277,25 @@ class _SequenceAttention(torch.autograd.Function):
     """Softmax attention one sequence after the other, on the CPU."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, lengths: tuple[int, ...], num_heads: int, dropout: float) -> Tensor:
+    def forward(
+        ctx: Any, qkv: Tensor, lengths: tuple[int, ...], num_heads: int, dropout: float
+    ) -> Tensor:
         context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         needs_gradient = ctx.needs_input_grad[0]
-        # One flat buffer for the probabilities of all sequences: one allocation, one saved tensor. They are kept for the
-        # backward pass, 441 KB a token for base at 512.
+        # One flat buffer for the probabilities of all sequences: one allocation, one saved tensor.
+        # They are kept for the backward pass, 441 KB a token for base at 512.
         sizes = [num_heads * s * s for s in lengths]
         store = qkv.new_empty(sum(sizes) if needs_gradient else max(sizes))
         offsets = list(accumulate(sizes, initial=0)) if needs_gradient else [0] * (len(sizes) + 1)
         dropped: list[Tensor] = []
-        for sequence, out, offset, s in zip(qkv.split(lengths), context.split(lengths), offsets, lengths, strict=False):
+        for sequence, out, offset, s in zip(
+            qkv.split(lengths), context.split(lengths), offsets, lengths, strict=False
+        ):
             query, key, value = _heads(sequence, num_heads)
             probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
-            scores = torch.baddbmm(probabilities, query, key.transpose(1, 2), beta=0, alpha=query.shape[-1] ** -0.5)
+            scores = torch.baddbmm(
+                probabilities, query, key.transpose(1, 2), beta=0, alpha=query.shape[-1] ** -0.5
+            )
             torch.softmax(scores, -1, out=probabilities)
             weights = probabilities
             if dropout:
@@ -264,7 +314,13 @@ class _SequenceAttention(torch.autograd.Function):
         qkv, store, *dropped = ctx.saved_tensors
         lengths, num_heads = ctx.lengths, ctx.num_heads
         grad_qkv = torch.empty_like(qkv)
-        parts = zip(qkv.split(lengths), grad_qkv.split(lengths), grad_context.split(lengths), ctx.offsets, strict=False)
+        parts = zip(
+            qkv.split(lengths),
+            grad_qkv.split(lengths),
+            grad_context.split(lengths),
+            ctx.offsets,
+            strict=False,
+        )
         for n, (sequence, grad, grad_out, offset) in enumerate(parts):
             s = lengths[n]
             query, key, value = _heads(sequence, num_heads)
@@ -281,5 +337,7 @@ class _SequenceAttention(torch.autograd.Function):
             grad_scores = _softmax_gradient(grad_weights, probabilities)
             scale = query.shape[-1] ** -0.5
             grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale))
-            grad_key.copy_(torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale))
+            grad_key.copy_(
+                torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale)
+            )
         return grad_qkv, None, None, None

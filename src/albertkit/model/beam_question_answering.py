@@ -1,7 +1,7 @@
 """Google's SQuAD 2 model: the likeliest starts, the likeliest ends of each, and whether there is an answer at all.
 
-B rows of S places, H hidden, K starts, M ends of each. Source: google-research/albert `squad_utils.create_v2_model` and
-`v2_model_fn_builder`, after XLNet.
+B rows of S places, H hidden, K starts, M ends of each. Source: google-research/albert
+`squad_utils.create_v2_model` and `v2_model_fn_builder`, after XLNet.
 """
 
 from typing import NamedTuple, Unpack
@@ -46,9 +46,14 @@ class EndLogits(nn.Module):
         rows, width, hidden_size = states.shape
         beams = starts.shape[1]
         start_states = states.gather(1, starts[..., None].expand(-1, -1, hidden_size))
-        pair = (states[:, None].expand(-1, beams, -1, -1), start_states[:, :, None].expand(-1, -1, width, -1))
+        pair = (
+            states[:, None].expand(-1, beams, -1, -1),
+            start_states[:, :, None].expand(-1, -1, width, -1),
+        )
         inner = torch.tanh(linear(dtype, self.dense_0)(torch.cat(pair, -1)))
-        return linear(dtype, self.dense_1)(layer_norm(dtype, self.LayerNorm)(inner)).view(rows, beams, width)
+        return linear(dtype, self.dense_1)(layer_norm(dtype, self.LayerNorm)(inner)).view(
+            rows, beams, width
+        )
 
 
 class AnswerClass(nn.Module):
@@ -64,7 +69,9 @@ class AnswerClass(nn.Module):
         """Map states [B, S, H], log-probabilities [B, S] and the position [B] of the first token to logits [B]."""
         expected = torch.einsum("bs,bsh->bh", start_log_probs.exp().to(states.dtype), states)
         first_states = states[torch.arange(states.shape[0], device=states.device), first]
-        inner = torch.tanh(linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1)))
+        inner = torch.tanh(
+            linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1))
+        )
         return linear(states.dtype, self.dense_1)(self.dropout(inner)).squeeze(-1)
 
 
@@ -100,7 +107,9 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         self.answer_class = AnswerClass(config)
         self.initialize(ready=self.albert.parameters())
 
-    def packed_beams(self, batch: PackedBatch, p_mask: Tensor | None = None) -> BeamQuestionAnsweringOutput:
+    def packed_beams(
+        self, batch: PackedBatch, p_mask: Tensor | None = None
+    ) -> BeamQuestionAnsweringOutput:
         """Return the beams of a packed batch.
 
         Args:
@@ -124,7 +133,8 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 
         Args:
             batch: N sequences.
-            start_positions: int64 [N], the position of the answer's first token in its sequence, 0 where there is no answer.
+            start_positions: int64 [N], the position of the answer's first token in its sequence, 0
+                where there is no answer.
             end_positions: int64 [N], of its last token, likewise.
             is_impossible: [N], 1 where there is no answer.
             p_mask: [T], 1 where no answer may lie. Default: anywhere.
@@ -137,7 +147,9 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             multi_label_loss(logits["cls_logits"], is_impossible),
         )
 
-    def _packed_rows(self, batch: PackedBatch, p_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _packed_rows(
+        self, batch: PackedBatch, p_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return states [N, longest, H], the mask of answers [N, longest], and the position [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
@@ -162,14 +174,24 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
 
         Args:
-            start_positions: int64 [B], the position of the answer's first token, 0 where there is no answer. S and above do not
-                count.
+            start_positions: int64 [B], the position of the answer's first token, 0 where there is
+                no answer. S and above do not count.
             end_positions: int64 [B], of its last token, likewise.
-            is_impossible: [B], 1 where there is no answer. Default: the answerability logit is not trained.
-            p_mask: [B, S], 1 where no answer may lie; padding never counts. Google: 0 at [CLS] and in the paragraph.
+            is_impossible: [B], 1 where there is no answer. Default: the answerability logit is not
+                trained.
+            p_mask: [B, S], 1 where no answer may lie; padding never counts. Google: 0 at [CLS] and
+                in the paragraph.
         """
         check_span(start_positions, end_positions)
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        run = PaddedPass(
+            self.albert,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            **options,
+        )
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
         states = run.rows(as_head_input(run.hidden, self.start_logits))
         first = run.mask.int().argmax(1)
@@ -180,7 +202,10 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         end_loss = span_loss(logits["end_log_probs"], end_positions)
         loss = (run.mean(start_loss) + run.mean(end_loss)) / 2
         if is_impossible is not None:
-            loss = loss + run.mean(multi_label_loss(logits["cls_logits"], is_impossible.reshape(-1))) / 2
+            loss = (
+                loss
+                + run.mean(multi_label_loss(logits["cls_logits"], is_impossible.reshape(-1))) / 2
+            )
         return run.output(BeamQuestionAnsweringOutput, loss=loss, **logits)
 
     def _given_starts(
@@ -191,7 +216,9 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         return {
             "cls_logits": self.answer_class(states, start_log_probs, first),
             "start_log_probs": start_log_probs,
-            "end_log_probs": _log_probs(self.end_logits(states, starts), allowed[:, None]).squeeze(1),
+            "end_log_probs": _log_probs(self.end_logits(states, starts), allowed[:, None]).squeeze(
+                1
+            ),
         }
 
     def _beams(self, states: Tensor, allowed: Tensor, first: Tensor) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Classes to fine-tune: sequences, tokens, answers in a text, one of several choices. Names, outputs and losses are
 transformers' (`modeling_albert.py`); the beam head is in `beam.py`.
 
-B rows of S places, T tokens of N sequences, H hidden, C labels. Each class takes padded rows in `forward`, and packed
-batches in `packed_logits`, which never pads.
+B rows of S places, T tokens of N sequences, H hidden, C labels. Each class takes padded rows in
+`forward`, and packed batches in `packed_logits`, which never pads.
 """
 
 from typing import Unpack
@@ -68,7 +68,9 @@ class AlbertForPreTraining(PretrainedAlbert):
         hidden, pooled = self.albert.encode(batch, positions=batch.masked_positions)
         return self.predictions(hidden), self.sop_classifier(pooled)
 
-    def pretraining_losses(self, batch: PackedBatch, trace: Trace | None = None) -> PretrainingLosses:
+    def pretraining_losses(
+        self, batch: PackedBatch, trace: Trace | None = None
+    ) -> PretrainingLosses:
         """Return both losses of a packed batch; the masked-LM head sees only the masked positions.
 
         Args:
@@ -89,7 +91,12 @@ class AlbertForPreTraining(PretrainedAlbert):
         order = class_loss(self.sop_classifier(pooled), order_labels)
         masked_count = torch.full_like(masked_correct, len(labels))
         return PretrainingLosses(
-            masked_sum, order.loss_sum, masked_correct, order.correct, masked_count, order.label_count
+            masked_sum,
+            order.loss_sum,
+            masked_correct,
+            order.correct,
+            masked_count,
+            order.label_count,
         )
 
     def forward(
@@ -105,18 +112,28 @@ class AlbertForPreTraining(PretrainedAlbert):
     ) -> PreTrainingOutput:
         """Run padded input; logits at every real position. For training use `pretraining_losses`.
 
-        With `num_items_in_batch`, which counts `labels` only, the sentence-order loss is weighted by this part's share of them.
+        With `num_items_in_batch`, which counts `labels` only, the sentence-order loss is weighted
+        by this part's share of them.
 
         `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
 
         Args:
-            labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding do not count.
+            labels: int64 [B, S], -100 where nothing is to be predicted; labels at padding do not
+                count.
             sentence_order_label: int64 [B], 0 original order, 1 swapped, -100 none.
 
         Raises:
             ConfigError: bad-value. DataError: empty, too-large or wrong-tokenizer.
         """
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        run = PaddedPass(
+            self.albert,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            **options,
+        )
         logits = self.predictions(run.hidden)
         order_logits = self.sop_classifier(run.pooled)
         loss, share = None, torch.ones((), device=logits.device)
@@ -128,10 +145,17 @@ class AlbertForPreTraining(PretrainedAlbert):
         if sentence_order_label is not None:
             if sentence_order_label.numel() != len(order_logits):
                 fact = f"sentence_order_label has shape {list(sentence_order_label.shape)}, the batch {len(order_logits)} rows"
-                raise ConfigError("bad-value", fact, "name the arguments: labels=…, sentence_order_label=…")
+                raise ConfigError(
+                    "bad-value", fact, "name the arguments: labels=…, sentence_order_label=…"
+                )
             order = class_loss(order_logits, sentence_order_label.reshape(-1)).mean() * share
             loss = order if loss is None else loss + order
-        return run.output(PreTrainingOutput, loss=loss, prediction_logits=run.rows(logits), sop_logits=order_logits)
+        return run.output(
+            PreTrainingOutput,
+            loss=loss,
+            prediction_logits=run.rows(logits),
+            sop_logits=order_logits,
+        )
 
 
 class AlbertForMaskedLM(PretrainedAlbert):
@@ -161,7 +185,9 @@ class AlbertForMaskedLM(PretrainedAlbert):
     def packed_loss(self, batch: PackedBatch) -> SummedLoss:
         """Return the loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
         positions, labels = batch.masked_targets()
-        loss_sum, correct = self.predictions.loss(self.albert.encode(batch, positions=positions).hidden, labels)
+        loss_sum, correct = self.predictions.loss(
+            self.albert.encode(batch, positions=positions).hidden, labels
+        )
         return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))
 
     def forward(
@@ -175,7 +201,15 @@ class AlbertForMaskedLM(PretrainedAlbert):
         **options: Unpack[PassOptions],
     ) -> LogitsOutput:
         """Run padded input; arguments as `AlbertForPreTraining.forward`."""
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        run = PaddedPass(
+            self.albert,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            **options,
+        )
         logits = self.predictions(run.hidden)
         loss = None if labels is None else run.mean(class_loss(logits, run.labels(labels)))
         return run.output(LogitsOutput, loss=loss, logits=run.rows(logits))
@@ -203,10 +237,12 @@ class Classifier(PretrainedAlbert):
 
         Args:
             batch: T tokens of N sequences.
-            trace: Collects the states of all tokens, for which the last layer does compute them all.
+            trace: Collects the states of all tokens, for which the last layer does compute them
+                all.
         """
-        # A pooled head reads the first token of each sequence alone, so the last layer computes no other. At 128 tokens
-        # that makes a training step 1.06 times as fast with base's 12 layers, 1.47 times with 2 of width 256.
+        # A pooled head reads the first token of each sequence alone, so the last layer computes no
+        # other. At 128 tokens that makes a training step 1.06 times as fast with base's 12 layers,
+        # 1.47 times with 2 of width 256.
         positions = batch.offsets[:0] if self.albert.pooler is not None and trace is None else None
         return self._head(*self.albert.encode(batch, trace, positions))
 
@@ -228,7 +264,15 @@ class Classifier(PretrainedAlbert):
 
         `labels` are as `task_loss` takes them, of token classification int64 [B, S], -100 for none.
         """
-        run = PaddedPass(self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
+        run = PaddedPass(
+            self.albert,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            **options,
+        )
         logits = self._head(run.hidden, run.pooled)
         of_tokens = run.pooled is None
         loss = None
@@ -246,8 +290,8 @@ class AlbertForSequenceClassification(Classifier):
 
     Args:
         config: What to build; `num_labels` outputs. `problem_type` is "regression",
-            "single_label_classification" or "multi_label_classification". None: inferred from the first labels, and from then on
-            it is in the configuration.
+            "single_label_classification" or "multi_label_classification". None: inferred from the
+            first labels, and from then on it is in the configuration.
     """
 
     def __init__(self, config: AlbertConfig) -> None:
@@ -258,7 +302,8 @@ class AlbertForSequenceClassification(Classifier):
 
         Args:
             logits: [N, C].
-            labels: int64 [N], -100 for none, or float [N, C] of several labels, or float [N] or [N, C] of a regression.
+            labels: int64 [N], -100 for none, or float [N, C] of several labels, or float [N] or [N,
+                C] of a regression.
         """
         if self.config.problem_type is None:
             is_integer = labels.dtype in (torch.int64, torch.int32)
@@ -308,7 +353,9 @@ class AlbertForMultipleChoice(Classifier):
             Logits [B, choices]; hidden states and attentions with B·choices rows.
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next((values.shape[1] for values in (input_ids, inputs_embeds) if values is not None), 1)
+        choices = next(
+            (values.shape[1] for values in (input_ids, inputs_embeds) if values is not None), 1
+        )
         ids, mask, types, positions, embeds = (
             None if values is None else values.reshape(-1, *values.shape[2:]) for values in inputs
         )
@@ -321,8 +368,9 @@ class AlbertForMultipleChoice(Classifier):
 class AlbertForQuestionAnswering(PretrainedAlbert):
     """Start and end of an answer. Also Google's SQuAD 1 model.
 
-    In transformers and at Google padding takes part in the softmax over the places of a row, so that the loss of a question
-    depends on how far it is padded. `forward` computes padding to give the same logits and loss; `packed_logits` has no padding.
+    In transformers and at Google padding takes part in the softmax over the places of a row, so
+    that the loss of a question depends on how far it is padded. `forward` computes padding to give
+    the same logits and loss; `packed_logits` has no padding.
 
     Args:
         config: What to build.
@@ -335,7 +383,9 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.initialize(ready=self.albert.parameters())
 
-    def packed_logits(self, batch: PackedBatch, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
+    def packed_logits(
+        self, batch: PackedBatch, trace: Trace | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return start and end logits of a packed batch for `span_loss`, softmax or argmax over the places of each sequence.
 
         Args:
@@ -347,7 +397,9 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         """
         hidden = as_head_input(self.albert.encode(batch, trace).hidden, self.qa_outputs)
         logits = batch.unpack(linear(hidden.dtype, self.qa_outputs)(hidden))
-        start, end = logits.masked_fill(~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min).unbind(-1)
+        start, end = logits.masked_fill(
+            ~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min
+        ).unbind(-1)
         return start, end
 
     def forward(
@@ -366,11 +418,19 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         `input_ids` to `inputs_embeds` as in `PaddedPass`, options as `PassOptions`.
 
         Args:
-            start_positions: int64 [B], the place of the answer's first token. S and above do not count.
+            start_positions: int64 [B], the place of the answer's first token. S and above do not
+                count.
             end_positions: int64 [B], of its last token, likewise.
         """
         run = PaddedPass(
-            self.albert, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, True, **options
+            self.albert,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            True,
+            **options,
         )
         hidden = as_head_input(run.hidden, self.qa_outputs)
         logits = linear(hidden.dtype, self.qa_outputs)(hidden)
@@ -380,4 +440,6 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         if start_positions is not None and end_positions is not None:
             losses = span_loss(start_logits, start_positions), span_loss(end_logits, end_positions)
             loss = (run.mean(losses[0]) + run.mean(losses[1])) / 2
-        return run.output(QuestionAnsweringOutput, loss=loss, start_logits=start_logits, end_logits=end_logits)
+        return run.output(
+            QuestionAnsweringOutput, loss=loss, start_logits=start_logits, end_logits=end_logits
+        )

@@ -1,9 +1,10 @@
 """Compiled bfloat16 loops on the CPU for operations that are slow in torch: gelu, exponentials of logits, short attention.
 
-torch computes each step of them over all of a tensor, in memory, or one number after the other, and attention with some calls
-for each sequence. Milliseconds on two cores of an Intel Xeon, torch's in brackets: gelu of 1,808 x 3,072 numbers 1.6 (5.6), its
-gradient 2.0 (5.9), largest, exponentials and sums of 614 x 30,000 logits 6.9 (47), attention of 32 sentences of SST-2, base,
-forward and backward 2.8 (8.3). Bits do not depend on the number of threads.
+torch computes each step of them over all of a tensor, in memory, or one number after the other, and
+attention with some calls for each sequence. Milliseconds on two cores of an Intel Xeon, torch's in
+brackets: gelu of 1,808 x 3,072 numbers 1.6 (5.6), its gradient 2.0 (5.9), largest, exponentials and
+sums of 614 x 30,000 logits 6.9 (47), attention of 32 sentences of SST-2, base, forward and backward
+2.8 (8.3). Bits do not depend on the number of threads.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,26 +29,33 @@ _inline = numba.njit(inline="always", error_model="numpy", fastmath=_FAST)
 _within = partial(compiled, fastmath=_FAST, forceinline=True)
 _f32, _i32, _u32, _i16 = np.float32, np.int32, np.uint32, np.int16
 
-_PARTS = 8  # for each thread: when the system takes a core away, other threads take its remaining parts
+# For each thread: when the system takes a core away, other threads take its remaining parts
+_PARTS = 8
 _MIN_SIZE = 100_000  # numbers: torch computes fewer in the time that a thread takes to wake up
 # Powers of two below it count as it: products with numbers below 2^-126 are ten times as slow.
 _MIN_POWER = np.float32(-100)
 _LOG2_E = np.float32(1.442695041)
-_GELU_LIMIT = np.float32(50)  # gelu of less is 0, of more its argument; the square of what is much larger is infinite
-# gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y = sqrt(2/pi) (x + 0.044715 x^3)
+# Gelu of less is 0, of more its argument; the square of what is much larger is infinite
+_GELU_LIMIT = np.float32(50)
+# gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y =
+# sqrt(2/pi) (x + 0.044715 x^3)
 _A, _B = np.float32(1.5957691216), np.float32(0.0713548162)
 _INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_ordered` counts
 
 
 def is_supported_by_loops(values: Tensor) -> bool:
     """Return whether the loops take a tensor: bfloat16 on the CPU, all of it in one piece."""
-    is_held = values.dtype == torch.bfloat16 and values.device.type == "cpu" and values.is_contiguous()
+    is_held = (
+        values.dtype == torch.bfloat16 and values.device.type == "cpu" and values.is_contiguous()
+    )
     return is_held and values.numel() >= _MIN_SIZE and not torch.compiler.is_compiling()
 
 
 def gelu_new(values: Tensor) -> Tensor:
     """Apply gelu in its tanh form, which is Google's."""
-    return _Gelu.apply(values) if is_supported_by_loops(values) else F.gelu(values, approximate="tanh")
+    return (
+        _Gelu.apply(values) if is_supported_by_loops(values) else F.gelu(values, approximate="tanh")
+    )
 
 
 class _Gelu(torch.autograd.Function):
@@ -64,7 +72,12 @@ class _Gelu(torch.autograd.Function):
         (values,) = ctx.saved_tensors
         out = torch.empty_like(values)
         _run_in_threads(
-            partial(_gelu_gradient, _bfloat16_bits(values), _bfloat16_bits(grad.contiguous()), _bfloat16_bits(out)),
+            partial(
+                _gelu_gradient,
+                _bfloat16_bits(values),
+                _bfloat16_bits(grad.contiguous()),
+                _bfloat16_bits(out),
+            ),
             values.numel(),
         )
         return out
@@ -74,7 +87,9 @@ def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tenso
     """Replace logits [P, V] by exp(logit - largest of its row), as `heads.exponentials_in_place` does."""
     lowest, highest = target.aminmax()
     if lowest < 0 or highest >= logits.shape[1]:  # a compiled loop would read outside the row
-        raise IndexError(f"labels go from {lowest} to {highest}, there are {logits.shape[1]} logits")
+        raise IndexError(
+            f"labels go from {lowest} to {highest}, there are {logits.shape[1]} logits"
+        )
     totals, losses, right = torch.empty(3, len(logits))
     labels, results = target.contiguous().numpy(), (totals.numpy(), losses.numpy(), right.numpy())
     _run_in_threads(partial(_exponentials, _rows(logits), labels, *results), len(logits))
@@ -125,7 +140,7 @@ def _bfloat16_bits(values: Tensor) -> np.ndarray:
     return values.detach().view(torch.uint16).numpy().reshape(-1)
 
 
-# --- loops ------------------------------------------------------------------------------------------------------------
+# --- loops ----------------------------------------------------------------------------------------
 
 
 @_inline
@@ -169,7 +184,9 @@ def _gelu_gradient(values, grad, out, begin, end):
         x = -_GELU_LIMIT if x < -_GELU_LIMIT else x  # no min and max: they would drop NaN
         x = _GELU_LIMIT if x > _GELU_LIMIT else x
         s = _sigmoid(x)
-        out[n] = _as_bfloat16(from_bfloat16(grad[n]) * (s + x * s * (_f32(1) - s) * (_A + _f32(3) * _B * x * x)))
+        out[n] = _as_bfloat16(
+            from_bfloat16(grad[n]) * (s + x * s * (_f32(1) - s) * (_A + _f32(3) * _B * x * x))
+        )
 
 
 @_inline
@@ -308,12 +325,14 @@ def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
         for part in range(3):
             scale = factor if part == 0 else _f32(1)  # the queries in `query` have it already
             for i in range(length):
-                target = out[start + i, part * width + first_column : part * width + first_column + size]
+                target = out[
+                    start + i, part * width + first_column : part * width + first_column + size
+                ]
                 for d in range(size):
                     target[d] = _as_bfloat16(grads[part, i, d] * scale)
 
 
-# --- threads ----------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------
 
 _HELPERS = Helpers("albertkit-loops")
 

@@ -12,16 +12,36 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, format_list, is_out_of_memory
+from albertkit.errors import (
+    AlbertKitError,
+    CheckpointError,
+    ConfigError,
+    format_list,
+    is_out_of_memory,
+)
 from albertkit.files import atomic_file, check_regular_file, write_json
 from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILE, find_weights, open_hub
-from albertkit.weights_file import check_header, check_shards, list_shards, transformers_names, unread_weights_hint
+from albertkit.weights_file import (
+    check_header,
+    check_shards,
+    list_shards,
+    transformers_names,
+    unread_weights_hint,
+)
 
 StateDict = Mapping[str, Tensor]  # tensors by name, as `state_dict()` gives them
 
 # Buffers that old files of transformers hold; they are counters, not weights.
 BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
-HEADS = ("predictions", "sop_classifier", "classifier", "qa_outputs", "start_logits", "end_logits", "answer_class")
+HEADS = (
+    "predictions",
+    "sop_classifier",
+    "classifier",
+    "qa_outputs",
+    "start_logits",
+    "end_logits",
+    "answer_class",
+)
 PREFIX = "albert."  # of the encoder's parameters in classes with a head
 
 
@@ -56,7 +76,9 @@ def match_tensors(
         if copy is not None and not torch.equal(renamed.setdefault(name, copy), copy):
             differing.append(f"{alias} and {name}")
     missing = [name for name in parameters if name not in renamed]
-    fresh = [name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing]
+    fresh = [
+        name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing
+    ]
     unmatched = [name for name in renamed if name not in parameters]
     left_out = [name for name in unmatched if _is_unused_head(name, parameters)]
     shapes = {
@@ -65,9 +87,15 @@ def match_tensors(
         if name in renamed and renamed[name].shape != parameter.shape
     }
     for name, parameter in parameters.items():
-        if parameter.is_floating_point() and name in renamed and not renamed[name].is_floating_point():
+        if (
+            parameter.is_floating_point()
+            and name in renamed
+            and not renamed[name].is_floating_point()
+        ):
             fact = f"`{name}` in `{source}` is of the type {str(renamed[name].dtype).removeprefix('torch.')}"
-            raise CheckpointError("unsupported", fact, "save the model as it was before it was quantized")
+            raise CheckpointError(
+                "unsupported", fact, "save the model as it was before it was quantized"
+            )
     problems = [
         _describe_names("missing", set(missing) - set(fresh)),
         _describe_names("not in the model", set(unmatched) - set(left_out)),
@@ -84,12 +112,18 @@ def match_tensors(
         elif any(name.split(".")[0] in HEADS for name in shapes):
             hint += "; a head of another shape begins afresh with from_pretrained(…, ignore_mismatched_sizes=True)"
         raise CheckpointError("weights-mismatch", fact, hint)
-    return MatchedTensors({name: renamed[name] for name in parameters if name in renamed}, left_out, fresh)
+    return MatchedTensors(
+        {name: renamed[name] for name in parameters if name in renamed}, left_out, fresh
+    )
 
 
 def check_decoder(tensors: StateDict, tie_word_embeddings: object, source: str) -> None:
     """Refuse a masked-LM head without its decoder, which is to be another table than the embeddings."""
-    if tie_word_embeddings is False and "predictions.bias" in tensors and "predictions.decoder.weight" not in tensors:
+    if (
+        tie_word_embeddings is False
+        and "predictions.bias" in tensors
+        and "predictions.decoder.weight" not in tensors
+    ):
         fact = f"the weights in `{source}` have no predictions.decoder.weight, and its config.json has tie_word_embeddings false"
         hint = "if the model was trained with tied weights, write true there; else fetch the weights again"
         raise CheckpointError("weights-mismatch", fact, hint)
@@ -112,12 +146,16 @@ def leave_out_heads(
     fresh, dropped = [], set()
     for head, names in heads.items():
         stored_names = [name for name in names if name in renamed]
-        misfit = other_shapes and any(renamed[name].shape != parameters[name].shape for name in stored_names)
+        misfit = other_shapes and any(
+            renamed[name].shape != parameters[name].shape for name in stored_names
+        )
         if misfit or (not stored_names and head not in aliases):
             fresh += names
             dropped.update(stored_names)
     bare = {name.removeprefix(PREFIX) for name in dropped}
-    return {name: tensor for name, tensor in tensors.items() if name.removeprefix(PREFIX) not in bare}, fresh
+    return {
+        name: tensor for name, tensor in tensors.items() if name.removeprefix(PREFIX) not in bare
+    }, fresh
 
 
 def _with_prefix(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
@@ -126,7 +164,9 @@ def _with_prefix(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         bare = name.removeprefix(PREFIX)
         if bare not in BUFFERS:
-            renamed[PREFIX + bare if prefixed and bare.split(".")[0] not in HEADS else bare] = tensor
+            renamed[PREFIX + bare if prefixed and bare.split(".")[0] not in HEADS else bare] = (
+                tensor
+            )
     return renamed
 
 
@@ -158,8 +198,11 @@ def _describe_names(problem: str, names: Iterable[str]) -> str:
 PROVENANCE = "provenance.json"  # in the same folder: the data, settings and program of the training
 NEW_ROWS_FROM = "new_rows_from"  # a key in it: the first untrained row of a resized vocabulary
 
-# Training programs store a best score with the weights, often as a NumPy number: these create numbers and run nothing.
-_SCALARS: list = [(np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+# Training programs store a best score with the weights, often as a NumPy number: these create
+# numbers and run nothing.
+_SCALARS: list = [
+    (np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")
+]
 _SCALARS += [(np.dtype, "numpy.dtype"), type(np.dtype(np.float64)), type(np.dtype(np.float32))]
 
 
@@ -173,14 +216,19 @@ def write_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
             error_number = re.search(r"os error (\d+)", str(error))
             if error_number is None:
                 raise
-            raise OSError(int(error_number[1]), os.strerror(int(error_number[1])), str(file)) from None
-        # safetensors 0.8 replaces our file by its own, which only the owner can read and which is not flushed.
+            raise OSError(
+                int(error_number[1]), os.strerror(int(error_number[1])), str(file)
+            ) from None
+        # safetensors 0.8 replaces our file by its own, which only the owner can read and which is
+        # not flushed.
         os.chmod(stream.name, mode)
         with open(stream.name, "rb") as new_file:
             os.fsync(new_file.fileno())
 
 
-def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int | str | None) -> None:
+def write_shards(
+    folder: Path, tensors: dict[str, Tensor], max_shard_size: int | str | None
+) -> None:
     """Write `model.safetensors`, or files of at most a size and their index, as transformers reads them; one file if None.
 
     Raises:
@@ -195,9 +243,15 @@ def write_shards(folder: Path, tensors: dict[str, Tensor], max_shard_size: int |
                 shard.unlink()
         return
     if isinstance(max_shard_size, int) and max_shard_size < 1:
-        raise ConfigError("bad-value", f"max_shard_size is {max_shard_size}", 'write bytes, 2_000_000_000, or "2GB"')
+        raise ConfigError(
+            "bad-value",
+            f"max_shard_size is {max_shard_size}",
+            'write bytes, 2_000_000_000, or "2GB"',
+        )
     try:
-        split = open_hub().split_torch_state_dict_into_shards(tensors, max_shard_size=max_shard_size)
+        split = open_hub().split_torch_state_dict_into_shards(
+            tensors, max_shard_size=max_shard_size
+        )
     except ValueError as error:
         fact = f"max_shard_size is {max_shard_size!r}: {error}"
         raise ConfigError("bad-value", fact, 'write bytes, 2_000_000_000, or "2GB"') from None
@@ -236,7 +290,9 @@ def _no_weights_error(path: Path, use_safetensors: bool | None) -> CheckpointErr
         hint = f"convert it, then name the new folder: albertkit convert {path} MODEL"
         return CheckpointError("missing-file", fact, hint)
     subfolders = sorted(
-        str(file.parent) for file in path.glob(f"*/**/{WEIGHTS_FILE}") if file.parent.parent.name != "checkpoints"
+        str(file.parent)
+        for file in path.glob(f"*/**/{WEIGHTS_FILE}")
+        if file.parent.parent.name != "checkpoints"
     )
     fact = f"neither {WEIGHTS_FILE} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
     hint = unread_weights_hint(entries) or "name the folder that holds the weights"
@@ -259,7 +315,9 @@ def read_tensor_file(file: Path, key: str = "") -> StateDict:
             tensors = torch.load(file, map_location="cpu", weights_only=True)
     except (PermissionError, MemoryError, AlbertKitError):  # errors of the machine, not of the file
         raise
-    except Exception as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
+    except (
+        Exception
+    ) as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         if is_out_of_memory(error):
             raise MemoryError(str(error)) from None
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -268,11 +326,17 @@ def read_tensor_file(file: Path, key: str = "") -> StateDict:
         raise CheckpointError("corrupt", fact, hint) from None
     if key and isinstance(tensors, Mapping):
         tensors = tensors.get(key, tensors)
-    if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
+    if not isinstance(tensors, Mapping) or not all(
+        isinstance(value, Tensor) for value in tensors.values()
+    ):
         hint = "copy it again"
         groups = tensors.items() if isinstance(tensors, Mapping) else ()
         for name, value in groups:
-            if isinstance(value, Mapping) and value and all(isinstance(tensor, Tensor) for tensor in value.values()):
+            if (
+                isinstance(value, Mapping)
+                and value
+                and all(isinstance(tensor, Tensor) for tensor in value.values())
+            ):
                 hint = f"its `{name}` does: save that with torch.save"
         raise CheckpointError("corrupt", f"`{file}` does not hold a dictionary of tensors", hint)
     return tensors

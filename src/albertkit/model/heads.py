@@ -48,7 +48,9 @@ def check_span(start_positions: Tensor | None, end_positions: Tensor | None) -> 
     """
     if (start_positions is None) != (end_positions is None):
         present = "start_positions" if end_positions is None else "end_positions"
-        raise ConfigError("bad-value", f"{present} alone", "name both: start_positions=…, end_positions=…")
+        raise ConfigError(
+            "bad-value", f"{present} alone", "name both: start_positions=…, end_positions=…"
+        )
 
 
 def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
@@ -56,8 +58,8 @@ def span_loss(logits: Tensor, positions: Tensor) -> SummedLoss:
 
     Args:
         logits: [N, S], one logit a place.
-        positions: int64 [N] or [N, 1]. S and above have no target: the answer lies outside what was read. Below 0 means 0,
-            as in transformers.
+        positions: int64 [N] or [N, 1]. S and above have no target: the answer lies outside what was
+            read. Below 0 means 0, as in transformers.
     """
     width = logits.shape[1]
     positions = positions.reshape(-1).clamp(0, width)
@@ -79,9 +81,9 @@ def _count(values: Tensor) -> Tensor:
     return torch.full((), values.numel(), dtype=torch.int64, device=values.device)
 
 
-# Logits at a time. CPU: 666 rows of 30,000, 40 MB in bf16, so that a usual batch multiplies the table once. 600 predictions of
-# H 256 with gradients, ms on two cores with AMX: 47 (8 million logits at a time 63, 32 million 52; 128 rows, with sums and
-# copies for each, 92).
+# Logits at a time. CPU: 666 rows of 30,000, 40 MB in bf16, so that a usual batch multiplies the
+# table once. 600 predictions of H 256 with gradients, ms on two cores with AMX: 47 (8 million
+# logits at a time 63, 32 million 52; 128 rows, with sums and copies for each, 92).
 _LOGITS_ON_CPU = 20_000_000
 _IN_CACHE = 500_000  # of these, as many exponentials in fp32 as a core's cache holds
 _LOGITS_ON_ACCELERATOR = 4096 * 30_000
@@ -117,8 +119,9 @@ class MaskedLMHead(nn.Module):
     def transform(self, hidden: Tensor) -> Tensor:
         """Map [P, H] to [P, E]; in the dtype of the states in training, of the parameters in evaluation.
 
-        The products over the vocabulary are a large part of an update, and rounding averages out over its predictions: in
-        bf16 they take half the time (see above). An evaluation makes them once, and compares models by them.
+        The products over the vocabulary are a large part of an update, and rounding averages out
+        over its predictions: in bf16 they take half the time (see above). An evaluation makes them
+        once, and compares models by them.
         """
         if not torch.is_grad_enabled():
             hidden = as_head_input(hidden, self)
@@ -161,14 +164,17 @@ class SentenceOrderHead(nn.Module):
 def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return the largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
 
-    Few labels reach the top. Only for their rows is the index of the first largest logit found, which is slower than `amax`.
+    Few labels reach the top. Only for their rows is the index of the first largest logit found,
+    which is slower than `amax`.
     """
     top = logits.amax(1, keepdim=True)
     at_top = (label_logits >= top).squeeze(1).nonzero().squeeze(1)
     return top, (logits[at_top].max(1).indices == target[at_top]).sum()
 
 
-def top_on_accelerator(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def top_on_accelerator(
+    logits: Tensor, label_logits: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the same in one pass, with shapes that depend on no value: the host does not wait for the device."""
     top, best = logits.max(1, keepdim=True)
     return top, (best.squeeze(1) == target).sum()
@@ -199,7 +205,9 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
     return torch.cat(totals), torch.stack(losses).sum(), torch.stack(right).sum()
 
 
-def vocabulary_loss(hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def vocabulary_loss(
+    hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the sum of the cross-entropies of `hidden @ table.T + bias` in fp32, and how many predictions are right.
 
     Args:
@@ -214,23 +222,31 @@ def vocabulary_loss(hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor)
 class _VocabularyCrossEntropy(torch.autograd.Function):
     """Cross-entropy of a linear layer over a large vocabulary."""
 
-    # torch's F.linear_cross_entropy takes 109 ms in bf16 and 298 in fp32 for 553 predictions, this 125 and 230, all logits at
-    # once 211 and 297. This sums in fp32, and counts right predictions exactly.
+    # torch's F.linear_cross_entropy takes 109 ms in bf16 and 298 in fp32 for 553 predictions, this
+    # 125 and 230, all logits at once 211 and 297. This sums in fp32, and counts right predictions
+    # exactly.
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor, labels: Tensor
+    ) -> tuple[Tensor, Tensor]:
         needs_gradient = any(ctx.needs_input_grad)
         dtype = hidden.dtype
         exact = torch.promote_types(dtype, torch.float32)
         weight, offset = table.to(dtype), bias.to(dtype)
-        grads = [torch.empty_like(x, dtype=exact) for x in (hidden, table, bias)] if needs_gradient else []
+        grads = (
+            [torch.empty_like(x, dtype=exact) for x in (hidden, table, bias)]
+            if needs_gradient
+            else []
+        )
         if not len(labels):
             for grad in grads:
                 grad.zero_()
         loss = hidden.new_zeros((), dtype=exact)
         correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        # The gradient is made together with the loss, some rows at a time, so that of a large batch neither the logits
-        # nor their gradient exist as a whole: P·V·4 bytes twice, 600 MB for 2,500 predictions.
+        # The gradient is made together with the loss, some rows at a time, so that of a large batch
+        # neither the logits nor their gradient exist as a whole: P·V·4 bytes twice, 600 MB for
+        # 2,500 predictions.
         at_once = _LOGITS_ON_CPU if hidden.device.type == "cpu" else _LOGITS_ON_ACCELERATOR
         rows = max(1, at_once // len(table))
         for start in range(0, len(labels), rows):
@@ -240,8 +256,9 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
             loss += chunk_loss
             correct += right
             if needs_gradient:
-                # The gradient of the logits is exponentials / total, less 1 at the label. Dividing the narrow factors of
-                # the products instead, and subtracting at the labels afterwards, saves reading rows x V numbers twice.
+                # The gradient of the logits is exponentials / total, less 1 at the label. Dividing
+                # the narrow factors of the products instead, and subtracting at the labels
+                # afterwards, saves reading rows x V numbers twice.
                 share = 1 / total
                 grads[0][start : start + rows] = (exponentials @ weight) * share - weight[target]
                 product = exponentials.t() @ (chunk * share).to(dtype)
@@ -262,5 +279,8 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
             raise RuntimeError(
                 "the vocabulary's gradient is given out once: compute the loss again, not backward twice"
             )
-        grads, ctx.grads = ctx.grads, None  # no other reference: autograd takes them as they are, without a copy
-        return *(grad.mul_(grad_loss).to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True)), None
+        # No other reference: autograd takes them as they are, without a copy
+        grads, ctx.grads = ctx.grads, None
+        return *(
+            grad.mul_(grad_loss).to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True)
+        ), None

@@ -1,7 +1,8 @@
 """Embeddings and the shared encoder, on packed tokens.
 
-T tokens of N sequences, E embedding, H hidden, I feed-forward, L layers. Module names are transformers', so are the
-parameters'. Sources: google-research/albert `modeling.py` (arithmetic, dropout, groups); paper, section 3.1.
+T tokens of N sequences, E embedding, H hidden, I feed-forward, L layers. Module names are
+transformers', so are the parameters'. Sources: google-research/albert `modeling.py` (arithmetic,
+dropout, groups); paper, section 3.1.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,8 @@ def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
     """Return one function for linear layers that read the same input, of this dtype; it returns their outputs side by side."""
     if not all(is_plain(layer, nn.Linear) for layer in layers):
         return lambda values: torch.cat([_call(layer, values) for layer in layers], -1)
-    # Cast once a forward pass: gradients in bf16 differ from fp32's by 1.08 % in norm, as with a cast per layer or autocast.
+    # Cast once a forward pass: gradients in bf16 differ from fp32's by 1.08 % in norm, as with a
+    # cast per layer or autocast.
     weights: list[Any] = [layer.weight for layer in layers]
     biases: list[Any] = [layer.bias for layer in layers]
     if len(layers) == 1:
@@ -40,11 +42,12 @@ def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
 
 def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
     """Return hidden states in the dtype of a head's parameters, if that is wider: a head computes in fp32 over a bf16 encoder."""
-    # Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small: for a text of 128
-    # tokens it multiplies a thousandth of what base's layers do. In a model that is bf16 as a whole, it computes in
-    # bf16.
+    # Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small:
+    # for a text of 128 tokens it multiplies a thousandth of what base's layers do. In a model that
+    # is bf16 as a whole, it computes in bf16.
     head_dtype = next(
-        (parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()), values.dtype
+        (parameter.dtype for parameter in head.parameters() if parameter.is_floating_point()),
+        values.dtype,
     )
     return values.to(torch.promote_types(values.dtype, head_dtype))
 
@@ -57,8 +60,8 @@ def for_few_rows(projection: Projection) -> Projection:
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return projection
 
-    # Two rows through base's four matrices, mean of them on two Zen 4 cores: 0.52 ms in place of 1.28; four rows 0.77
-    # of 1.05; eight 1.11 of 0.9 to 1.8, one 0.54 of 0.60.
+    # Two rows through base's four matrices, mean of them on two Zen 4 cores: 0.52 ms in place of
+    # 1.28; four rows 0.77 of 1.05; eight 1.11 of 0.9 to 1.8, one 0.54 of 0.60.
     def multiply_transposed(values: Tensor) -> Tensor:
         rows = (weight @ values.flatten(0, -2).t()).t().unflatten(0, values.shape[:-1])
         return rows if bias is None else rows + bias
@@ -71,7 +74,11 @@ def activated(projection: Projection, activation: Projection, values: Tensor) ->
 
     torch has no public name for that; its own TransformerEncoderLayer uses this one.
     """
-    fused = values.device.type == "cuda" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    fused = (
+        values.device.type == "cuda"
+        and not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+    )
     fused = fused and activation is gelu_new
     if not fused or not isinstance(projection, partial) or projection.func is not F.linear:
         return activation(projection(values))
@@ -82,26 +89,34 @@ def activated(projection: Projection, activation: Projection, values: Tensor) ->
 
 def reused(projection: Projection) -> Projection:
     """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere."""
-    if not isinstance(projection, partial) or projection.func is not F.linear or torch.compiler.is_compiling():
+    if (
+        not isinstance(projection, partial)
+        or projection.func is not F.linear
+        or torch.compiler.is_compiling()
+    ):
         return projection
     weight, bias = projection.keywords["weight"], projection.keywords["bias"]
     if bias is None or not (weight.requires_grad and bias.requires_grad):
         return projection
     if weight.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return projection
-    # Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on short texts, 5 % on
-    # long ones. Here each is added inside the product that makes it, and rounded once. Not one long product for all twelve
-    # uses: 3,072 x 768 over 1,808 rows runs at 1.29 TFLOP/s, over 21,696 at 0.90, and laying them side by side takes 10 ms.
+    # Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on
+    # short texts, 5 % on long ones. Here each is added inside the product that makes it, and
+    # rounded once. Not one long product for all twelve uses: 3,072 x 768 over 1,808 rows runs at
+    # 1.29 TFLOP/s, over 21,696 at 0.90, and laying them side by side takes 10 ms.
     sums: list[Tensor] = []
     weight, bias = _Gathered.apply(sums, weight, bias)
-    return partial(_Use.apply, sums, weight, bias)  # by position: `apply` takes no names in torch 2.11
+    # By position: `apply` takes no names in torch 2.11
+    return partial(_Use.apply, sums, weight, bias)
 
 
 class _Gathered(torch.autograd.Function):
     """Hand weight and bias to their uses, which collect the gradients in `sums`."""
 
     @staticmethod
-    def forward(ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, Tensor]:
         ctx.sums = sums
         ctx.set_materialize_grads(False)
         return weight.view_as(weight), bias.view_as(bias)
@@ -118,7 +133,9 @@ class _Use(torch.autograd.Function):
     """A linear layer that adds to the gradients of weight and bias in `sums`."""
 
     @staticmethod
-    def forward(ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor, values: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, sums: list[Tensor], weight: Tensor, bias: Tensor, values: Tensor
+    ) -> Tensor:
         ctx.save_for_backward(values, weight)
         ctx.sums, ctx.gathered = sums, weight.grad_fn
         return F.linear(values, weight, bias)
@@ -127,7 +144,8 @@ class _Use(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, weight = ctx.saved_tensors
-        if torch._C._will_engine_execute_node(ctx.gathered):  # false if only the gradient of values is computed
+        # False if only the gradient of values is computed
+        if torch._C._will_engine_execute_node(ctx.gathered):
             rows, inputs = grad.flatten(0, -2), values.flatten(0, -2)
             if ctx.sums:
                 ctx.sums[0].addmm_(rows.t(), inputs)
@@ -142,7 +160,9 @@ def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
     if not isinstance(norm, nn.LayerNorm) or not is_plain(norm, nn.LayerNorm):
         return partial(_call, norm)
     weight, bias = norm.weight.to(dtype), norm.bias.to(dtype)
-    return partial(F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
+    return partial(
+        F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps
+    )
 
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
@@ -172,7 +192,9 @@ class AlbertEmbeddings(nn.Module):
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.embedding_size)
+        self.position_embeddings = nn.Embedding(
+            config.max_position_embeddings, config.embedding_size
+        )
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.embedding_size)
         self.LayerNorm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -193,10 +215,13 @@ class AlbertEmbeddings(nn.Module):
         self._check_length(batch)
         for _, ids, table in self._fields(batch):
             lowest, highest = ids.aminmax()
-            if lowest < 0 or highest >= len(table.weight):  # of a resized model `num_embeddings` may be another number
+            # Of a resized model `num_embeddings` may be another number
+            if lowest < 0 or highest >= len(table.weight):
                 raise self._out_of_range(batch)
 
-    def _fields(self, batch: PackedBatch | PaddedBatch) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
+    def _fields(
+        self, batch: PackedBatch | PaddedBatch
+    ) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
         return (
             ("input_ids", batch.input_ids, self.word_embeddings),
             ("position_ids", batch.position_ids, self.position_embeddings),
@@ -216,14 +241,17 @@ class AlbertEmbeddings(nn.Module):
             if ids.min() < 0 or ids.max() >= len(table.weight)
         ]
         return DataError(
-            "wrong-tokenizer", "; ".join(problems), "encode the text with the tokenizer in the model's folder"
+            "wrong-tokenizer",
+            "; ".join(problems),
+            "encode the text with the tokenizer in the model's folder",
         )
 
 
 class BlockWeights(NamedTuple):
     """One block's parts as a forward pass uses them, in the dtype of the computation.
 
-    Made once per forward and used whenever the block is applied, so that concatenating and casting cost 1/L.
+    Made once per forward and used whenever the block is applied, so that concatenating and casting
+    cost 1/L.
     """
 
     qkv: Projection  # [T, H] to [T, 3H]
@@ -280,7 +308,11 @@ class AlbertLayer(nn.Module):
         )
 
     def forward(
-        self, hidden: Tensor, weights: BlockWeights, batch: PackedBatch | PaddedBatch, positions: Tensor | None = None
+        self,
+        hidden: Tensor,
+        weights: BlockWeights,
+        batch: PackedBatch | PaddedBatch,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Apply the block: [T, H] to [T, H], or to [Q, H] at Q positions when the others are not used."""
         dropout = self.attention_dropout if self.training else 0.0
@@ -288,23 +320,32 @@ class AlbertLayer(nn.Module):
         if positions is not None:
             context = context.index_select(0, positions)
             hidden = hidden.index_select(0, positions)
-        after_attention = _compiled_after_attention if self.compiled else AlbertLayer.after_attention
+        after_attention = (
+            _compiled_after_attention if self.compiled else AlbertLayer.after_attention
+        )
         return after_attention(self, context, hidden, weights)
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """Return the block's output, given the output of attention and the block's input, [..., H] each."""
         # Sums are not named: a name would keep [T, H] numbers in memory until the end.
-        hidden = hidden + F.dropout(weights.attention_output(context), self.hidden_dropout, self.training)
+        hidden = hidden + F.dropout(
+            weights.attention_output(context), self.hidden_dropout, self.training
+        )
         hidden = weights.attention_norm(hidden)
         inner = activated(weights.ffn, self.activation, hidden)
-        return weights.ffn_norm(hidden + F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training))
+        return weights.ffn_norm(
+            hidden + F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training)
+        )
 
 
-def _compiled_after_attention(layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
+def _compiled_after_attention(
+    layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights
+) -> Tensor:
     """Return `AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
 
-    This is all of a layer that can be fused: biases, activation, dropout, residuals and norms around three matrix products.
-    Attention stays outside, which brings its own kernels and needs the sequences' lengths; the one size that varies is T.
+    This is all of a layer that can be fused: biases, activation, dropout, residuals and norms
+    around three matrix products. Attention stays outside, which brings its own kernels and needs
+    the sequences' lengths; the one size that varies is T.
     """
     for values in (context, hidden):
         torch._dynamo.maybe_mark_dynamic(values, 0)
@@ -321,7 +362,9 @@ class AlbertLayerGroup(nn.Module):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.albert_layers = nn.ModuleList(AlbertLayer(config) for _ in range(config.inner_group_num))
+        self.albert_layers = nn.ModuleList(
+            AlbertLayer(config) for _ in range(config.inner_group_num)
+        )
 
     def blocks(self) -> list[AlbertLayer]:
         """Return the inner blocks in the order they run."""
@@ -332,7 +375,8 @@ class AlbertEncoder(nn.Module):
     """E to H once, then L layers: the blocks of the groups, applied in order.
 
     Attributes:
-        gradient_checkpointing: Keep only the input of each block for the backward pass and compute the rest again.
+        gradient_checkpointing: Keep only the input of each block for the backward pass and compute
+            the rest again.
         depth: Number of layers to compute; None: all.
     """
 
@@ -341,7 +385,8 @@ class AlbertEncoder(nn.Module):
         self.embedding_hidden_mapping_in = nn.Linear(config.embedding_size, config.hidden_size)
         groups = [AlbertLayerGroup(config) for _ in range(config.num_hidden_groups)]
         self.albert_layer_groups = nn.ModuleList(groups)
-        # In floating point and truncated, as the original: not the integer quotient for 22 layers in 22 groups.
+        # In floating point and truncated, as the original: not the integer quotient for 22 layers
+        # in 22 groups.
         self.group_of_layer = [
             int(layer / config.num_hidden_layers * config.num_hidden_groups)
             for layer in range(config.num_hidden_layers)
@@ -360,7 +405,9 @@ class AlbertEncoder(nn.Module):
     def layers(self, dtype: torch.dtype) -> list[tuple[AlbertLayer, BlockWeights]]:
         """Return the blocks in the order they are applied, each with its weights, prepared once a block."""
         groups: list[AlbertLayerGroup] = list(self.albert_layer_groups)  # type: ignore[arg-type]
-        blocks = [block for group in self.group_of_layer[: self.depth] for block in groups[group].blocks()]
+        blocks = [
+            block for group in self.group_of_layer[: self.depth] for block in groups[group].blocks()
+        ]
         weights = {block: block.weights(dtype) for block in dict.fromkeys(blocks)}
         return [(block, weights[block]) for block in blocks]
 
@@ -377,10 +424,13 @@ class AlbertEncoder(nn.Module):
         Args:
             embedded: [T, E], in the dtype to compute in.
             batch: Delimits the sequences.
-            positions: int64 [Q] into the T tokens; the last layer is computed there only. With 15 % of the tokens that
-                is 0.63 of a layer less to do: 5 % of a step with 12 layers, 10 % with 6. Default: everywhere.
-            hidden_states: A list that receives the projected embedding and the output of every layer, [T, H] each.
-            attentions: A list that receives the probabilities of every layer, as `attention_probabilities` gives them.
+            positions: int64 [Q] into the T tokens; the last layer is computed there only. With 15 %
+                of the tokens that is 0.63 of a layer less to do: 5 % of a step with 12 layers, 10 %
+                with 6. Default: everywhere.
+            hidden_states: A list that receives the projected embedding and the output of every
+                layer, [T, H] each.
+            attentions: A list that receives the probabilities of every layer, as
+                `attention_probabilities` gives them.
 
         Returns:
             [T, H], or [Q, H].
@@ -392,9 +442,13 @@ class AlbertEncoder(nn.Module):
         for number, (layer, weights) in enumerate(layers, start=1):
             layer_positions = positions if number == len(layers) else None
             if attentions is not None:
-                attentions.append(attention_probabilities(weights.qkv(hidden), batch, layer.num_heads))
+                attentions.append(
+                    attention_probabilities(weights.qkv(hidden), batch, layer.num_heads)
+                )
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(layer, hidden, weights, batch, layer_positions, use_reentrant=False)
+                hidden = checkpoint(
+                    layer, hidden, weights, batch, layer_positions, use_reentrant=False
+                )
             else:
                 hidden = layer(hidden, weights, batch, layer_positions)
             if hidden_states is not None:

@@ -4,9 +4,11 @@ B rows of S places. There are two ways to compute them, which agree at every rea
 
 - packed, which is the rule: the real tokens are taken out, computed, and laid out again with zeros at padding;
 - padded: every place is computed, and no token attends to padding. No shape depends on a value, which `torch.compile` and
-  `torch.export` ask for; and question answering needs what transformers computes at padding (see `tasks.py`).
+  `torch.export` ask for; and question answering needs what transformers computes at padding (see
+  `tasks.py`).
 
-A mask may have holes: the tokens around a hole keep their positions. A row is pooled from its first real token.
+A mask may have holes: the tokens around a hole keep their positions. A row is pooled from its first
+real token.
 """
 
 from collections.abc import Mapping
@@ -26,11 +28,12 @@ from albertkit.tables import IGNORED
 class ModelOutput(dict):
     """A dictionary of the computed fields, in order; also attributes by name, and `output[0]`.
 
-    It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs apart as one, and rebuild
-    them from one. Reading an attribute that was not computed gives None.
+    It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs
+    apart as one, and rebuild them from one. Reading an attribute that was not computed gives None.
 
     Attributes:
-        hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected embedding.
+        hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected
+            embedding.
         attentions: One tensor [B, A, S, S] a layer.
     """
 
@@ -42,7 +45,9 @@ class ModelOutput(dict):
         fields = self.fields()
         if unknown := set(all_values) - set(fields):
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
-        super().__init__({name: all_values[name] for name in fields if all_values.get(name) is not None})
+        super().__init__(
+            {name: all_values[name] for name in fields if all_values.get(name) is not None}
+        )
 
     def __init_subclass__(cls) -> None:
         register_pytree_node(
@@ -101,7 +106,8 @@ class LogitsOutput(ModelOutput):
 
     Attributes:
         loss: 0-d, mean over the labels.
-        logits: [B, S, V] or [B, S, C] of tokens, zeros at padding; [B, C] of sequences; [B, choices].
+        logits: [B, S, V] or [B, S, C] of tokens, zeros at padding; [B, C] of sequences; [B,
+            choices].
         hidden_states: As in `ModelOutput`; of multiple choice [B·choices, S, H].
         attentions: As in `ModelOutput`; of multiple choice [B·choices, A, S, S].
     """
@@ -128,10 +134,12 @@ class BeamQuestionAnsweringOutput(ModelOutput):
     """Output of `AlbertForBeamQuestionAnswering`; K starts, and for each of them M ends. Log-probabilities are fp32.
 
     Attributes:
-        loss: 0-d. With labels there are `start_log_probs` and `end_log_probs`, without them the beams.
+        loss: 0-d. With labels there are `start_log_probs` and `end_log_probs`, without them the
+            beams.
         start_top_log_probs: [B, K], the likeliest starts, best first.
         start_top_index: int64 [B, K], their places in the row.
-        end_top_log_probs: [B, K·M], for start k at k·M the likeliest ends given that start, best first.
+        end_top_log_probs: [B, K·M], for start k at k·M the likeliest ends given that start, best
+            first.
         end_top_index: int64 [B, K·M].
         cls_logits: [B], above 0: rather no answer.
         start_log_probs: [B, S], -1e30 where no answer may lie.
@@ -224,10 +232,12 @@ class PassOptions(TypedDict, total=False):
     Attributes:
         output_hidden_states: Return the output of every layer. Default: no.
         output_attentions: Return the attention probabilities of every layer. Default: no.
-        return_dict: False returns a plain tuple of the computed fields. The default of these three stands in the configuration.
+        return_dict: False returns a plain tuple of the computed fields. The default of these three
+            stands in the configuration.
         head_mask: None, which transformers 4's callers pass.
-        num_items_in_batch: Labels in the whole batch of which this is a part; the loss is then the sum over this part
-            divided by it, so that accumulated parts are one big batch. transformers' Trainer passes it.
+        num_items_in_batch: Labels in the whole batch of which this is a part; the loss is then the
+            sum over this part divided by it, so that accumulated parts are one big batch.
+            transformers' Trainer passes it.
     """
 
     output_hidden_states: bool | None
@@ -250,7 +260,9 @@ class Encodes(Protocol):
 
     config: AlbertConfig
 
-    def encode(self, batch: PaddedBatch | PackedBatch, trace: Trace | None, *, words: Tensor | None) -> PackedOutput:
+    def encode(
+        self, batch: PaddedBatch | PackedBatch, trace: Trace | None, *, words: Tensor | None
+    ) -> PackedOutput:
         """Run a batch; see `AlbertModel.encode`."""
 
 
@@ -291,18 +303,29 @@ class PaddedPass:
             hint = "give one of the two, by name: transformers 4 had head_mask before inputs_embeds"
             raise ConfigError("bad-value", f"{subject} of input_ids and inputs_embeds given", hint)
         if head_mask is not None:
-            raise ConfigError("bad-value", "head_mask: heads cannot be switched off", "leave it out")
+            raise ConfigError(
+                "bad-value", "head_mask: heads cannot be switched off", "leave it out"
+            )
         if inputs_embeds is not None:
-            input_ids = torch.zeros(inputs_embeds.shape[:-1], dtype=torch.int64, device=inputs_embeds.device)
+            input_ids = torch.zeros(
+                inputs_embeds.shape[:-1], dtype=torch.int64, device=inputs_embeds.device
+            )
         assert input_ids is not None
         if token_type_ids is not None and token_type_ids.shape == (1, *input_ids.shape[1:]):
             token_type_ids = token_type_ids.expand_as(input_ids)
         self.packed = not (keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing())
-        self.mask = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask != 0
+        self.mask = (
+            torch.ones_like(input_ids, dtype=torch.bool)
+            if attention_mask is None
+            else attention_mask != 0
+        )
         outputs = {
             "output_hidden_states": output_hidden_states, "output_attentions": output_attentions, "return_dict": return_dict,
         }  # fmt: skip
-        outputs = {name: model.config.foreign.get(name) if value is None else value for name, value in outputs.items()}
+        outputs = {
+            name: model.config.foreign.get(name) if value is None else value
+            for name, value in outputs.items()
+        }
         self.return_dict = outputs["return_dict"] is not False
         self.num_items = num_items_in_batch
         self.trace = Trace(outputs["output_hidden_states"], outputs["output_attentions"])
@@ -318,20 +341,29 @@ class PaddedPass:
         self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
     ) -> PaddedBatch:
         if input_ids.dim() != 2:
-            raise ConfigError("bad-value", f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]")
+            raise ConfigError(
+                "bad-value",
+                f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]",
+            )
         for name, tensor in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
             if tensor is not None and tensor.shape != input_ids.shape:
                 raise ConfigError(
-                    "bad-value", f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}"
+                    "bad-value",
+                    f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
                 )
-        if not (torch.compiler.is_compiling() or torch.jit.is_tracing()) and not self.mask.any(1).all():
+        if (
+            not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+            and not self.mask.any(1).all()
+        ):
             raise DataError("empty", "a row is all padding", "leave empty rows out of the batch")
         if token_type_ids is None:
             token_type_ids = torch.zeros_like(input_ids)
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)
         position_ids = position_ids.expand_as(input_ids)
-        return PaddedBatch(input_ids.flatten(), token_type_ids.flatten(), position_ids.flatten(), self.mask)
+        return PaddedBatch(
+            input_ids.flatten(), token_type_ids.flatten(), position_ids.flatten(), self.mask
+        )
 
     def _tokens(self, values: Tensor) -> Tensor:
         """Map [B, S, ...] to [T, ...]."""
@@ -340,7 +372,9 @@ class PaddedPass:
     def labels(self, labels: Tensor) -> Tensor:
         """Return the labels [T] of token labels [B, S]; those at padding do not count."""
         if labels.shape != self.mask.shape:
-            raise ConfigError("bad-value", f"labels has shape {list(labels.shape)}, input {list(self.mask.shape)}")
+            raise ConfigError(
+                "bad-value", f"labels has shape {list(labels.shape)}, input {list(self.mask.shape)}"
+            )
         return self._tokens(labels if self.packed else labels.masked_fill(~self.mask, IGNORED))
 
     def rows(self, values: Tensor) -> Tensor:
@@ -359,8 +393,12 @@ class PaddedPass:
         hidden, attentions = self.trace.hidden_states, self.trace.attentions
         output = kind(
             **values,
-            hidden_states=None if hidden is None else tuple(self.rows(of_layer) for of_layer in hidden),
-            attentions=None if attentions is None else tuple(self._attention_rows(of_layer) for of_layer in attentions),
+            hidden_states=None
+            if hidden is None
+            else tuple(self.rows(of_layer) for of_layer in hidden),
+            attentions=None
+            if attentions is None
+            else tuple(self._attention_rows(of_layer) for of_layer in attentions),
         )
         return output if self.return_dict else output.to_tuple()  # type: ignore[return-value]
 

@@ -28,8 +28,21 @@ from albertkit.model.files import (
     write_shards,
 )
 from albertkit.model.heads import MaskedLMHead
-from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, AlbertLayer, as_head_input, linear
-from albertkit.model.padded import BaseModelOutput, PackedOutput, PaddedBatch, PaddedPass, PassOptions, Trace
+from albertkit.model.layers import (
+    AlbertEmbeddings,
+    AlbertEncoder,
+    AlbertLayer,
+    as_head_input,
+    linear,
+)
+from albertkit.model.padded import (
+    BaseModelOutput,
+    PackedOutput,
+    PaddedBatch,
+    PaddedPass,
+    PassOptions,
+    Trace,
+)
 from albertkit.model_paths import explain_hub, local_folder, open_hub
 
 _TASKS = Path("/proc/self/task")  # the threads of this process, on Linux
@@ -58,7 +71,8 @@ def _count_threads() -> None:
 def _after_fork() -> None:
     global _packing
     _packing = threading.RLock()
-    # The other threads of torch do not exist in the new process, and a parallel loop would wait for them without end.
+    # The other threads of torch do not exist in the new process, and a parallel loop would wait for
+    # them without end.
     if _has_native_threads:
         torch.set_num_threads(1)
 
@@ -69,7 +83,11 @@ if hasattr(os, "register_at_fork"):
 
 # Keywords that are accepted, and the values that change nothing here.
 HARMLESS: dict[str, tuple[Any, ...]] = {
-    "attn_implementation": ("sdpa", "eager", None),  # one attention, with probabilities where they are asked for
+    "attn_implementation": (
+        "sdpa",
+        "eager",
+        None,
+    ),  # one attention, with probabilities where they are asked for
     "low_cpu_mem_usage": (True, False, None),
     "trust_remote_code": (True, False, None),  # no code of a folder is ever run
     "weights_only": (True,),
@@ -112,7 +130,12 @@ _SAVING: dict[str, tuple[Any, ...]] = {
     "save_original_format": (True,),
 }  # fmt: skip
 _OWN_KEYS = frozenset(field.name for field in dataclasses.fields(AlbertConfig)) - {"foreign"}
-_TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "float64": torch.float64}
+_TYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
 
 
 @dataclass(frozen=True)
@@ -130,12 +153,20 @@ class Placement:
 
 def resolve_placement(dtype: Any, torch_dtype: Any, device_map: Any) -> Placement:
     """Parse `dtype`, `torch_dtype` and `device_map` (a device, its number or name, "auto", {"": device}) as transformers does."""
-    if dtype is not None and torch_dtype is not None and _parse_dtype(dtype) != _parse_dtype(torch_dtype):
+    if (
+        dtype is not None
+        and torch_dtype is not None
+        and _parse_dtype(dtype) != _parse_dtype(torch_dtype)
+    ):
         raise ConfigError(
-            "bad-value", f"dtype={dtype!r} and torch_dtype={torch_dtype!r} differ", "leave one of them out"
+            "bad-value",
+            f"dtype={dtype!r} and torch_dtype={torch_dtype!r} differ",
+            "leave one of them out",
         )
     requested = dtype if dtype is not None else torch_dtype
-    return Placement(torch.float32 if requested is None else _parse_dtype(requested), _parse_device(device_map))
+    return Placement(
+        torch.float32 if requested is None else _parse_dtype(requested), _parse_device(device_map)
+    )
 
 
 def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +195,9 @@ def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
         }
         fact = f"from_pretrained has no keyword `{unknown[0]}`, and configurations no such field"
         raise ConfigError(
-            "unknown-name", fact, suggest_name(unknown[0], _OWN_KEYS | FOREIGN_KEYS | arguments | set(HARMLESS))
+            "unknown-name",
+            fact,
+            suggest_name(unknown[0], _OWN_KEYS | FOREIGN_KEYS | arguments | set(HARMLESS)),
         )
     return changes
 
@@ -192,11 +225,13 @@ def check_saving(options: dict[str, Any]) -> None:
     """Raise an error for keywords of `save_pretrained` that contradict safetensors files of transformers' names."""
     for name, value in options.items():
         if name not in _SAVING:
-            raise ConfigError("unknown-name", f"save_pretrained has no keyword `{name}`", suggest_name(name, _SAVING))
-        if value not in (None, *_SAVING[name]):
-            fact = (
-                f"save_pretrained({name}={value!r}): the weights are written as safetensors under transformers' names"
+            raise ConfigError(
+                "unknown-name",
+                f"save_pretrained has no keyword `{name}`",
+                suggest_name(name, _SAVING),
             )
+        if value not in (None, *_SAVING[name]):
+            fact = f"save_pretrained({name}={value!r}): the weights are written as safetensors under transformers' names"
             raise ConfigError("bad-value", fact, "leave it out")
 
 
@@ -205,7 +240,9 @@ def _parse_dtype(name: Any) -> torch.dtype | None:
         return None
     dtype = name if isinstance(name, torch.dtype) else _TYPES.get(str(name).removeprefix("torch."))
     if dtype not in _TYPES.values():
-        raise ConfigError("bad-value", f"dtype={name!r}", suggest_name(str(name), [*_TYPES, "auto"]))
+        raise ConfigError(
+            "bad-value", f"dtype={name!r}", suggest_name(str(name), [*_TYPES, "auto"])
+        )
     return dtype
 
 
@@ -226,7 +263,9 @@ def _parse_device(device_map: Any) -> torch.device:
             torch.empty(0, device=device)  # raises if there is no such GPU
     except (RuntimeError, TypeError, AssertionError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError("no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU") from None
+        raise ConfigError(
+            "no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU"
+        ) from None
     return device
 
 
@@ -236,7 +275,8 @@ logger = logging.getLogger("albertkit")
 class SkipInitialization(TorchFunctionMode):
     """Skip weight initialisation while a checkpoint is loaded; what the file lacks is initialised afterwards."""
 
-    # Initialisation takes 1.5 of the 1.7 seconds that loading base would take, and 13 of 15 for xlarge.
+    # Initialisation takes 1.5 of the 1.7 seconds that loading base would take, and 13 of 15 for
+    # xlarge.
     active = False
 
     def __enter__(self) -> Self:
@@ -257,7 +297,8 @@ class SkipInitialization(TorchFunctionMode):
 def shapes_only() -> Iterator[None]:
     """Let modules be made without memory: the shapes of a broken configuration may ask for more than there is.
 
-    Initialisation is skipped: on this device torch imports its compiler for it, half of the 3 s until the first answer.
+    Initialisation is skipped: on this device torch imports its compiler for it, half of the 3 s
+    until the first answer.
     """
     with torch.device("meta"), SkipInitialization():
         yield
@@ -268,9 +309,11 @@ class PretrainedAlbert(nn.Module):
 
     Attributes:
         config: The configuration the model was created from.
-        compute_dtype: Dtype of activations and of the weights during a forward pass, or None for the parameters' own.
-            With bfloat16 each weight is cast once per forward, parameters and their gradients stay as they are.
-        tied: Names under which other programs' files may hold a second copy of a tensor, and the name it has here.
+        compute_dtype: Dtype of activations and of the weights during a forward pass, or None for
+            the parameters' own. With bfloat16 each weight is cast once per forward, parameters and
+            their gradients stay as they are.
+        tied: Names under which other programs' files may hold a second copy of a tensor, and the
+            name it has here.
         accepts_loss_kwargs: Tells transformers' Trainer to pass `num_items_in_batch`.
     """
 
@@ -329,7 +372,9 @@ class PretrainedAlbert(nn.Module):
         """The same under transformers' name; PEFT asks."""
         return self.gradient_checkpointing
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Mapping[str, Any] | None = None) -> None:
+    def gradient_checkpointing_enable(
+        self, gradient_checkpointing_kwargs: Mapping[str, Any] | None = None
+    ) -> None:
         """Set `gradient_checkpointing`. Options of `torch.utils.checkpoint` change nothing: it is never reentrant."""
         self.gradient_checkpointing = True
 
@@ -350,7 +395,11 @@ class PretrainedAlbert(nn.Module):
         """
         if every_n_layers != 1 or offload:
             arguments = f"every_n_layers={every_n_layers}, offload={offload}"
-            raise ConfigError("bad-value", f"{arguments}: every layer is checkpointed, on the device", "leave both out")
+            raise ConfigError(
+                "bad-value",
+                f"{arguments}: every layer is checkpointed, on the device",
+                "leave both out",
+            )
         self.gradient_checkpointing_enable(activation_checkpointing_kwargs)
 
     @property
@@ -368,10 +417,19 @@ class PretrainedAlbert(nn.Module):
 
         Args:
             only_trainable: Only those with `requires_grad`.
-            exclude_embeddings: Without the tables of words, positions and segments. Trainer asks for its count of operations.
+            exclude_embeddings: Without the tables of words, positions and segments. Trainer asks
+                for its count of operations.
         """
-        tables = {module.weight for module in self.modules() if exclude_embeddings and isinstance(module, nn.Embedding)}
-        counted = (p for p in self.parameters() if (p.requires_grad or not only_trainable) and p not in tables)
+        tables = {
+            module.weight
+            for module in self.modules()
+            if exclude_embeddings and isinstance(module, nn.Embedding)
+        }
+        counted = (
+            p
+            for p in self.parameters()
+            if (p.requires_grad or not only_trainable) and p not in tables
+        )
         return sum(parameter.numel() for parameter in counted)
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -410,8 +468,8 @@ class PretrainedAlbert(nn.Module):
     def resize_token_embeddings(self, new_num_tokens: int | None = None) -> nn.Embedding:
         """Change the number of tokens: rows are initialised and added at the end, or cut off there.
 
-        The masked-LM head keeps sharing the embeddings; its bias gets zeros. `config.vocab_size` follows. An optimizer created
-        before this holds the old parameters.
+        The masked-LM head keeps sharing the embeddings; its bias gets zeros. `config.vocab_size`
+        follows. An optimizer created before this holds the old parameters.
 
         Args:
             new_num_tokens: Rows afterwards. Default: change nothing.
@@ -443,7 +501,8 @@ class PretrainedAlbert(nn.Module):
         Args:
             ready: Parameters to leave as they are.
 
-        Source: google-research/albert `modeling.create_initializer`; `nn.init` draws from torch's global generator.
+        Source: google-research/albert `modeling.create_initializer`; `nn.init` draws from torch's
+        global generator.
         """
         if SkipInitialization.active:
             return
@@ -461,7 +520,7 @@ class PretrainedAlbert(nn.Module):
                 else:
                     nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
-    # --- files ------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     @classmethod
     def from_tensors(
@@ -508,32 +567,37 @@ class PretrainedAlbert(nn.Module):
     ) -> Self:
         """Load a checkpoint folder: `config.json` and `model.safetensors` (or `pytorch_model.bin`, without unpickling objects).
 
-        A head that the folder lacks is initialised, with a warning in the log, as transformers does; so is one of
-        another shape with `ignore_mismatched_sizes`. Everything else must fit name by name; heads that the class does not
-        have are left out, and that is logged.
+        A head that the folder lacks is initialised, with a warning in the log, as transformers
+        does; so is one of another shape with `ignore_mismatched_sizes`. Everything else must fit
+        name by name; heads that the class does not have are left out, and that is logged.
 
         Args:
-            folder: The folder; a run, which stands for its `best/` or else `final/`; or a model of the Hugging Face hub as
-                `org/name`, which is downloaded once.
-            allow_missing: First parts of parameter names that may be missing although `strict`, without a warning.
+            folder: The folder; a run, which stands for its `best/` or else `final/`; or a model of
+                the Hugging Face hub as `org/name`, which is downloaded once.
+            allow_missing: First parts of parameter names that may be missing although `strict`,
+                without a warning.
             revision: Branch, tag or commit of a model of the hub. Default: its main branch.
             pretrained_model_name_or_path: transformers' name of `folder`.
             strict: Refuse a folder that lacks a head.
             config: Configuration to use in place of the folder's: ours, transformers', or a path.
-            dtype: Of the parameters: a torch dtype or its name, or "auto" for that of the file. Default: float32.
+            dtype: Of the parameters: a torch dtype or its name, or "auto" for that of the file.
+                Default: float32.
             torch_dtype: Its older name.
             device_map: A device, or "auto" for the GPU if there is one. Default: the CPU.
             ignore_mismatched_sizes: Initialise heads of another shape.
-            use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone. Default: safetensors first.
-            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1` or `num_labels=3`; and
-                keywords of transformers that change nothing here, such as `low_cpu_mem_usage`.
+            use_safetensors: True for safetensors alone, False for `pytorch_model.bin` alone.
+                Default: safetensors first.
+            **changes: Configuration fields to set otherwise, for example `hidden_dropout_prob=0.1`
+                or `num_labels=3`; and keywords of transformers that change nothing here, such as
+                `low_cpu_mem_usage`.
 
         Returns:
             The model in evaluation mode.
 
         Raises:
-            DataError: not-found or bad-file. ConfigError: as `AlbertConfig.from_pretrained`; bad-value for a keyword of
-            transformers that cannot be honoured; no-device. CheckpointError: missing-file, corrupt or weights-mismatch.
+            DataError: not-found or bad-file. ConfigError: as `AlbertConfig.from_pretrained`;
+            bad-value for a keyword of transformers that cannot be honoured; no-device.
+            CheckpointError: missing-file, corrupt or weights-mismatch.
             MachineError: unreachable.
         """
         placement = resolve_placement(dtype, torch_dtype, device_map)
@@ -551,7 +615,9 @@ class PretrainedAlbert(nn.Module):
             with shapes_only():
                 parameters = cls(model_config).state_dict()
             tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
-        model, matched = cls.from_tensors(model_config, tensors, (*allow_missing, *fresh), str(path))
+        model, matched = cls.from_tensors(
+            model_config, tensors, (*allow_missing, *fresh), str(path)
+        )
         if matched.left_out:
             unused = ", ".join(matched.left_out)
             logger.info("%s has no use for these tensors of `%s`: %s", cls.__name__, path, unused)
@@ -560,7 +626,10 @@ class PretrainedAlbert(nn.Module):
             logger.warning(advice, path, cls.__name__, new)
         if allowed := ", ".join(name for name in matched.fresh if name not in fresh):
             logger.info("not in `%s`, initialised afresh: %s", path, allowed)
-        stored = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
+        stored = next(
+            (tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()),
+            torch.float32,
+        )
         return model.to(placement.device, placement.dtype or stored)
 
     def save_pretrained(
@@ -575,20 +644,24 @@ class PretrainedAlbert(nn.Module):
     ) -> None:
         """Write `config.json` and, in fp32, `model.safetensors`, each whole or not at all, as transformers reads them.
 
-        With `parameter_sharing` attention or ffn, which transformers has no name for, what the layers share is stored for
-        each of them, and that is logged; loading shares it again.
+        With `parameter_sharing` attention or ffn, which transformers has no name for, what the
+        layers share is stored for each of them, and that is logged; loading shares it again.
 
         Args:
             folder: Created if missing; files of other names in it are left alone.
-            tokenizer: An `AlbertTokenizer` to save with the weights; `config.json` then names its special ids.
+            tokenizer: An `AlbertTokenizer` to save with the weights; `config.json` then names its
+                special ids.
             state_dict: Tensors to write in place of the model's own, all of them.
-            max_shard_size: Bytes of a file at most, or a text such as "2GB": larger weights are several files with an index.
-                Default: one file, of at most 1 GB for the published sizes.
+            max_shard_size: Bytes of a file at most, or a text such as "2GB": larger weights are
+                several files with an index. Default: one file, of at most 1 GB for the published
+                sizes.
             is_main_process: False writes nothing.
-            **options: Keywords of transformers that ask for nothing else, such as `safe_serialization=True`.
+            **options: Keywords of transformers that ask for nothing else, such as
+                `safe_serialization=True`.
 
         Raises:
-            ConfigError: bad-value, unknown-name. CheckpointError: weights-mismatch for other names in `state_dict`.
+            ConfigError: bad-value, unknown-name. CheckpointError: weights-mismatch for other names
+                in `state_dict`.
         """
         check_saving(options)
         if not is_main_process:
@@ -610,15 +683,25 @@ class PretrainedAlbert(nn.Module):
         ids: dict[str, int] = {}
         if tokenizer is not None:
             tokenizer.save_pretrained(path)
-            ids = dict(pad_token_id=tokenizer.pad_id, bos_token_id=tokenizer.cls_id, eos_token_id=tokenizer.sep_id)
+            ids = dict(
+                pad_token_id=tokenizer.pad_id,
+                bos_token_id=tokenizer.cls_id,
+                eos_token_id=tokenizer.sep_id,
+            )
         foreign = {
-            key: value for key, value in config.foreign.items() if key not in ("torch_dtype", "tie_word_embeddings")
+            key: value
+            for key, value in config.foreign.items()
+            if key not in ("torch_dtype", "tie_word_embeddings")
         }
         foreign |= {"architectures": [type(self).__name__], "dtype": "float32"}
         config.replace(foreign=foreign, **ids).save_pretrained(path)
 
     def push_to_hub(
-        self, repo_id: str, tokenizer: Any = None, private: bool | None = None, commit_message: str = "Upload model"
+        self,
+        repo_id: str,
+        tokenizer: Any = None,
+        private: bool | None = None,
+        commit_message: str = "Upload model",
     ) -> str:
         """Upload the model to the Hugging Face hub, as the account that `hf auth login` knows.
 
@@ -632,7 +715,8 @@ class PretrainedAlbert(nn.Module):
             The commit's address.
 
         Raises:
-            DataError: not-found. MachineError: unreachable. MissingExtraError: without `huggingface_hub`.
+            DataError: not-found. MachineError: unreachable. MissingExtraError: without
+                `huggingface_hub`.
         """
         hub = open_hub()
         with TemporaryDirectory() as folder:
@@ -640,7 +724,9 @@ class PretrainedAlbert(nn.Module):
             try:
                 api = hub.HfApi()
                 api.create_repo(repo_id, private=private, exist_ok=True)
-                commit = api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=commit_message or None)
+                commit = api.upload_folder(
+                    repo_id=repo_id, folder_path=folder, commit_message=commit_message or None
+                )
             except Exception as error:
                 raise explain_hub(error, repo_id) from error
         return str(commit.commit_url)
@@ -668,7 +754,9 @@ class AlbertModel(PretrainedAlbert):
         config = self.config
         self.embeddings = AlbertEmbeddings(config)
         self.encoder = AlbertEncoder(config)
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
+        self.pooler = (
+            nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
+        )
         self._compute_dtype: torch.dtype | None = None
         self.initialize()
 
@@ -689,11 +777,13 @@ class AlbertModel(PretrainedAlbert):
         Args:
             batch: T tokens of N sequences, on the model's device.
             trace: Collects hidden states and attentions.
-            positions: int64 [Q] into the T tokens, if only these states are needed; the last layer computes no others.
+            positions: int64 [Q] into the T tokens, if only these states are needed; the last layer
+                computes no others.
             words: [T, E] in place of the word embeddings of the batch's ids.
 
         Returns:
-            hidden [T, H], or [Q, H], in `compute_dtype`; pooled [N, H] in fp32, as heads (see `as_head_input`).
+            hidden [T, H], or [Q, H], in `compute_dtype`; pooled [N, H] in fp32, as heads (see
+            `as_head_input`).
         """
         starts = batch.starts
         rows = None if positions is None else torch.cat([starts, positions])
@@ -722,5 +812,9 @@ class AlbertModel(PretrainedAlbert):
         Raises:
             ConfigError: bad-value. DataError: empty, too-large or wrong-tokenizer.
         """
-        run = PaddedPass(self, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options)
-        return run.output(BaseModelOutput, last_hidden_state=run.rows(run.hidden), pooler_output=run.pooled)
+        run = PaddedPass(
+            self, input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **options
+        )
+        return run.output(
+            BaseModelOutput, last_hidden_state=run.rows(run.hidden), pooler_output=run.pooled
+        )

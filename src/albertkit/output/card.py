@@ -62,7 +62,9 @@ def package_versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def settings_sections(settings: Mapping[str, Any], versions: Mapping[str, str] | None = None) -> list[Section]:
+def settings_sections(
+    settings: Mapping[str, Any], versions: Mapping[str, str] | None = None
+) -> list[Section]:
     """Return the end of every card: the settings of the training, and the versions that it ran with."""
     sections: list[Section] = [FactList(settings, "Settings", exact=True)]
     if versions:

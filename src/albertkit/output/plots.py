@@ -1,7 +1,7 @@
 """Pictures with matplotlib: the look that all share, SVG for pages, and the two pictures of a task's results.
 
-An SVG takes its colours from CSS variables of the page around it (with fallbacks, so that it also stands alone), and its
-text is text, so that one picture serves light and dark.
+An SVG takes its colours from CSS variables of the page around it (with fallbacks, so that it also
+stands alone), and its text is text, so that one picture serves light and dark.
 """
 
 import io
@@ -16,7 +16,8 @@ from typing import Any
 from albertkit.errors import MissingExtraError
 from albertkit.files import atomic_file
 
-# Okabe and Ito's palette (2008): told apart with every common colour blindness, and blue and orange also in grey.
+# Okabe and Ito's palette (2008): told apart with every common colour blindness, and blue and orange
+# also in grey.
 INK, MUTED, GRID = "#1f2328", "#656d76", "#d8dee4"
 TRAIN, EVALUATION, BASELINE = "#0072b2", "#d55e00", "#656d77"
 CSS_COLOURS = {
@@ -24,7 +25,8 @@ CSS_COLOURS = {
     TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
 }  # fmt: skip
 
-MAX_CLASSES_WITH_COUNTS = 15  # more classes than this are drawn without their counts, which would not be legible
+# More classes than this are drawn without their counts, which would not be legible
+MAX_CLASSES_WITH_COUNTS = 15
 MAX_POINTS = 2_000  # of a scatter plot on a page: half a megabyte
 NAME_WIDTH = 24
 
@@ -93,16 +95,22 @@ def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: st
         label: What it shows, for those who do not see it.
     """
     matplotlib = matplotlib_modules()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"albertkit {name} {look.width}"}):
+    with matplotlib.rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": f"albertkit {name} {look.width}"}
+    ):
         stream = io.StringIO()
         with new_figure(look, draw) as figure:
-            figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+            figure.savefig(
+                stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+            )
     svg = stream.getvalue()
     # Only the element itself, with the page's colours and font, and no names that clash.
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # its "*" would style the whole page
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # "axes_1" would be there twice; nothing refers to groups
+    # Its "*" would style the whole page
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
+    # "axes_1" would be there twice; nothing refers to groups
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     svg = svg.replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "").replace(
         "xlink:href=",
         "href=",
@@ -141,7 +149,9 @@ def plot_confusion(
     has_counts = len(names) <= MAX_CLASSES_WITH_COUNTS
     side = 2.6 + min(len(names), 60) * (0.62 if has_counts else 0.2)
     half = NAME_WIDTH // 2  # of a name that is cut: in the middle, because names often begin alike
-    ticks = [name if len(name) <= NAME_WIDTH else f"{name[:half]}…{name[1 - half :]}" for name in names]
+    ticks = [
+        name if len(name) <= NAME_WIDTH else f"{name[:half]}…{name[1 - half :]}" for name in names
+    ]
     size = 9 if has_counts else 6
 
     def draw(figure: Any, _: Look) -> None:
@@ -207,7 +217,10 @@ def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
     def draw(figure: Any, _: Look) -> None:
         _draw_scatter(figure.subplots(), sample)
 
-    return [page_svg(look, draw, "scatter", "Predictions over labels") for look in wide_and_narrow(5.0, 3.6)]
+    return [
+        page_svg(look, draw, "scatter", "Predictions over labels")
+        for look in wide_and_narrow(5.0, 3.6)
+    ]
 
 
 def draw_heading(axis: Any, title: str, description: str) -> None:

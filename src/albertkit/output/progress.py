@@ -53,9 +53,19 @@ class ProgressBar:
     def __enter__(self) -> Self:
         if self.enabled and sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
-            count = TextColumn("{task.percentage:.0f} %") if self.unit == "bytes" else MofNCompleteColumn()
+            count = (
+                TextColumn("{task.percentage:.0f} %")
+                if self.unit == "bytes"
+                else MofNCompleteColumn()
+            )
             columns = (
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
@@ -78,7 +88,8 @@ class ProgressBar:
     def say(self, message: str) -> None:
         """Print a line that stays."""
         if self._bar is not None:
-            self._bar.console.print(escape_line(message), markup=False, highlight=False)  # paths may hold brackets
+            # Paths may hold brackets
+            self._bar.console.print(escape_line(message), markup=False, highlight=False)
         elif self.enabled:
             print_note(message)
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rich.text import Text as RichText
 
 BAR_WIDTH = 30
-MIN_COLUMN_WIDTH = 12  # a column of text is not folded to fewer characters: a row then becomes lines of its own
+# A column of text is not folded to fewer characters: a row then becomes lines of its own
+MIN_COLUMN_WIDTH = 12
 _STYLES = {
     "strong": "bold",
     "muted": "dim",
@@ -44,7 +45,7 @@ _STYLES = {
 _SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
 
 
-# --- terminal ---------------------------------------------------------------------------------------------------------
+# --- terminal -------------------------------------------------------------------------------------
 
 
 def to_terminal(
@@ -120,7 +121,10 @@ def _print(section: Section, console: "Console") -> None:
         case Bars():
             rows = []
             for bar in section.bars:
-                name, share = (_rich_text(text, _STYLES[bar.tone]) for text in (f"  {bar.name}", f"{bar.share:6.1%}"))
+                name, share = (
+                    _rich_text(text, _STYLES[bar.tone])
+                    for text in (f"  {bar.name}", f"{bar.share:6.1%}")
+                )
                 rows.append((name, share, "█" * round(BAR_WIDTH * bar.share)))
             console.print(_rich_table([], rows, [False, True, False]))
         case Highlights():
@@ -164,7 +168,10 @@ def _print_table(table: TableSection, console: "Console") -> None:
         cells.append([_rich_text(cell.value, _STYLES[cell.tone or tone]) for cell in table_row])
     min_width = 0
     for column, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
-        widths = [row[column].cell_len if right else min(row[column].cell_len, MIN_COLUMN_WIDTH) for row in cells]
+        widths = [
+            row[column].cell_len if right else min(row[column].cell_len, MIN_COLUMN_WIDTH)
+            for row in cells
+        ]
         min_width += 2 + max([0, *widths, *(len(word) for word in head.split())])
     if min_width <= console.width + 2:
         console.print(_rich_table(table.columns, cells, to_right))
@@ -198,7 +205,7 @@ def _rich_table(
     return table
 
 
-# --- HTML -------------------------------------------------------------------------------------------------------------
+# --- HTML -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -250,7 +257,7 @@ def write_page(
     return page
 
 
-# --- Markdown ---------------------------------------------------------------------------------------------------------
+# --- Markdown -------------------------------------------------------------------------------------
 
 
 def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
@@ -278,7 +285,10 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                     [False, is_numeric([text for _, text in section.rows()])],
                 )
             case TableSection():
-                texts = [[escape_markdown(table_cell.value) for table_cell in row] for row in section.cells()]
+                texts = [
+                    [escape_markdown(table_cell.value) for table_cell in row]
+                    for row in section.cells()
+                ]
                 body = _markdown_table(
                     [escape_markdown(head) for head in section.columns],
                     texts,
@@ -286,7 +296,10 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 )
                 body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
             case Paragraph():
-                labelled = (span.text + (f" ({span.label})" if span.label else "") for span in section.spans())
+                labelled = (
+                    span.text + (f" ({span.label})" if span.label else "")
+                    for span in section.spans()
+                )
                 text = escape_control_characters("".join(labelled))
                 body = text if section.form == "markdown" else escape_markdown(text)
                 if section.form in ("code", "source"):
@@ -298,7 +311,10 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
             case Bars():
                 body = _markdown_table(
                     ["", ""],
-                    [(escape_markdown(bar.name), format_percent(bar.share)) for bar in section.bars],
+                    [
+                        (escape_markdown(bar.name), format_percent(bar.share))
+                        for bar in section.bars
+                    ],
                     [False, True],
                 )
             case Highlights():
@@ -312,7 +328,8 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 body = "\n".join(lines)
             case Commands():
                 body = "\n".join(
-                    f"- {escape_markdown(purpose)}:\n\n      {command}" for command, purpose in section.commands
+                    f"- {escape_markdown(purpose)}:\n\n      {command}"
+                    for command, purpose in section.commands
                 )
             case Panel():
                 body = to_markdown(section.sections, level + 1).rstrip()

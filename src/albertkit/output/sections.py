@@ -8,7 +8,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-_SHARES = ("most_guessed", "tokens_used")  # shares of 1 shown in per cent, like every name that ends with `accuracy`
+# Shares of 1 shown in per cent, like every name that ends with `accuracy`
+_SHARES = ("most_guessed", "tokens_used")
 _ROUGH = ("epochs",)  # three figures are enough
 
 
@@ -17,7 +18,8 @@ def format_value(value: Any, name: str = "") -> str:
 
     Args:
         value: Anything.
-        name: Its name. `_seconds`, `_mb`, `_accuracy`, `_interval`, `_per_second` and others at its end give the unit.
+        name: Its name. `_seconds`, `_mb`, `_accuracy`, `_interval`, `_per_second` and others at its
+            end give the unit.
     """
     if value is None:
         return "–"
@@ -131,7 +133,10 @@ def to_json_value(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: to_json_value(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         return {str(name): to_json_value(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -153,7 +158,8 @@ class FactList:
     Attributes:
         values: Name to value; nested mappings get dotted names.
         title: Heading; may be empty.
-        exact: Show names and values as they are set (settings), instead of with labels, units and separators.
+        exact: Show names and values as they are set (settings), instead of with labels, units and
+            separators.
     """
 
     kind: ClassVar[str] = "facts"
@@ -168,7 +174,8 @@ class FactList:
         rows = []
         for name, value in flatten(self.values).items():
             if value or not isinstance(value, list | tuple | str | None):
-                label = name.replace("_", " ").removesuffix(" mb")  # the unit stands beside the number
+                # The unit stands beside the number
+                label = name.replace("_", " ").removesuffix(" mb")
                 rows.append((label, format_value(value, name)))
         return rows
 
@@ -226,13 +233,20 @@ class TableSection:
         columns: Iterable[Sequence[Cell]] = [()] * len(self.columns)
         if self.rows:
             columns = zip(*self.cells(), strict=True)
-        return [index > 0 and is_numeric([cell.value for cell in column]) for index, column in enumerate(columns)]
+        return [
+            index > 0 and is_numeric([cell.value for cell in column])
+            for index, column in enumerate(columns)
+        ]
 
 
 def is_numeric(texts: Sequence[str]) -> bool:
     """Return whether all texts are numbers or begin with one; empty ones do not count."""
     values = [text for text in texts if text]
-    return all(text[0] in "-+–·.0123456789" or text == "undefined" for text in values) if values else True
+    return (
+        all(text[0] in "-+–·.0123456789" or text == "undefined" for text in values)
+        if values
+        else True
+    )
 
 
 @dataclass(frozen=True)
@@ -258,8 +272,8 @@ class Paragraph:
         text: The text, or its parts.
         title: Heading; may be empty.
         tone: How it is marked: `warning` and `bad` begin with a sign in a terminal.
-        form: `prose`; `code`, kept as it is and copied whole; `source`, a long text that a page folds away; `markdown`, for
-            cards, where it is not escaped.
+        form: `prose`; `code`, kept as it is and copied whole; `source`, a long text that a page
+            folds away; `markdown`, for cards, where it is not escaped.
         language: Of code.
     """
 
@@ -396,7 +410,8 @@ def is_empty(section: Section) -> bool:
         case TableSection():
             return not section.rows
         case Paragraph():
-            return not section.text and (not section.title or section.form != "prose")  # a title alone is a heading
+            # A title alone is a heading
+            return not section.text and (not section.title or section.form != "prose")
         case Bars():
             return not section.bars
         case Highlights():
@@ -422,8 +437,8 @@ def to_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
 class Result:
     """Base of the dataclasses that commands return, frozen or not.
 
-    A subclass that leaves its example or file out, or did something doubtful, has a field `warnings`: the command line
-    prints them on stderr.
+    A subclass that leaves its example or file out, or did something doubtful, has a field
+    `warnings`: the command line prints them on stderr.
     """
 
     warnings: tuple[str, ...] = ()
@@ -436,4 +451,12 @@ class Result:
     def sections(self) -> list[Section]:
         """Return what is printed: by default every field but the warnings."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        return [FactList({field.name: getattr(self, field.name) for field in fields if field.name != "warnings"})]
+        return [
+            FactList(
+                {
+                    field.name: getattr(self, field.name)
+                    for field in fields
+                    if field.name != "warnings"
+                }
+            )
+        ]

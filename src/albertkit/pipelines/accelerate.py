@@ -29,34 +29,46 @@ from albertkit.tables import IGNORED
 AnyModel = TypeVar("AnyModel")
 
 _TENSOR_TYPES = (Tensor, nn.Parameter)
-_SUPPORTED_ARGUMENTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "return_dict"}
+_SUPPORTED_ARGUMENTS = {
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "position_ids",
+    "return_dict",
+}
 _SUPPORTED_ARGUMENTS |= {"num_items_in_batch"}  # Trainer's, for the heads' losses
 
 
-def accelerate(model: AnyModel, precision: Precision = "auto", *, training: bool = False) -> AnyModel:
+def accelerate(
+    model: AnyModel, precision: Precision = "auto", *, training: bool = False
+) -> AnyModel:
     """Let a model compute with this package's code; its classes, outputs, losses and folder stay as they are.
 
-    In inference on the CPU the engine computes, with gradients (if asked for) the packed layers. Padding is taken out before
-    the encoder and put back as zeros behind it. What they do not compute, the model computes as before: with gradients or
-    in training unless asked for, hidden states of all layers, attentions, embeddings given as input (said in a warning,
-    once); and while something looks at the model's operations (torch.export, torch.compile, tracing, torch.func,
-    dispatch modes). Weights that change, whatever wrote them, are packed again at the next call: every number of the packed
-    weights is looked at in each call, 1 to 2 ms for base.
+    In inference on the CPU the engine computes, with gradients (if asked for) the packed layers.
+    Padding is taken out before the encoder and put back as zeros behind it. What they do not
+    compute, the model computes as before: with gradients or in training unless asked for, hidden
+    states of all layers, attentions, embeddings given as input (said in a warning, once); and while
+    something looks at the model's operations (torch.export, torch.compile, tracing, torch.func,
+    dispatch modes). Weights that change, whatever wrote them, are packed again at the next call:
+    every number of the packed weights is looked at in each call, 1 to 2 ms for base.
 
     Args:
-        model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a `SentenceTransformer` whose
-            transformer is an ALBERT, or any model class of this package. It may have adapters of PEFT, or get them later.
-        precision: Of inference, as of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where the processor
-            multiplies it faster.
-        training: Compute with gradients, too, in the parameters' dtype or that of the autocast around it. A model for
-            question answering keeps its padding then, which its loss counts; gradient checkpointing can be enabled, which
-            transformers' ALBERT does not know. A model of this package trains on packed layers anyway.
+        model: Any ALBERT class of transformers 4 or 5, a pipeline of transformers over one, a
+            `SentenceTransformer` whose transformer is an ALBERT, or any model class of this
+            package. It may have adapters of PEFT, or get them later.
+        precision: Of inference, as of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where
+            the processor multiplies it faster.
+        training: Compute with gradients, too, in the parameters' dtype or that of the autocast
+            around it. A model for question answering keeps its padding then, which its loss counts;
+            gradient checkpointing can be enabled, which transformers' ALBERT does not know. A model
+            of this package trains on packed layers anyway.
 
     Returns:
         The same object.
 
     Raises:
-        ConfigError: unknown-name; wrong-model where there is no ALBERT, or one whose layers were replaced.
+        ConfigError: unknown-name; wrong-model where there is no ALBERT, or one whose layers were
+            replaced.
     """
     check_precision(precision)
     encoders = list(_encoders(model))
@@ -64,22 +76,30 @@ def accelerate(model: AnyModel, precision: Precision = "auto", *, training: bool
         kind = type(model).__name__
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
         raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
-    checkpointed = [module for module in _modules(model) if vars(module).get("gradient_checkpointing")]
+    checkpointed = [
+        module for module in _modules(model) if vars(module).get("gradient_checkpointing")
+    ]
     restore(model)
     for encoder in encoders:
         if isinstance(encoder, AlbertModel):
-            fast = _LiveEngine(encoder, copy.copy(encoder), precision, training)  # whose `encode` stays the model's
+            # Whose `encode` stays the model's
+            fast = _LiveEngine(encoder, copy.copy(encoder), precision, training)
             encoder.encode = _OwnEncode(encoder, fast)  # type: ignore[method-assign]
         else:
             fast = _LiveEngine(encoder, BorrowedModel(encoder), precision, training)
             # Their loss of a span is a softmax over all places of a row, padding too.
-            keeps_padding = any(type(module).__name__ == "AlbertForQuestionAnswering" for module in _modules(model))
+            keeps_padding = any(
+                type(module).__name__ == "AlbertForQuestionAnswering" for module in _modules(model)
+            )
             encoder.forward = _TransformersForward(encoder, fast, keeps_padding)
         fast.engine()  # what it falls back from is said now
     for module in _modules(model) if training else ():
-        # Their methods and Trainer ask the outer model whether it can, and set the flag of whatever has it.
+        # Their methods and Trainer ask the outer model whether it can, and set the flag of whatever
+        # has it.
         if _is_theirs(module):
-            vars(module).update(supports_gradient_checkpointing=True, gradient_checkpointing=module in checkpointed)
+            vars(module).update(
+                supports_gradient_checkpointing=True, gradient_checkpointing=module in checkpointed
+            )
             if type(module).__name__ in ("AlbertForMaskedLM", "AlbertForPreTraining"):
                 module.forward = _MaskedLMForward(module)
     return model
@@ -89,7 +109,9 @@ def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
     for module in _modules(model):
         for name in ("forward", "encode"):
-            if isinstance(vars(module).get(name), _TransformersForward | _MaskedLMForward | _OwnEncode):
+            if isinstance(
+                vars(module).get(name), _TransformersForward | _MaskedLMForward | _OwnEncode
+            ):
                 del vars(module)[name]
         if _is_theirs(module):
             for name in ("supports_gradient_checkpointing", "gradient_checkpointing"):
@@ -111,7 +133,8 @@ def _encoders(model: Any) -> Iterator[nn.Module]:
     for module in _modules(model):
         kinds = type(module).__mro__
         if isinstance(module, AlbertModel) or any(
-            kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.") for kind in kinds
+            kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.")
+            for kind in kinds
         ):
             yield module
 
@@ -126,7 +149,9 @@ class _LiveEngine:
         training: Whether gradients are computed, too.
     """
 
-    def __init__(self, model: nn.Module, ours: AlbertModel, precision: Precision, training: bool) -> None:
+    def __init__(
+        self, model: nn.Module, ours: AlbertModel, precision: Precision, training: bool
+    ) -> None:
         self.model = model
         self.ours = ours
         self.precision = precision
@@ -141,7 +166,13 @@ class _LiveEngine:
         if isinstance(self.ours, BorrowedModel):
             return self.ours.structure_of(self.model)
         return [
-            (name, type(module), getattr(module, "eps", None), "forward" in vars(module), *module._parameters)
+            (
+                name,
+                type(module),
+                getattr(module, "eps", None),
+                "forward" in vars(module),
+                *module._parameters,
+            )
             for name, module in walk(self.model)[1:]
         ]
 
@@ -159,7 +190,9 @@ class _LiveEngine:
     def packed_layers(self, device: str) -> AlbertModel:
         """Return our model, as it computes gradients in the dtype of the autocast around it."""
         self._follow()
-        self.ours.compute_dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self.ours.compute_dtype = (
+            torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        )
         return self.ours
 
     def _follow(self) -> None:
@@ -183,7 +216,8 @@ class _LiveEngine:
             return "its layers were replaced since: call accelerate again"
         for name, module in walk(self.model)[1:]:
             for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
-                # transformers' own hooks collect states when they are asked for, and then the model computes them anyway
+                # transformers' own hooks collect states when they are asked for, and then the model
+                # computes them anyway
                 if getattr(hook, "__module__", "").partition(".")[0] != "transformers":
                     return f"`{name}` has a hook"
         return ""
@@ -201,13 +235,18 @@ def _parameters(model: nn.Module) -> list[nn.Parameter]:
 
 def _is_watched(tensors: Iterable[Any]) -> bool:
     """Return whether something records, replaces or transforms torch's operations: a compiler, a tracer, a mode, torch.func."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or _get_current_dispatch_mode() is not None:
+    if (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or _get_current_dispatch_mode() is not None
+    ):
         return True
     modes = _get_current_function_mode_stack()
     if forward_ad._current_level >= 0 or not all(isinstance(mode, DeviceContext) for mode in modes):
         return True
     return any(
-        isinstance(x, Tensor) and (type(x) not in _TENSOR_TYPES or is_functorch_wrapped_tensor(x)) for x in tensors
+        isinstance(x, Tensor) and (type(x) not in _TENSOR_TYPES or is_functorch_wrapped_tensor(x))
+        for x in tensors
     )
 
 
@@ -233,10 +272,14 @@ class _TransformersForward:
             self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
-        inputs = self._with_buffers(arguments.get("token_type_ids"), arguments.get("position_ids"), ids)
+        inputs = self._with_buffers(
+            arguments.get("token_type_ids"), arguments.get("position_ids"), ids
+        )
         if not self.fast.computes_gradients():
             with torch.no_grad():
-                hidden, pooled = self.fast.engine().encode(PackedBatch.from_padded(ids, mask, **inputs))
+                hidden, pooled = self.fast.engine().encode(
+                    PackedBatch.from_padded(ids, mask, **inputs)
+                )
                 return self._output(arguments, hidden, pooled)
         batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
         if self.keeps_padding and mask is not None:
@@ -249,13 +292,19 @@ class _TransformersForward:
 
     def _unsupported(self, arguments: dict[str, Any]) -> str:
         """Return what is not computed here: anything but rows of ids, padded on the right, to their last states."""
-        requested = {name for name, value in arguments.items() if value is not None and value is not False}
+        requested = {
+            name for name, value in arguments.items() if value is not None and value is not False
+        }
         requested |= {
-            name for name in ("output_hidden_states", "output_attentions") if getattr(self.model.config, name)
+            name
+            for name in ("output_hidden_states", "output_attentions")
+            if getattr(self.model.config, name)
         }
         if unsupported := requested - _SUPPORTED_ARGUMENTS:
             return f"it was asked for {min(unsupported)}"
-        ids, mask, types = (arguments.get(name) for name in ("input_ids", "attention_mask", "token_type_ids"))
+        ids, mask, types = (
+            arguments.get(name) for name in ("input_ids", "attention_mask", "token_type_ids")
+        )
         if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.numel():
             return "its input is not rows of ids"
         if types is not None and types.shape != ids.shape:
@@ -264,16 +313,21 @@ class _TransformersForward:
             return "its attention mask is not one of rows that begin with a token"
         return ""
 
-    def _with_buffers(self, types: Tensor | None, positions: Tensor | None, ids: Tensor) -> dict[str, Tensor]:
+    def _with_buffers(
+        self, types: Tensor | None, positions: Tensor | None, ids: Tensor
+    ) -> dict[str, Tensor]:
         """Return types and positions [B, S], the model's own buffers where none are given."""
         embeddings, width = self.model.embeddings, ids.shape[1]
         counted = torch.arange(width, device=ids.device)[None]
         if positions is None:
             buffered = getattr(embeddings, "position_ids", counted)[:, :width]
-            positions = buffered if buffered.shape[1] == width else counted  # of too long a row our error says so
+            # Of too long a row our error says so
+            positions = buffered if buffered.shape[1] == width else counted
         positions = positions.expand(ids.shape)
         if types is None:
-            buffered = getattr(embeddings, "token_type_ids", torch.zeros_like(counted)).expand(len(ids), -1)
+            buffered = getattr(embeddings, "token_type_ids", torch.zeros_like(counted)).expand(
+                len(ids), -1
+            )
             types = buffered.gather(1, positions.clamp(max=buffered.shape[1] - 1))
         return {"token_type_ids": types, "position_ids": positions}
 
@@ -283,7 +337,11 @@ class _TransformersForward:
 
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
         device = ids.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.model.dtype
+        dtype = (
+            torch.get_autocast_dtype(device)
+            if torch.is_autocast_enabled(device)
+            else self.model.dtype
+        )
         everywhere = mask is None or len(hidden) == ids.numel()
         states = hidden.view(*ids.shape, -1) if everywhere else unpack(hidden, mask)  # type: ignore[arg-type]
         pooled = None if pooled is None else _leave_inference_mode(pooled.to(dtype))
@@ -294,11 +352,12 @@ class _TransformersForward:
 class _MaskedLMForward:
     """Replacement for the `forward` of transformers' `AlbertForMaskedLM` and `AlbertForPreTraining`, in training.
 
-    The logits are theirs, of all places and with gradients, if somebody uses them; the loss is computed at the labels alone.
+    The logits are theirs, of all places and with gradients, if somebody uses them; the loss is
+    computed at the labels alone.
     """
 
-    # Six of seven places have no label. Updates of H 384 at 128 tokens in bf16: with the loss of all places 1.33 times as
-    # fast as the untouched model's, at the labels alone 1.83 times.
+    # Six of seven places have no label. Updates of H 384 at 128 tokens in bf16: with the loss of
+    # all places 1.33 times as fast as the untouched model's, at the labels alone 1.83 times.
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -333,7 +392,9 @@ class _MaskedLMForward:
         with torch.autocast(hidden.device.type, enabled=False):
             inner = head.activation(linear(hidden.dtype, head.dense)(hidden[has_label]))
             inner = layer_norm(hidden.dtype, head.LayerNorm)(inner)
-            loss, _ = vocabulary_loss(inner, head.decoder.weight, head.decoder.bias, targets[has_label])
+            loss, _ = vocabulary_loss(
+                inner, head.decoder.weight, head.decoder.bias, targets[has_label]
+            )
             loss = loss / has_label.sum()
         if order is not None:
             loss = loss + nn.functional.cross_entropy(output.sop_logits.view(-1, 2), order.view(-1))
@@ -360,7 +421,9 @@ class _OwnEncode:
         words: Tensor | None = None,
     ) -> PackedOutput:
         inputs = (batch.input_ids, batch.token_type_ids, batch.position_ids, words)
-        states_wanted = trace is not None and (trace.hidden_states is not None or trace.attentions is not None)
+        states_wanted = trace is not None and (
+            trace.hidden_states is not None or trace.attentions is not None
+        )
         is_watched = _is_watched((*inputs, *_parameters(self.model)))
         if is_watched or states_wanted or words is not None or not isinstance(batch, PackedBatch):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
@@ -371,9 +434,15 @@ class _OwnEncode:
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(batch, positions)
-        return PackedOutput(_leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled))
+        return PackedOutput(
+            _leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled)
+        )
 
 
 def _leave_inference_mode(tensor: Tensor) -> Tensor:
     """Return a tensor that may be written to outside of `torch.inference_mode`, as the model's own may."""
-    return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() else tensor
+    return (
+        tensor.clone()
+        if tensor.is_inference() and not torch.is_inference_mode_enabled()
+        else tensor
+    )

@@ -1,7 +1,8 @@
 """Our encoder over the modules of transformers' `AlbertModel`, for inference and for training.
 
-The modules themselves are shared, not their parameters: what replaces them later (adapters, a larger vocabulary, pruned or
-parametrized layers) is seen at the next call, and is called as a module where it is no plain layer.
+The modules themselves are shared, not their parameters: what replaces them later (adapters, a
+larger vocabulary, pruned or parametrized layers) is seen at the next call, and is called as a
+module where it is no plain layer.
 """
 
 from pathlib import Path
@@ -31,16 +32,22 @@ class BorrowedModel(AlbertModel):
         modules = dict(self.named_modules())
         self._leaves = [name for name, module in modules.items() if not module._modules]
         self._containers = [name for name, module in modules.items() if module._modules]
-        self._blocks = {name: module for name, module in modules.items() if isinstance(module, AlbertLayer)}
+        self._blocks = {
+            name: module for name, module in modules.items() if isinstance(module, AlbertLayer)
+        }
         for block in self._blocks.values():
-            block.ffn_dropout = 0.0  # transformers has none behind the feed-forward layer, Google has
+            # Transformers has none behind the feed-forward layer, Google has
+            block.ffn_dropout = 0.0
         self.training = False  # of this module alone: those it borrows are in their model's mode
         try:
             structure = self.structure_of(theirs)
         except AttributeError as error:
             self._refuse(str(error))
         for name, kind, has_own_forward in structure:
-            if name in self._containers and kind.__module__.partition(".")[0] not in ("transformers", "torch"):
+            if name in self._containers and kind.__module__.partition(".")[0] not in (
+                "transformers",
+                "torch",
+            ):
                 self._refuse(f"`{name}` is a {kind.__name__}")
             if has_own_forward:
                 self._refuse(f"the forward of `{name}` was replaced")
@@ -52,8 +59,12 @@ class BorrowedModel(AlbertModel):
 
     @staticmethod
     def _refuse(reason: str) -> None:
-        hint = "accelerate a model of transformers' own ALBERT classes, before its layers are replaced"
-        raise ConfigError("wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint)
+        hint = (
+            "accelerate a model of transformers' own ALBERT classes, before its layers are replaced"
+        )
+        raise ConfigError(
+            "wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint
+        )
 
     def structure_of(self, theirs: nn.Module) -> list[tuple]:
         """Return what is not borrowed of their model: how its layers are put together."""
@@ -65,8 +76,12 @@ class BorrowedModel(AlbertModel):
                 if module is not None:
                     is_borrowed = prefix + child in self._leaves
                     kind = None if is_borrowed else type(module)
-                    structure.append((prefix + child, kind, not is_borrowed and "forward" in vars(module)))
-        heads = [theirs.get_submodule(f"{name}.attention").num_attention_heads for name in self._blocks]
+                    structure.append(
+                        (prefix + child, kind, not is_borrowed and "forward" in vars(module))
+                    )
+        heads = [
+            theirs.get_submodule(f"{name}.attention").num_attention_heads for name in self._blocks
+        ]
         return [*structure, ("heads", tuple(heads), False)]  # transformers 4 prunes them
 
     def follow(self, theirs: nn.Module) -> None:
@@ -78,6 +93,8 @@ class BorrowedModel(AlbertModel):
             attention: Any = theirs.get_submodule(f"{name}.attention")
             block.training = attention.training
             # transformers 4 reads the number with torch's attention, and the module with its own.
-            block.attention_dropout = getattr(attention, "dropout_prob", attention.attention_dropout.p)
+            block.attention_dropout = getattr(
+                attention, "dropout_prob", attention.attention_dropout.p
+            )
             block.hidden_dropout = attention.output_dropout.p
         self.gradient_checkpointing = getattr(theirs, "gradient_checkpointing", False)

@@ -28,12 +28,15 @@ class CaptionPipeline:
         self.precision = "fp32"
         self.notes = ()
 
-    def __call__(self, videos: str | Path | Sequence[str | Path], sheet: bool = False, **options: Any) -> Any:
+    def __call__(
+        self, videos: str | Path | Sequence[str | Path], sheet: bool = False, **options: Any
+    ) -> Any:
         """Return `captions` of each video, the best first: `text`, `score`, `log_probability`.
 
         Args:
             videos: One file or a list.
-            sheet: Return the contact sheet, too, as `sheet`: a PNG in base64, "" where there is no caption.
+            sheet: Return the contact sheet, too, as `sheet`: a PNG in base64, "" where there is no
+                caption.
             **options: Settings of generation, for example `num_captions=3`.
         """
         check_options(self.kind, options, self.options)
@@ -41,7 +44,9 @@ class CaptionPipeline:
             files = [videos] if isinstance(videos, str | Path) else videos
             records = [self._caption_with_sheet(file, options) for file in files]
         else:
-            records = [_captions_record(captions) for captions in self.captioner.caption(videos, **options)]
+            records = [
+                _captions_record(captions) for captions in self.captioner.caption(videos, **options)
+            ]
         return records[0] if isinstance(videos, str | Path) else records
 
     def _caption_with_sheet(self, video: str | Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -55,4 +60,9 @@ class CaptionPipeline:
 
 
 def _captions_record(captions: Sequence[ScoredCaption]) -> dict[str, Any]:
-    return {"captions": [{"text": c.text, "score": c.score, "log_probability": c.log_probability} for c in captions]}
+    return {
+        "captions": [
+            {"text": c.text, "score": c.score, "log_probability": c.log_probability}
+            for c in captions
+        ]
+    }

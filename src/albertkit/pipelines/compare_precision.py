@@ -1,7 +1,7 @@
 """Compare a faster form of a model (an engine, an export) with the model in fp32, before anything is saved or served in int8.
 
-T tokens of N sequences, P masked positions.
-Why it is needed: ALBERT in int8 with one scale a tensor fell from F1 0.8 to 0.05 (onnxruntime issue 11701).
+T tokens of N sequences, P masked positions. Why it is needed: ALBERT in int8 with one scale a
+tensor fell from F1 0.8 to 0.05 (onnxruntime issue 11701).
 """
 
 import math
@@ -43,14 +43,16 @@ from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.options import ComparePrecisionOptions
 from albertkit.tokenizer import AlbertTokenizer
 
-Outputs = dict[str, Tensor]  # by the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places
+# By the name in the graph: [T, ...], [P, ...] or [N, ...]; int64 for places
+Outputs = dict[str, Tensor]
 Form = PretrainedAlbert | SentenceEncoder
 
 MAX_LOSS = 0.5  # points of the task's metric
 MIN_COSINE = 0.99  # mean over tokens, where there are no labels
 MIN_TOP1 = 0.97
 _MIN_LOGIT = -1e29  # logits below this only say that a place is not allowed
-_MIN_ROW_NUMBERS = 16  # rows of fewer numbers say little by their direction: those of a batch are one vector
+# Rows of fewer numbers say little by their direction: those of a batch are one vector
+_MIN_ROW_NUMBERS = 16
 _SEQUENCES = 64  # whose outputs are compared number by number
 _BATCH_SEQUENCES = 8  # of all lengths, so rows are padded
 _MAX_TOKENS = 128  # of a sequence of the sample
@@ -66,9 +68,11 @@ class PrecisionComparison(Result):
         precision: Precision of the form.
         source: What was read: a file, or the built-in sample.
         texts: Number of texts.
-        cosine_mean: Mean cosine of tokens' last states, or of the outputs' logits where there are no states.
+        cosine_mean: Mean cosine of tokens' last states, or of the outputs' logits where there are
+            no states.
         cosine_min: The worst token's.
-        top1: Share of the head's first choices that are the same: masked tokens, labels, tags, answers; None without a head.
+        top1: Share of the head's first choices that are the same: masked tokens, labels, tags,
+            answers; None without a head.
         metric: Metric of the task, where labels were given.
         reference: Its value in fp32, in points.
         found: Its value in this form, in points.
@@ -103,7 +107,9 @@ class PrecisionComparison(Result):
         if self.cosine_mean < MIN_COSINE:
             problems.append(f"mean cosine {self.cosine_mean:.4f}, wanted {MIN_COSINE}")
         if self.top1 is not None and self.top1 < MIN_TOP1:
-            problems.append(f"{self.top1:.1%} of the first choices are the same, wanted {MIN_TOP1:.0%}")
+            problems.append(
+                f"{self.top1:.1%} of the first choices are the same, wanted {MIN_TOP1:.0%}"
+            )
         return problems
 
     @property
@@ -129,7 +135,11 @@ class PrecisionComparison(Result):
 
     def sections(self) -> list[Section]:
         """Return the facts and the verdict."""
-        verdict = {"same as fp32": not self.problems, "because": self.problems, "notes": list(self.notes)}
+        verdict = {
+            "same as fp32": not self.problems,
+            "because": self.problems,
+            "notes": list(self.notes),
+        }
         return [FactList({"precision": self.precision, **self.facts(), **verdict})]
 
     def require(self, force: bool, remedy: str) -> None:
@@ -145,12 +155,17 @@ def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
     """Compare an engine with fp32; see `ComparePrecisionOptions`.
 
     Raises:
-        CheckpointError: wrong-model if there are examples and no task; missing-file. And what reading and loading raise.
+        CheckpointError: wrong-model if there are examples and no task; missing-file. And what
+            reading and loading raise.
     """
     folder = local_folder(options.model)
     if is_onnx_folder(folder):
         return _compare_export(folder, options.data, options.split)
-    model = SentenceEncoder.from_pretrained(folder).albert if is_encoder_folder(folder) else load_model(folder)
+    model = (
+        SentenceEncoder.from_pretrained(folder).albert
+        if is_encoder_folder(folder)
+        else load_model(folder)
+    )
     engine = load_engine(model, options.precision)
     comparison = compare_with_fp32(
         folder, model, on_engine(model, engine), engine.precision, options.data, options.split
@@ -160,7 +175,9 @@ def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
 
 def _compare_export(folder: Path, data: str | Path | None, split: str) -> PrecisionComparison:
     """Compare an exported model with the folder that it was exported from, which its report names."""
-    report = read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+    report = (
+        read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+    )
     source = report.get("source")
     if not source or not Path(source).is_dir():
         missing = f"`{source}`" if source else f"there is no {REPORT}"
@@ -171,13 +188,22 @@ def _compare_export(folder: Path, data: str | Path | None, split: str) -> Precis
         )
     origin = local_folder(source)
     form = load_onnx(folder)
-    model = SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
+    model = (
+        SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
+    )
     comparison = compare_with_fp32(origin, model, form, form.precision, data, split)
-    return replace(comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",))
+    return replace(
+        comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",)
+    )
 
 
 def compare_with_fp32(
-    folder: Path, model: Form, form: PretrainedAlbert, precision: str, data: str | Path | None, split: str = "dev"
+    folder: Path,
+    model: Form,
+    form: PretrainedAlbert,
+    precision: str,
+    data: str | Path | None,
+    split: str = "dev",
 ) -> PrecisionComparison:
     """Compare any form of a model with the model: on labelled examples, or on a sample of text.
 
@@ -186,9 +212,15 @@ def compare_with_fp32(
     if data is None:
         batches, source = sample_batches(tokenizer_of(folder), model.config)
         num_texts = sum(batch.num_sequences for batch in batches)
-        return PrecisionComparison(precision, source, num_texts, *_compare_outputs(batches, model, form))
+        return PrecisionComparison(
+            precision, source, num_texts, *_compare_outputs(batches, model, form)
+        )
     if isinstance(model, SentenceEncoder):
-        raise CheckpointError("wrong-model", f"`{folder}` makes vectors: there is no task to score", "leave --data out")
+        raise CheckpointError(
+            "wrong-model",
+            f"`{folder}` makes vectors: there is no task to score",
+            "leave --data out",
+        )
     task, _, tokenizer = load_task_model(folder)
     with as_files(data) as files:
         file, split = file_of(task, files, split)
@@ -211,7 +243,9 @@ def compare_with_fp32(
     closeness = _compare_outputs([features.batch(part).packed for part in parts], model, form)
     cosines = (closeness.cosine_mean, closeness.cosine_min)
     source = str(data if is_remote(data) else file)
-    return PrecisionComparison(precision, source, len(examples), *cosines, top1, task.metric, points[0], points[1])
+    return PrecisionComparison(
+        precision, source, len(examples), *cosines, top1, task.metric, points[0], points[1]
+    )
 
 
 def _compare_outputs(batches: list[PackedBatch], model: Form, form: Form) -> "Closeness":
@@ -221,17 +255,23 @@ def _compare_outputs(batches: list[PackedBatch], model: Form, form: Form) -> "Cl
 
 def first_choice(prediction: dict[str, Any]) -> Any:
     """Return the first choice of a prediction; None for a number."""
-    return next((prediction[name] for name in ("label", "labels", "tags", "answer") if name in prediction), None)
+    return next(
+        (prediction[name] for name in ("label", "labels", "tags", "answer") if name in prediction),
+        None,
+    )
 
 
-# --- outputs, number by number ----------------------------------------------------------------------------------------
+# --- outputs, number by number --------------------------------------------------------------------
 
 
 @torch.inference_mode()
 def compute_outputs(model: Form, batch: PackedBatch) -> Outputs:
     """Return the outputs for a batch, at real tokens only: the same names for a model and for its export."""
     if isinstance(model, SentenceEncoder):
-        return {"last_hidden_state": model.albert.encode(batch).hidden, "sentence_embedding": model(batch)}
+        return {
+            "last_hidden_state": model.albert.encode(batch).hidden,
+            "sentence_embedding": model(batch),
+        }
     if isinstance(model, OnnxModel) and isinstance(model, AlbertModel):
         return {**model.run(batch), "last_hidden_state": model.encode(batch).hidden}
     if isinstance(model, AlbertModel):
@@ -258,8 +298,8 @@ class Closeness(NamedTuple):
 def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Closeness:
     """Compare states, logits and first choices of each batch.
 
-    A vector is a row of an output; an output of one number a row is one vector. Choices are the largest logits, and the
-    first places of beams.
+    A vector is a row of an output; an output of one number a row is one vector. Choices are the
+    largest logits, and the first places of beams.
     """
     cosines = []
     agreements = []
@@ -276,7 +316,9 @@ def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> 
     return Closeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
 
 
-def largest_output_difference(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> tuple[float, float]:
+def largest_output_difference(
+    reference: Sequence[Outputs], outputs: Sequence[Outputs]
+) -> tuple[float, float]:
     """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
     differences = []
     magnitudes = []
@@ -288,7 +330,9 @@ def largest_output_difference(reference: Sequence[Outputs], outputs: Sequence[Ou
     return float(torch.stack(differences).max()), max(magnitudes)
 
 
-def _pairs(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _pairs(
+    reference: Sequence[Outputs], outputs: Sequence[Outputs]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield the name, the reference and the compared values of every output that has a number."""
     for expected, compared in zip(reference, outputs, strict=True):
         for name, values in expected.items():
@@ -307,10 +351,12 @@ def _vectors(values: Tensor) -> Tensor:
     return _hide_forbidden(values).float()
 
 
-# --- sample of text, which every machine has ------------------------------------------------------------------------------
+# --- sample of text, which every machine has ------------------------------------------------------
 
 
-def sample_batches(tokenizer: AlbertTokenizer | None, config: AlbertConfig) -> tuple[list[PackedBatch], str]:
+def sample_batches(
+    tokenizer: AlbertTokenizer | None, config: AlbertConfig
+) -> tuple[list[PackedBatch], str]:
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
     max_tokens = min(_MAX_TOKENS, config.max_position_embeddings)
     if tokenizer is None:
@@ -342,7 +388,10 @@ def _make_batches(
     for start in range(0, len(rows), _BATCH_SEQUENCES):
         pairs = rows[start : start + _BATCH_SEQUENCES]
         ids = [[*first, *second] for first, second in pairs]
-        types = [[0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second) for first, second in pairs]
+        types = [
+            [0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second)
+            for first, second in pairs
+        ]
         positions = [list(range(_MASK_EVERY // 2, len(row), _MASK_EVERY)) for row in ids]
         if mask_id is not None:
             for row, masked_positions in zip(ids, positions, strict=True):

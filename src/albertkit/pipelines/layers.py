@@ -1,8 +1,9 @@
 """Movement of a text through the layers: how far the states move, whether they settle, where the heads look.
 
-L layers (blocks run, so num_hidden_layers · inner_group_num), S tokens of a text, H hidden, A heads. State 0 is the projected
-embedding, state l the output of layer l. The paper draws the same movement in figure 1: with shared weights the states
-keep moving from layer to layer, they do not reach a fixed point.
+L layers (blocks run, so num_hidden_layers · inner_group_num), S tokens of a text, H hidden, A
+heads. State 0 is the projected embedding, state l the output of layer l. The paper draws the same
+movement in figure 1: with shared weights the states keep moving from layer to layer, they do not
+reach a fixed point.
 """
 
 from typing import Any
@@ -27,7 +28,8 @@ def trace_layers(
 ) -> dict[str, Any]:
     """Return one text, token by token and layer by layer, as plain JSON values.
 
-    The text may hold `[MASK]`; of S at most `max_tokens` are read. The model computes in its `compute_dtype`, without dropout.
+    The text may hold `[MASK]`; of S at most `max_tokens` are read. The model computes in its
+    `compute_dtype`, without dropout.
 
     Returns:
         - tokens: S tokens; left_out: how many more the text has; passes: L.
@@ -74,8 +76,12 @@ def _predictions(
     for n, position in enumerate(positions):
         passes = []
         for layer_ids, layer_shares in zip(best.indices[:, n], best.values[:, n], strict=True):
-            guesses = zip(map(tokenizer.id_to_piece, layer_ids.tolist()), layer_shares.tolist(), strict=True)
-            passes.append([{"piece": piece, "probability": round(share, DIGITS)} for piece, share in guesses])
+            guesses = zip(
+                map(tokenizer.id_to_piece, layer_ids.tolist()), layer_shares.tolist(), strict=True
+            )
+            passes.append(
+                [{"piece": piece, "probability": round(share, DIGITS)} for piece, share in guesses]
+            )
         predictions.append({"position": position, "passes": passes})
     return predictions
 
@@ -88,24 +94,32 @@ def _project_to_plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
     pca = PCA(n_components=2, svd_solver="full")
     with np.errstate(invalid="ignore"):
         points = pca.fit_transform(states.reshape(-1, width).numpy())
-    return points.reshape(count, tokens, 2).swapaxes(0, 1), np.nan_to_num(pca.explained_variance_ratio_)
+    return points.reshape(count, tokens, 2).swapaxes(0, 1), np.nan_to_num(
+        pca.explained_variance_ratio_
+    )
 
 
 def _round(values: Tensor | np.ndarray) -> Any:
     return np.round(np.asarray(values, np.float64), DIGITS).tolist()
 
 
-# --- states of one text -------------------------------------------------------------------------------------------------
+# --- states of one text ---------------------------------------------------------------------------
 
 
-def encode_text(model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, length: int) -> tuple[list[int], int]:
+def encode_text(
+    model: PretrainedAlbert, tokenizer: AlbertTokenizer, text: str, length: int
+) -> tuple[list[int], int]:
     """Return ids with special tokens, at most `length` and what the model reads, and how many did not fit."""
     if length < 3:
-        raise ConfigError("bad-value", f"a length of {length} tokens", "use at least 3: [CLS], a token, [SEP]")
+        raise ConfigError(
+            "bad-value", f"a length of {length} tokens", "use at least 3: [CLS], a token, [SEP]"
+        )
     check_vocabulary(tokenizer.vocab_size, model.config.vocab_size)
     ids = tokenizer.encode(text, mask_literal=True)
     if not ids:
-        raise DataError("bad-input", f"there is nothing to read in {text[:60]!r}", "give a sentence")
+        raise DataError(
+            "bad-input", f"there is nothing to read in {text[:60]!r}", "give a sentence"
+        )
     text_ids = ids[: min(length, model.config.max_position_embeddings) - 2]
     return [tokenizer.cls_id, *text_ids, tokenizer.sep_id], len(ids) - len(text_ids)
 
@@ -128,7 +142,9 @@ def compute_states(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Ten
     attention = torch.stack([of_layer[0] for of_layer in trace.attentions]).double().cpu()
     if not (states.isfinite().all() and attention.isfinite().all()):
         raise MachineError(
-            "not-finite", "the model's hidden states are not finite", "its weights are broken: copy them again"
+            "not-finite",
+            "the model's hidden states are not finite",
+            "its weights are broken: copy them again",
         )
     return states, attention
 

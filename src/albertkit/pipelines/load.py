@@ -41,7 +41,17 @@ from albertkit.training.processes import find_device
 
 logger = logging.getLogger("albertkit")
 
-KINDS = ("fill-mask", "sentence-order", "classify", "score", "tag", "answer", "choose", "embed", "caption")
+KINDS = (
+    "fill-mask",
+    "sentence-order",
+    "classify",
+    "score",
+    "tag",
+    "answer",
+    "choose",
+    "embed",
+    "caption",
+)
 
 
 def load_pipeline(
@@ -55,27 +65,34 @@ def load_pipeline(
     """Load a folder as the pipeline it was trained for.
 
     Args:
-        model: A checkpoint folder, a run, a folder of sentence-transformers, a captioner, or `org/name` of the hub.
-        kind: One of `KINDS`. Default: what the folder says: fine-tuned models their task, sentence encoders and captioners
-            theirs, pretrained models fill-mask; they can also be asked for sentence-order or embed (mean of the states).
+        model: A checkpoint folder, a run, a folder of sentence-transformers, a captioner, or
+            `org/name` of the hub.
+        kind: One of `KINDS`. Default: what the folder says: fine-tuned models their task, sentence
+            encoders and captioners theirs, pretrained models fill-mask; they can also be asked for
+            sentence-order or embed (mean of the states).
         precision: As `load_engine`.
         device: auto, cpu, cuda or cuda:N.
-        exits: A rule for leaving early, as `ExitRule.parse` reads it; for classifiers trained with exits.
+        exits: A rule for leaving early, as `ExitRule.parse` reads it; for classifiers trained with
+            exits.
 
     Returns:
         A `Pipeline`, or a `CaptionPipeline`.
 
     Raises:
-        ConfigError: unknown-name, no-device. CheckpointError: wrong-model if the folder cannot do that,
-            wrong-tokenizer, bad-file, wrong-model; and what loading raises.
+        ConfigError: unknown-name, no-device. CheckpointError: wrong-model if the folder cannot do
+            that, wrong-tokenizer, bad-file, wrong-model; and what loading raises.
     """
     if kind is not None and kind not in KINDS:
-        raise ConfigError("unknown-name", f"there is no pipeline `{kind}`", suggest_name(kind, KINDS))
+        raise ConfigError(
+            "unknown-name", f"there is no pipeline `{kind}`", suggest_name(kind, KINDS)
+        )
     path = local_folder(model)
     if exits is not None:
         pipeline = load_pipeline(model, kind, precision=precision, device=device)
         if not isinstance(pipeline, Classify):
-            raise CheckpointError("wrong-model", f"`{path}` does not classify", "leave out the rule for early exit")
+            raise CheckpointError(
+                "wrong-model", f"`{path}` does not classify", "leave out the rule for early exit"
+            )
         pipeline.model = leave_early(pipeline.model, pipeline.engine, path, ExitRule.parse(exits))  # type: ignore[arg-type]
         return pipeline
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
@@ -95,15 +112,20 @@ def load_pipeline(
 
 
 def load_pipelines(
-    model: str | Path, *, precision: Precision = "auto", device: str = "auto", exits: str | None = None
+    model: str | Path,
+    *,
+    precision: Precision = "auto",
+    device: str = "auto",
+    exits: str | None = None,
 ) -> dict[str, Any]:
     """Load every pipeline of a folder, over one set of weights and one engine.
 
     Args:
         model: As `load_pipeline`.
         precision: As `load_engine`.
-        device: As `load_pipeline`; or meta: the weights are let go of. Such pipelines know `parse`, `features` and `results`,
-            for a process that leaves `outputs` to another one. Not for captioners.
+        device: As `load_pipeline`; or meta: the weights are let go of. Such pipelines know `parse`,
+            `features` and `results`, for a process that leaves `outputs` to another one. Not for
+            captioners.
         exits: As `load_pipeline`; models without exits run all layers.
 
     Returns:
@@ -125,11 +147,18 @@ def load_pipelines(
     if loaded.task is not None:
         return {BY_TASK[loaded.task.kind].kind: _make_pipeline(None, loaded, precision)}
     embed: list[Pipeline] = []
-    if isinstance(albert, OnnxModel):  # its outputs are those of its heads: there are no states to make vectors of
+    # Its outputs are those of its heads: there are no states to make vectors of
+    if isinstance(albert, OnnxModel):
         engine = load_engine(albert, precision)
     else:
-        length = min(128, albert.config.max_position_embeddings)  # as a checkpoint that is read as a sentence encoder
-        embed = [Embed(SentenceEncoder(albert.encoder_model, loaded.tokenizer, max_length=length).eval(), precision)]
+        # As a checkpoint that is read as a sentence encoder
+        length = min(128, albert.config.max_position_embeddings)
+        embed = [
+            Embed(
+                SentenceEncoder(albert.encoder_model, loaded.tokenizer, max_length=length).eval(),
+                precision,
+            )
+        ]
         engine = embed[0].engine
     heads = [_make_pipeline(kind, loaded, engine) for kind in ("fill-mask", "sentence-order")]
     return {pipeline.kind: pipeline for pipeline in [*heads, *embed] if pipeline is not None}
@@ -158,7 +187,9 @@ def _load_model(path: Path) -> _FolderModel:
     return _FolderModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
 
 
-def _make_pipeline(kind: str | None, loaded: _FolderModel, precision: Precision | Engine) -> Pipeline | None:
+def _make_pipeline(
+    kind: str | None, loaded: _FolderModel, precision: Precision | Engine
+) -> Pipeline | None:
     """Return the pipeline of that kind, or of the first kind the model has a head for; None if it has none."""
     task, model, tokenizer = loaded.task, loaded.model, loaded.tokenizer
     if task is not None:
@@ -189,11 +220,14 @@ def _load_captioner(path: Path, device: str) -> Any:
     return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
 
 
-def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer) -> Task | None:
+def infer_task(
+    model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTokenizer
+) -> Task | None:
     """Return the task of a fine-tuned model without `task.json`, such as a converted one; None for a pretrained model.
 
-    Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's beam head as in SQuAD 2.
-    A CrossEncoder of sentence-transformers has its activation and its length.
+    Names of labels are those of its configuration. Questions are answered as in SQuAD 1; Google's
+    beam head as in SQuAD 2. A CrossEncoder of sentence-transformers has its activation and its
+    length.
     """
     config = model.config
     labels = tuple(config.id2label[number] for number in sorted(config.id2label))
@@ -210,7 +244,9 @@ def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTok
                     'for the output itself write "problem_type": "regression" into config.json'
                 )
                 logger.warning(advice, facts.folder)
-            return TextRegression(name="regress", text_column="text", length=length, activation=activation)
+            return TextRegression(
+                name="regress", text_column="text", length=length, activation=activation
+            )
         if len(set(labels)) < len(labels):
             raise CheckpointError(
                 "ambiguous", f"`{facts.folder}` calls several classes the same: {', '.join(labels)}",
@@ -221,7 +257,9 @@ def infer_task(model: PretrainedAlbert, facts: FolderFacts, tokenizer: AlbertTok
                 "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
                 "call the class itself: AlbertForSequenceClassification.from_pretrained",
             )  # fmt: skip
-        is_multilabel = config.problem_type == "multi_label_classification" or activation == "sigmoid"
+        is_multilabel = (
+            config.problem_type == "multi_label_classification" or activation == "sigmoid"
+        )
         task_class = MultiLabelClassification if is_multilabel else TextClassification
         return task_class(name="classify", text_column="text", labels=labels, length=length)
     if isinstance(model, AlbertForTokenClassification):

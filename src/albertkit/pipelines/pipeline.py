@@ -23,20 +23,24 @@ Input = TypeVar("Input")
 Result = dict[str, Any]
 BATCH_TOKENS = 8192
 
-_short = Repr()  # of values in errors: a few levels, a few items, so that nothing is too deep or too long to be shown
+# Of values in errors: a few levels, a few items, so that nothing is too deep or too long to be
+# shown
+_short = Repr()
 _short.maxstring = _short.maxother = 76
 
 
 class Pipeline(ABC, Generic[Input]):
     """Answer plain values with plain values by a model.
 
-    `features`, `outputs` and `results` are apart so that a server can tokenize in one process, run the model in another, and
-    put the sequences of many requests into one batch. Only `outputs` runs the model.
+    `features`, `outputs` and `results` are apart so that a server can tokenize in one process, run
+    the model in another, and put the sequences of many requests into one batch. Only `outputs` runs
+    the model.
 
     Args:
         model: In evaluation mode, on its device; runs on an engine.
         tokenizer: Its tokenizer.
-        precision: As `load_engine`; or an engine of this model's encoder, where several pipelines share one.
+        precision: As `load_engine`; or an engine of this model's encoder, where several pipelines
+            share one.
 
     Attributes:
         kind: What it does; one of `KINDS`.
@@ -51,7 +55,10 @@ class Pipeline(ABC, Generic[Input]):
     example_name: ClassVar[str]  # which of `ExampleTexts`
 
     def __init__(
-        self, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+        self,
+        model: PretrainedAlbert,
+        tokenizer: AlbertTokenizer,
+        precision: Precision | Engine = "auto",
     ) -> None:
         self.tokenizer = tokenizer
         self.engine = precision if isinstance(precision, Engine) else load_engine(model, precision)
@@ -102,8 +109,8 @@ class Pipeline(ABC, Generic[Input]):
         """Answer one value, or a list of them in its order; see `parse` for what a value is.
 
         Args:
-            inputs: One value, or several: a list, a NumPy array, a Series, a generator. A list of two texts is two texts, a
-                tuple of two is a pair.
+            inputs: One value, or several: a list, a NumPy array, a Series, a generator. A list of
+                two texts is two texts, a tuple of two is a pair.
             batch_tokens: Most tokens computed at once.
             **options: As `results`.
         """
@@ -118,10 +125,14 @@ class Pipeline(ABC, Generic[Input]):
             try:
                 inputs.append(self.parse(value))
             except DataError as error:
-                raise DataError(error.slug, f"input {position:,}: {error.message}", error.hint) from None
+                raise DataError(
+                    error.slug, f"input {position:,}: {error.message}", error.hint
+                ) from None
         return inputs
 
-    def answer(self, inputs: Sequence[Input], batch_tokens: int = BATCH_TOKENS, **options: Any) -> list[Result]:
+    def answer(
+        self, inputs: Sequence[Input], batch_tokens: int = BATCH_TOKENS, **options: Any
+    ) -> list[Result]:
         """Answer parsed inputs, computed in batches of like length. Arguments as `__call__`."""
         check_options(self.kind, options, self.options)
         if not inputs:
@@ -140,7 +151,9 @@ class Pipeline(ABC, Generic[Input]):
 
     def bad_input_error(self, value: Any, expected: str) -> DataError:
         """Return the error for a value that is no input."""
-        return DataError("bad-input", f"{_short.repr(value)} is not {expected}", f"for example {self.example!r}")
+        return DataError(
+            "bad-input", f"{_short.repr(value)} is not {expected}", f"for example {self.example!r}"
+        )
 
 
 def check_finite(outputs: Iterable[Any]) -> None:
@@ -149,13 +162,17 @@ def check_finite(outputs: Iterable[Any]) -> None:
         parts = output if isinstance(output, tuple) else (output,)
         if not all(np.isfinite(part).all() for part in parts):
             raise MachineError(
-                "not-finite", "the model's outputs are not finite numbers", "its weights are broken: copy them again"
+                "not-finite",
+                "the model's outputs are not finite numbers",
+                "its weights are broken: copy them again",
             )
 
 
 def is_one_value(inputs: Any) -> bool:
     """Return whether inputs are one value. A DataFrame or a set counts as one, so that it is refused."""
-    if isinstance(inputs, str | bytes | tuple | Mapping | set | frozenset) or hasattr(inputs, "columns"):
+    if isinstance(inputs, str | bytes | tuple | Mapping | set | frozenset) or hasattr(
+        inputs, "columns"
+    ):
         return True
     return not hasattr(inputs, "__iter__") or getattr(inputs, "ndim", 1) == 0
 
@@ -178,12 +195,16 @@ def text_of(value: Any) -> Any:
 def check_top(top: int, max_top: int) -> None:
     """Refuse a number of guesses that is not from 1 to `max_top`."""
     if not isinstance(top, Integral) or not 1 <= top <= max_top:
-        raise ConfigError("bad-value", f"top is {top!r}, it must be from 1 to {max_top}", "leave it out for 5")
+        raise ConfigError(
+            "bad-value", f"top is {top!r}, it must be from 1 to {max_top}", "leave it out for 5"
+        )
 
 
 def check_options(kind: str, options: Iterable[str], known_options: Sequence[str]) -> None:
     """Refuse an option that a kind of pipeline does not know."""
     unknown = [name for name in options if name not in known_options]
     if unknown:
-        hint = suggest_name(unknown[0], known_options) if known_options else f"{kind} has no options"
+        hint = (
+            suggest_name(unknown[0], known_options) if known_options else f"{kind} has no options"
+        )
         raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

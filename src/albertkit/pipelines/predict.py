@@ -1,9 +1,11 @@
 """The commands `predict` and `evaluate`.
 
-`predict` answers every example of a task's file, or every line of any file, in its order, however large it is.
+`predict` answers every example of a task's file, or every line of any file, in its order, however
+large it is.
 
-A fine-tuned model reads its task's files, a pipeline lines; both are answered a chunk at a time, and every answer is written as
-soon as it is known. `evaluate` scores a pretrained model on a store or records, a fine-tuned one on its task.
+A fine-tuned model reads its task's files, a pipeline lines; both are answered a chunk at a time,
+and every answer is written as soon as it is known. `evaluate` scores a pretrained model on a store
+or records, a fine-tuned one on its task.
 """
 
 import csv
@@ -29,7 +31,17 @@ from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.progress import ProgressBar
 from albertkit.output.render import to_terminal
-from albertkit.output.sections import Bar, Bars, Cell, FactList, MarkedSpan, Panel, Paragraph, Section, TableSection
+from albertkit.output.sections import (
+    Bar,
+    Bars,
+    Cell,
+    FactList,
+    MarkedSpan,
+    Panel,
+    Paragraph,
+    Section,
+    TableSection,
+)
 from albertkit.output.sections import Result as CommandResult
 from albertkit.pipelines.load import load_pipeline
 from albertkit.pipelines.pipeline import Result
@@ -61,7 +73,8 @@ from albertkit.tasks.registry import with_columns
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextTask
 
-CHUNK = 4096  # examples read, computed and written at a time: enough to sort by length, little enough to hold
+# Examples read, computed and written at a time: enough to sort by length, little enough to hold
+CHUNK = 4096
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _JSON = ("jsonl", "ndjson", "json")
 _TABLES = ("csv", "tsv", "parquet", "pq")
@@ -77,9 +90,10 @@ class PredictionReport(CommandResult):
         left_out: Rows that could not be used.
         notes: How the file was read, where that was not plain; what the engine fell back from.
         truncated: Examples whose texts were longer than the model reads.
-        predictions: Of rows in memory, without `out`; in the kind that was given (a DataFrame, a Dataset, a list), of several
-            splits those of the one that is named. Of a task on texts the rows with a `prediction`, for one class a text its
-            `probability`, and with `top` the `probabilities`; else a record a row.
+        predictions: Of rows in memory, without `out`; in the kind that was given (a DataFrame, a
+            Dataset, a list), of several splits those of the one that is named. Of a task on texts
+            the rows with a `prediction`, for one class a text its `probability`, and with `top` the
+            `probabilities`; else a record a row.
     """
 
     written: tuple[Path, ...]
@@ -127,17 +141,20 @@ class InputRow(NamedTuple):
 def predict(options: PredictOptions) -> PredictionReport:
     """Predict every example of a file, in its order; see `PredictOptions`.
 
-    Of a fine-tuned model a record has the example's `id` first, of other models, or with `kind`, the number of its `line`.
+    Of a fine-tuned model a record has the example's `id` first, of other models, or with `kind`,
+    the number of its `line`.
 
     Raises:
-        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row, missing-file, too-little-data, and
-            what reading raises. ConfigError: bad-value, conflicting-options, no-device, unknown-name.
+        CheckpointError: wrong-model, exists, and what loading raises. DataError: bad-row,
+            missing-file, too-little-data, and what reading raises. ConfigError: bad-value,
+            conflicting-options, no-device, unknown-name.
     """
     check_not_swapped(options.model, options.input)
     path = None if options.out is None or is_standard_output(options.out) else Path(options.out)
     has_task = options.kind is None and is_task_model(options.model)
     if not has_task:
-        local_folder(options.model)  # a model that is not there is reported before the name of the output
+        # A model that is not there is reported before the name of the output
+        local_folder(options.model)
     _check_output(path, has_task)
     bad_rows = BadRows(options.on_error)
     answerer = TaskAnswerer(options, bad_rows) if has_task else PipelineAnswerer(options, bad_rows)
@@ -150,7 +167,9 @@ def predict(options: PredictOptions) -> PredictionReport:
         data = _select_split(data, options.split) if isinstance(data, Mapping) else data
         data_rows = list_rows(data)
     separator = None if path is None else _SEPARATORS.get(path.suffix.lower())
-    folder = path if path is not None and path.suffix.lower() not in (".jsonl", *_SEPARATORS) else None
+    folder = (
+        path if path is not None and path.suffix.lower() not in (".jsonl", *_SEPARATORS) else None
+    )
     file_path = path if folder is None else folder / "predictions.jsonl"
 
     examples = truncated = 0
@@ -158,10 +177,16 @@ def predict(options: PredictOptions) -> PredictionReport:
     kept_records: list[dict[str, Any]] = []
     with ExitStack() as stack:
         source = data_rows if in_memory else data
-        file, split, rows = stack.enter_context(answerer.open_rows(source, bad_rows, separator is not None))
-        stream = sys.stdout if file_path is None else stack.enter_context(atomic_file(file_path, "w"))
+        file, split, rows = stack.enter_context(
+            answerer.open_rows(source, bad_rows, separator is not None)
+        )
+        stream = (
+            sys.stdout if file_path is None else stack.enter_context(atomic_file(file_path, "w"))
+        )
         table = None if separator is None else _TableWriter(stream, separator, task)
-        progress = stack.enter_context(ProgressBar("predicting", 0, "examples", options.progress and path is not None))
+        progress = stack.enter_context(
+            ProgressBar("predicting", 0, "examples", options.progress and path is not None)
+        )
         for row, result in answer_rows(rows, answerer.answer, file, bad_rows):
             record = keep_top(result, options.top)
             if task is None:
@@ -184,12 +209,16 @@ def predict(options: PredictOptions) -> PredictionReport:
             progress.update(examples)
         if examples == 0 and not bad_rows.rows:
             raise DataError(
-                "too-little-data", f"{quoted_name(file)} has nothing to predict", "name a file with examples"
+                "too-little-data",
+                f"{quoted_name(file)} has nothing to predict",
+                "name a file with examples",
             )
 
     paths = [] if file_path is None else [file_path]
     if folder is not None and task is not None:
-        paths += [path for path in task.write(folder, kept_records, split=split) if path != file_path]
+        paths += [
+            path for path in task.write(folder, kept_records, split=split) if path != file_path
+        ]
     if truncated:
         bad_rows.note(answerer.truncation_note(truncated, examples))
     predictions = None
@@ -197,7 +226,9 @@ def predict(options: PredictOptions) -> PredictionReport:
         predictions = with_added_columns(data, data_rows, kept_rows, kept_records)
     elif in_memory:
         predictions = convert_like(data, kept_records)
-    return PredictionReport(tuple(paths), examples, tuple(bad_rows.rows), tuple(bad_rows.notes), truncated, predictions)
+    return PredictionReport(
+        tuple(paths), examples, tuple(bad_rows.rows), tuple(bad_rows.notes), truncated, predictions
+    )
 
 
 def _check_output(path: Path | None, has_task: bool) -> None:
@@ -211,7 +242,10 @@ def _check_output(path: Path | None, has_task: bool) -> None:
     if ending in (".jsonl", *_SEPARATORS):
         check_new_file(path)
     else:
-        check_new_folder(path, "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder")
+        check_new_folder(
+            path,
+            "predictions go into a .jsonl, .csv or .tsv file, or with the task's own into a folder",
+        )
 
 
 def _select_split(splits: Mapping[str, Any], split: str) -> Any:
@@ -223,10 +257,11 @@ def _select_split(splits: Mapping[str, Any], split: str) -> Any:
     raise DataError("missing-file", fact, "name one of them with split=…, or give its rows")
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
-OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]  # a file or its path, its split, its rows
+# A file or its path, its split, its rows
+OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]
 
 
 class TaskAnswerer:
@@ -255,7 +290,13 @@ class TaskAnswerer:
             file, split = file_of(task, path, self._split)
             if isinstance(task, TextTask):
                 further_columns = None if all_columns else ()
-                pairs = task.rows(file, split=split, labelled=False, bad_rows=bad_rows, further_columns=further_columns)
+                pairs = task.rows(
+                    file,
+                    split=split,
+                    labelled=False,
+                    bad_rows=bad_rows,
+                    further_columns=further_columns,
+                )
                 rows = (InputRow(row.line, example, row.values) for example, row in pairs)
             else:
                 examples = task.examples(file, split=split, labelled=False, bad_rows=bad_rows)
@@ -284,7 +325,9 @@ class PipelineAnswerer:
             raise ConfigError("bad-value", fact, f"albertkit caption predict {model} VIDEO")
         if kind is None and is_captioner_folder(local_folder(model)):
             raise captioner_error(model)
-        self.pipeline = load_pipeline(model, kind, precision=options.precision, device=options.device)
+        self.pipeline = load_pipeline(
+            model, kind, precision=options.precision, device=options.device
+        )
         for note in self.pipeline.notes:
             bad_rows.note(note)
         self._batch_tokens = options.batch_tokens
@@ -292,10 +335,15 @@ class PipelineAnswerer:
         top = options.top
         if top is not None:
             if not isinstance(top, Integral) or top < 1:
-                raise ConfigError("bad-value", f"top is {top!r}, it must be at least 1", "leave it out")
+                raise ConfigError(
+                    "bad-value", f"top is {top!r}, it must be at least 1", "leave it out"
+                )
             if "top" in self.pipeline.options:
                 self._options = {"top": top}
-            elif self.pipeline.kind not in ("classify", "choose"):  # whose probabilities `keep_top` cuts
+            elif self.pipeline.kind not in (
+                "classify",
+                "choose",
+            ):  # whose probabilities `keep_top` cuts
                 fact = f"{self.pipeline.kind} has nothing to choose from"
                 raise ConfigError("bad-value", fact, "leave --top out")
 
@@ -324,7 +372,10 @@ class PipelineAnswerer:
 
 
 def answer_rows(
-    rows: Iterator[InputRow], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
+    rows: Iterator[InputRow],
+    answer: Callable[[Sequence[Any]], list[Result]],
+    file: DataFile | str,
+    bad_rows: BadRows,
 ) -> Iterator[tuple[InputRow, Result]]:
     """Answer any number of rows, a chunk at a time; rows that cannot be answered are bad rows of the file."""
     while chunk := list(islice(rows, CHUNK)):
@@ -332,7 +383,10 @@ def answer_rows(
 
 
 def _answer_chunk(
-    chunk: list[InputRow], answer: Callable[[Sequence[Any]], list[Result]], file: DataFile | str, bad_rows: BadRows
+    chunk: list[InputRow],
+    answer: Callable[[Sequence[Any]], list[Result]],
+    file: DataFile | str,
+    bad_rows: BadRows,
 ) -> list[tuple[InputRow, Result]]:
     """Answer a chunk; one whose features cannot be computed is halved until the bad row is found."""
     try:
@@ -347,22 +401,28 @@ def _answer_chunk(
 
 
 def _add_bad_row(bad_rows: BadRows, file: DataFile | str, line: int, error: DataError) -> None:
-    bad_rows.add(file, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip")
+    bad_rows.add(
+        file, line, error.message, f"{error.hint}; or leave such lines out with --on-error skip"
+    )
 
 
 def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[InputRow]:
     """Return the values of the lines of a file; lines that hold none are bad rows."""
-    extension = next((part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt")
+    extension = next(
+        (part for part in reversed(file.name.lower().split(".")) if part in EXTENSIONS), "txt"
+    )
     if extension in _TABLES:
         fact = f"`{file.path}` is a table, and there is no task that says what its columns mean"
-        raise CheckpointError("wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)")
+        raise CheckpointError(
+            "wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)"
+        )
     values: Iterator[tuple[int, Any]] = text_lines(file, bad_rows)
     if extension in _JSON:
         values = json_lines(values, partial(bad_rows.add, file.source))
     return (InputRow(number, value, {}) for number, value in values)
 
 
-# --- outputs ----------------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 class _TableWriter:
@@ -384,7 +444,9 @@ class _TableWriter:
         added["prediction"] = self._task.answer_of(result)
         if "probability" in added:
             added["probability"] = f"{added['probability']:.6f}"
-        self._table.writerow([*(row.columns.get(name, "") for name in self._columns), *added.values()])
+        self._table.writerow(
+            [*(row.columns.get(name, "") for name in self._columns), *added.values()]
+        )
 
 
 def keep_top(result: Result, top: int | None) -> Result:
@@ -399,13 +461,19 @@ def keep_top(result: Result, top: int | None) -> Result:
 
 def arrays_to_lists(result: Result) -> Result:
     """Return a result with lists where it had arrays, for JSON."""
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in result.items()}
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in result.items()
+    }
 
 
 def _added_columns(result: Result) -> dict[str, Any]:
     """Return the columns that a prediction of a task on texts adds to its row."""
     if "label" in result:
-        return {"prediction": result["label"], "probability": result["probabilities"][result["label"]]}
+        return {
+            "prediction": result["label"],
+            "probability": result["probabilities"][result["label"]],
+        }
     return {"prediction": result["labels"] if "labels" in result else result["value"]}
 
 
@@ -458,7 +526,9 @@ def ask(
     device: str = "auto",
 ) -> Answers:
     """Answer a few values, built from their parts as `PredictCommandOptions` describes them."""
-    parts = [[part] if isinstance(part, str) else part for part in (texts, pairs, questions, choices)]
+    parts = [
+        [part] if isinstance(part, str) else part for part in (texts, pairs, questions, choices)
+    ]
     values = make_values(*parts)
     options = PredictOptions(model, None, kind=kind, top=top, precision=precision, device=device)
     answerer = PipelineAnswerer(options, BadRows("stop"))
@@ -477,9 +547,13 @@ def ask(
     counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
     notes = (*pipeline.notes, *pipeline.doubts(inputs))
     if counts:
-        notes += (f"texts longer than the model reads; tokens at the end that were not read: {', '.join(counts)}",)
+        notes += (
+            f"texts longer than the model reads; tokens at the end that were not read: {', '.join(counts)}",
+        )
     plain_results = [arrays_to_lists(keep_top(result, top)) for result in results]
-    return Answers(str(model), pipeline.kind, pipeline.precision, notes, values, plain_results, similarity)
+    return Answers(
+        str(model), pipeline.kind, pipeline.precision, notes, values, plain_results, similarity
+    )
 
 
 def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | None:
@@ -521,7 +595,11 @@ def make_values(
 ) -> list[Any]:
     """Build the values that pipelines take from their parts."""
     if pairs and (questions or choices):
-        raise ConfigError("bad-value", "--pair cannot be combined with --question or --choice", "leave one of them out")
+        raise ConfigError(
+            "bad-value",
+            "--pair cannot be combined with --question or --choice",
+            "leave one of them out",
+        )
     if choices:
         if len(texts) > 1 or len(questions) > 1:
             fact = f"choices for {len(questions)} questions about {len(texts)} texts"
@@ -535,7 +613,9 @@ def make_values(
         return [value]
     if questions:
         if len(texts) != 1:
-            raise ConfigError("bad-value", f"{len(texts)} texts for the questions to be about", "name one --text")
+            raise ConfigError(
+                "bad-value", f"{len(texts)} texts for the questions to be about", "name one --text"
+            )
         return [{"question": question, "context": texts[0]} for question in questions]
     if pairs:
         if len(pairs) != len(texts):
@@ -551,7 +631,11 @@ def format_command_line_flags(value: Any) -> str:
         value = (value,)
     if not isinstance(value, dict):
         value = dict(zip(("text", "pair"), value, strict=False))
-    flags = [("text" if name == "context" else name, part) for name, part in value.items() if name != "choices"]
+    flags = [
+        ("text" if name == "context" else name, part)
+        for name, part in value.items()
+        if name != "choices"
+    ]
     flags += [("choice", choice) for choice in value.get("choices", ())]
     return " ".join(f"--{name} {shlex.quote(part)}" for name, part in flags)
 
@@ -570,12 +654,14 @@ def answer_sections(answers: Answers) -> list[Section]:
     """Return a panel for each value, with the model's answer."""
     sections_of = _SECTIONS[answers.kind]
     sections: list[Section] = [
-        Panel(sections_of(value, result)) for value, result in zip(answers.values, answers.results, strict=True)
+        Panel(sections_of(value, result))
+        for value, result in zip(answers.values, answers.results, strict=True)
     ]
     if answers.similarity:
         names = [str(number) for number in range(1, len(answers.similarity) + 1)]
         rows = [
-            [name, *(f"{cosine:.3f}" for cosine in row)] for name, row in zip(names, answers.similarity, strict=True)
+            [name, *(f"{cosine:.3f}" for cosine in row)]
+            for name, row in zip(names, answers.similarity, strict=True)
         ]
         sections.append(TableSection(["", *names], rows, "cosines"))
     return sections
@@ -583,16 +669,23 @@ def answer_sections(answers: Answers) -> list[Section]:
 
 def _mask_sections(value: str, result: Result) -> list[Section]:
     parts = re.split(f"({re.escape(MASK)})", value)
-    sections: list[Section] = [Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts])]
+    sections: list[Section] = [
+        Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts])
+    ]
     for number, guesses in enumerate(result["masks"], start=1):
         if len(result["masks"]) > 1:
             sections.append(Paragraph(f"{MASK} {number}", tone="muted"))
-        sections.append(_bars([(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses]))
+        sections.append(
+            _bars([(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses])
+        )
     return sections
 
 
 def _order_sections(value: tuple[str, str], result: Result) -> list[Section]:
-    return [*_paragraphs(value), _bars([("in order", result["in_order"]), ("swapped", result["swapped"])])]
+    return [
+        *_paragraphs(value),
+        _bars([("in order", result["in_order"]), ("swapped", result["swapped"])]),
+    ]
 
 
 def _class_sections(value: Any, result: Result) -> list[Section]:
@@ -610,10 +703,22 @@ def _entity_sections(value: str, result: Result) -> list[Section]:
     position = 0
     for entity in sorted(result["entities"], key=lambda entity: entity["start"]):
         start, end = entity["start"], entity["end"]
-        spans += [MarkedSpan(value[position:start]), MarkedSpan(value[max(position, start) : end], "strong")]
+        spans += [
+            MarkedSpan(value[position:start]),
+            MarkedSpan(value[max(position, start) : end], "strong"),
+        ]
         position = max(position, end)
-        rows.append([entity["type"], entity["text"], Cell(f"{start:,} to {end:,}", "muted"), f"{entity['score']:.1%}"])
-    entities = TableSection(["", "", "", ""], rows) if rows else Paragraph("no entity", tone="muted")
+        rows.append(
+            [
+                entity["type"],
+                entity["text"],
+                Cell(f"{start:,} to {end:,}", "muted"),
+                f"{entity['score']:.1%}",
+            ]
+        )
+    entities = (
+        TableSection(["", "", "", ""], rows) if rows else Paragraph("no entity", tone="muted")
+    )
     return [Paragraph([*spans, MarkedSpan(value[position:])]), entities]
 
 
@@ -633,14 +738,24 @@ def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
         after = context[end : end + CONTEXT_CHARACTERS]
         if end + CONTEXT_CHARACTERS < len(context):
             after += " …"
-        spans = [MarkedSpan(before, "muted"), MarkedSpan(context[start:end], "strong"), MarkedSpan(after, "muted")]
+        spans = [
+            MarkedSpan(before, "muted"),
+            MarkedSpan(context[start:end], "strong"),
+            MarkedSpan(after, "muted"),
+        ]
         sections.append(Paragraph(spans))
-    return [*sections, _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]])]
+    return [
+        *sections,
+        _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]]),
+    ]
 
 
 def _choice_sections(value: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
-    names = {letter: f"{letter}  {choice}" for letter, choice in zip(shares, value["choices"], strict=False)}
+    names = {
+        letter: f"{letter}  {choice}"
+        for letter, choice in zip(shares, value["choices"], strict=False)
+    }
     named_shares = [(names[letter], share) for letter, share in shares.items()]
     texts = [value[name] for name in ("context", "question") if value.get(name)]
     return [*_paragraphs(texts), _bars(named_shares, [names[result["label"]]])]
@@ -652,7 +767,10 @@ def _vector_sections(value: str, result: Result) -> list[Section]:
     ellipsis = ", …" if len(vector) > MAX_NUMBERS else ""
     return [
         Paragraph(value),
-        Paragraph(f"{len(vector):,} numbers, {result['tokens']:,} tokens: {first_numbers}{ellipsis}", tone="muted"),
+        Paragraph(
+            f"{len(vector):,} numbers, {result['tokens']:,} tokens: {first_numbers}{ellipsis}",
+            tone="muted",
+        ),
     ]
 
 
@@ -660,7 +778,10 @@ _SECTIONS: dict[str, Callable[[Any, Result], list[Section]]] = {
     "fill-mask": _mask_sections,
     "sentence-order": _order_sections,
     "classify": _class_sections,
-    "score": lambda value, result: [*_paragraphs(value), Paragraph(f"{result['value']:.4f}", tone="strong")],
+    "score": lambda value, result: [
+        *_paragraphs(value),
+        Paragraph(f"{result['value']:.4f}", tone="strong"),
+    ],
     "tag": _entity_sections,
     "answer": _span_sections,
     "choose": _choice_sections,
@@ -676,12 +797,18 @@ def _paragraphs(value: Any) -> list[Section]:
 def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> Bars:
     """Return names with a bar and a probability each; the best are emphasised, by default the first."""
     best_names = {name for name, _ in shares[:1]} if best is None else set(best)
-    return Bars([Bar(name, share, "strong" if name in best_names else "") for name, share in shares])
+    return Bars(
+        [Bar(name, share, "strong" if name in best_names else "") for name, share in shares]
+    )
 
 
 def run_evaluate(options: EvaluateOptions) -> Any:
     """Score a model on data of its kind."""
-    if options.data != "-" and not is_pretraining_data(options.data) and not Path(options.data).exists():
+    if (
+        options.data != "-"
+        and not is_pretraining_data(options.data)
+        and not Path(options.data).exists()
+    ):
         hint = suggest_path(options.data, "check the path")
         raise DataError("not-found", f"no such file or folder: `{options.data}`", hint)
     if is_task_model(options.model) or not is_pretraining_data(options.data):

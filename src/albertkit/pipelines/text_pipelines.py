@@ -93,7 +93,9 @@ class Embed(Pipeline[str]):
     def _stack_vectors(self, texts: list[str]) -> np.ndarray:
         texts = [texts] if isinstance(texts, str) else list(texts)
         vectors = [record["embedding"] for record in self(texts)]
-        return np.array(vectors, np.float32).reshape(len(texts), self.encoder.output_dimension(None))
+        return np.array(vectors, np.float32).reshape(
+            len(texts), self.encoder.output_dimension(None)
+        )
 
 
 MASK = "[MASK]"
@@ -114,13 +116,19 @@ class FillMask(Pipeline[str]):
             raise self.bad_input_error(value, "a text")
         value = value.replace(self.tokenizer.mask_token, MASK)
         if not self.tokenizer.mask_spans(value.replace(MASK, self.tokenizer.mask_token)):
-            raise DataError("bad-input", f"there is no {MASK} in {value[:80]!r}", f"for example {self.example!r}")
+            raise DataError(
+                "bad-input",
+                f"there is no {MASK} in {value[:80]!r}",
+                f"for example {self.example!r}",
+            )
         return value
 
     def features(self, inputs: Sequence[str]) -> Features:
         """Tokenize each text into a sequence; `masked` says at which tokens the masks are."""
         texts = [text.replace(MASK, self.tokenizer.mask_token) for text in inputs]
-        rows = [self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in texts]
+        rows = [
+            self.tokenizer.encode(text, special_tokens=True, mask_literal=True) for text in texts
+        ]
         max_tokens = self.model.config.max_position_embeddings
         for row, text in zip(rows, inputs, strict=True):
             if len(row) > max_tokens:
@@ -143,11 +151,19 @@ class FillMask(Pipeline[str]):
         shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
         best = shares.topk(min(MAX_GUESSES, shares.shape[1]))
         ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
-        ids, probabilities = (np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values))
+        ids, probabilities = (
+            np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values)
+        )
         return list(zip(ids, probabilities, strict=True))
 
     def results(
-        self, inputs: Sequence[str], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
+        self,
+        inputs: Sequence[str],
+        features: Features,
+        outputs: Sequence[Any],
+        *,
+        top: int = 5,
+        **_: Any,
     ) -> list[Result]:
         """Return `text` and `masks`: guesses, best first, with `piece`, `word` (as read in a text), `id`, `probability`."""
         check_top(top, MAX_GUESSES)
@@ -156,9 +172,13 @@ class FillMask(Pipeline[str]):
             guesses_of_masks = []
             for ids, probabilities in zip(*masks, strict=True):
                 guesses = []
-                for i, probability in zip(ids[:top].tolist(), probabilities[:top].tolist(), strict=True):
+                for i, probability in zip(
+                    ids[:top].tolist(), probabilities[:top].tolist(), strict=True
+                ):
                     piece, word = self.tokenizer.id_to_piece(i), self.tokenizer.decode([i]).strip()
-                    guesses.append({"piece": piece, "word": word, "id": i, "probability": probability})
+                    guesses.append(
+                        {"piece": piece, "word": word, "id": i, "probability": probability}
+                    )
                 guesses_of_masks.append(guesses)
             records.append({"text": text, "masks": guesses_of_masks})
         return records
@@ -181,29 +201,41 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
     def features(self, inputs: Sequence[tuple[str, str]]) -> Features:
         """Tokenize each pair into a sequence, cut to what the model reads."""
         firsts, seconds = zip(*inputs, strict=True)
-        return text_features(firsts, seconds, self.tokenizer, self.model.config.max_position_embeddings)
+        return text_features(
+            firsts, seconds, self.tokenizer, self.model.config.max_position_embeddings
+        )
 
     def outputs(self, batch: LabelledBatch) -> list[np.ndarray]:
         """Return probabilities fp32 [2] of each sequence: in order, swapped."""
         if not isinstance(self.model, AlbertForPreTraining):
             raise CheckpointError(
-                "wrong-model", "the model has no sentence-order head", "use one that was pretrained with sentence order"
+                "wrong-model",
+                "the model has no sentence-order head",
+                "use one that was pretrained with sentence order",
             )
         nowhere = batch.packed.offsets[:0]
         _, logits = self.model.packed_logits(replace(batch.packed, masked_positions=nowhere))
         return list(logits.float().softmax(-1).cpu().numpy())
 
     def results(
-        self, inputs: Sequence[tuple[str, str]], features: Features, outputs: Sequence[Any], **_: Any
+        self,
+        inputs: Sequence[tuple[str, str]],
+        features: Features,
+        outputs: Sequence[Any],
+        **_: Any,
     ) -> list[Result]:
         """Return the probabilities `in_order` and `swapped`."""
         return [{"in_order": float(shares[0]), "swapped": float(shares[1])} for shares in outputs]
 
 
-# Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of punctuation a run of the same
-# mark. Of WNUT-17's words 3.4 % come out otherwise than they are there; 7.7 % where every mark is a cut.
+# Words as CoNLL and WNUT have them: 's apart, U.S. and Jean-Pierre and 3.5 and #tag whole, and of
+# punctuation a run of the same mark. Of WNUT-17's words 3.4 % come out otherwise than they are
+# there; 7.7 % where every mark is a cut.
 _CLITIC = r"['’](?:s|m|d|re|ve|ll)\b"
-_WORD = re.compile(rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*", re.IGNORECASE)
+_WORD = re.compile(
+    rf"{_CLITIC}|(?:[^\W\d_]\.){{2,}}|[@#]?\w+(?:(?!{_CLITIC})[-.,'’&]\w+)*|([^\w\s])\1*",
+    re.IGNORECASE,
+)
 _MARKS = ("Mn", "Mc", "Me", "Cf")
 _CHARACTER = re.compile(r"\S|(?<=\S)\s+(?=\S)")  # a run of spaces between two characters is one
 
@@ -219,11 +251,16 @@ class TaskPipeline(Pipeline[Any]):
     """
 
     def __init__(
-        self, task: Task, model: PretrainedAlbert, tokenizer: AlbertTokenizer, precision: Precision | Engine = "auto"
+        self,
+        task: Task,
+        model: PretrainedAlbert,
+        tokenizer: AlbertTokenizer,
+        precision: Precision | Engine = "auto",
     ) -> None:
         super().__init__(model, tokenizer, precision)
         self.task = task
-        self.reader: Any = tokenizer  # of the inputs; for a CrossEncoder of sentence-transformers another
+        # Of the inputs; for a CrossEncoder of sentence-transformers another
+        self.reader: Any = tokenizer
 
     def features(self, inputs: Sequence[Any]) -> Features:
         """Tokenize as the task does; texts that are too long are cut or read in windows, as in training."""
@@ -233,10 +270,14 @@ class TaskPipeline(Pipeline[Any]):
         """Run the model as `Task.outputs` does."""
         return self.task.outputs(self.model, batch)
 
-    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+    def results(
+        self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any
+    ) -> list[Result]:
         """Return the task's predictions without their ids."""
         records = self.task.predictions(inputs, features, outputs)
-        return [{name: value for name, value in record.items() if name != "id"} for record in records]
+        return [
+            {name: value for name, value in record.items() if name != "id"} for record in records
+        ]
 
 
 class Classify(TaskPipeline):
@@ -273,7 +314,11 @@ class Classify(TaskPipeline):
             return ()
         count = sum((example.pair is None) == self._reads_pairs for example in inputs)
         times = "" if len(inputs) == 1 else f"{count:,} of {len(inputs):,} times "
-        fact = "pairs of texts, asked about one alone" if self._reads_pairs else "single texts, asked about a pair"
+        fact = (
+            "pairs of texts, asked about one alone"
+            if self._reads_pairs
+            else "single texts, asked about a pair"
+        )
         return (f"{times}trained on {fact}",) if count else ()
 
 
@@ -306,24 +351,31 @@ class Tag(TaskPipeline):
     def parse(self, value: Any) -> SentenceToTag:
         """Read a text, an object with `text`, or a list of words.
 
-        A text is cut into words and punctuation marks as the data are that taggers are trained on; or into its characters,
-        where the model was trained on such. An empty text has none.
+        A text is cut into words and punctuation marks as the data are that taggers are trained on;
+        or into its characters, where the model was trained on such. An empty text has none.
         """
         value = text_of(value)
         characters = getattr(self.task, "layout", "words") == "characters"
         if is_text(value):
-            # Accents, vowel signs and joiners become a letter, so that they do not end a word: `\w` knows none of them.
+            # Accents, vowel signs and joiners become a letter, so that they do not end a word: `\w`
+            # knows none of them.
             letters = ["m" if unicodedata.category(sign) in _MARKS else sign for sign in value]
             matches = _CHARACTER.finditer(value) if characters else _WORD.finditer("".join(letters))
             spans = [match.span() for match in matches]
-            words = [" " if value[start:end].isspace() else value[start:end] for start, end in spans]
-            return SentenceToTag("", tuple(words), spaces=not characters, source=value, spans=tuple(spans))
+            words = [
+                " " if value[start:end].isspace() else value[start:end] for start, end in spans
+            ]
+            return SentenceToTag(
+                "", tuple(words), spaces=not characters, source=value, spans=tuple(spans)
+            )
         words = list(value) if isinstance(value, list | tuple) else []
         if not words or not all(is_text(word) and word.split() == [word] for word in words):
             raise self.bad_input_error(value, "a text, or a list of words without spaces")
         return SentenceToTag("", tuple(words), spaces=not characters)
 
-    def results(self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any) -> list[Result]:
+    def results(
+        self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], **_: Any
+    ) -> list[Result]:
         """Return the task's predictions; entities of a text have their places in it."""
         records = super().results(inputs, features, outputs)
         for sentence, record in zip(inputs, records, strict=True):
@@ -364,7 +416,13 @@ class QuestionAnsweringPipeline(TaskPipeline):
         return QuestionExample("", question, context)
 
     def results(
-        self, inputs: Sequence[Any], features: Features, outputs: Sequence[Any], *, top: int = 5, **_: Any
+        self,
+        inputs: Sequence[Any],
+        features: Features,
+        outputs: Sequence[Any],
+        *,
+        top: int = 5,
+        **_: Any,
     ) -> list[Result]:
         """Return the task's predictions with the first `top` of `nbest`."""
         assert isinstance(self.task, AnswerTask)
@@ -383,12 +441,17 @@ class Choose(TaskPipeline):
         """Read an object with `choices`, two or more texts, and `question` or `context` or both."""
         choices = value.get("choices") if isinstance(value, Mapping) else None
         if not isinstance(choices, list | tuple) or not all(map(is_text, choices)):
-            raise self.bad_input_error(value, "an object with `choices`, a list of texts, and `question` or `context`")
+            raise self.bad_input_error(
+                value, "an object with `choices`, a list of texts, and `question` or `context`"
+            )
         context = value.get("context")
         question = value.get("question")
         try:
             return checked_example(
-                "", "" if context is None else context, "" if question is None else question, choices
+                "",
+                "" if context is None else context,
+                "" if question is None else question,
+                choices,
             )
         except ValueError as error:
             raise self.bad_input_error(value, f"a question with choices: {error}") from None

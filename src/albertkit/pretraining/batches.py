@@ -82,7 +82,8 @@ class Assembled:
     Attributes:
         batch: The packed batch.
         original_ids: int64 [T], before masking.
-        ngrams: int32 [rows, 6], one row an n-gram drawn: sequence, drawn, accepted, units, tokens, across_sep (`masking`).
+        ngrams: int32 [rows, 6], one row an n-gram drawn: sequence, drawn, accepted, units, tokens,
+            across_sep (`masking`).
     """
 
     batch: PackedBatch
@@ -124,7 +125,9 @@ class Assembler:
         examples = plan.examples[indices]
         lengths = lengths_of(examples, plan.num_specials)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        input_ids, token_type_ids, position_ids = (np.empty(offsets[-1], np.int64) for _ in range(3))
+        input_ids, token_type_ids, position_ids = (
+            np.empty(offsets[-1], np.int64) for _ in range(3)
+        )
         _lay_out(
             examples,
             offsets,
@@ -136,7 +139,8 @@ class Assembler:
         )
         for shard in np.unique(np.concatenate([examples["a_shard"], examples["b_shard"]])):
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
-        if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:  # the masking loops look ids up unchecked
+        # The masking loops look ids up unchecked
+        if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:
             raise foreign_id(largest, self._vocab_size)
         original_ids = input_ids.copy() if log_rows else input_ids
 
@@ -161,9 +165,13 @@ class Assembler:
             position_ids=torch.from_numpy(position_ids),
             offsets=torch.from_numpy(offsets),
             lengths=tuple(lengths.tolist()),
-            masked_positions=torch.from_numpy(positions[:count]) if self.masks.masked_lm_prob else None,
+            masked_positions=torch.from_numpy(positions[:count])
+            if self.masks.masked_lm_prob
+            else None,
             masked_labels=torch.from_numpy(labels[:count]) if self.masks.masked_lm_prob else None,
-            sentence_order_labels=torch.from_numpy(LABELS[examples["kind"]]) if plan.has_pairs else None,
+            sentence_order_labels=torch.from_numpy(LABELS[examples["kind"]])
+            if plan.has_pairs
+            else None,
         )
         return Assembled(batch, original_ids, log[:logged])
 
@@ -172,8 +180,8 @@ class Assembler:
 def rows_that_fit(lengths: np.ndarray, first: int, world_size: int, budget: int) -> int:
     """Return how many rows of `world_size` examples, from `first` on, every process can take within its token budget.
 
-    The last row of an epoch may be short: then only the first processes have an example of it. `lengths` is unsigned [N], of
-    the examples in order; process r takes number r of each row.
+    The last row of an epoch may be short: then only the first processes have an example of it.
+    `lengths` is unsigned [N], of the examples in order; process r takes number r of each row.
     """
     used_tokens = np.zeros(world_size, np.int64)
     rows = 0
@@ -227,23 +235,28 @@ class StreamPosition(NamedTuple):
 class EpochStream(ABC):
     """Iterates over global batches; each is this process's list of micro-batches.
 
-    A global batch is `accumulation` times P micro-batches, for P processes. The examples of an epoch are put in one random
-    order, and P micro-batches take as many of the next ones as fit in `batch_tokens` each: number p every P-th, from p on, and
-    all equally many. A global batch does not reach into the next epoch: the last one of an epoch may have fewer and smaller
-    micro-batches, and of its last N mod P examples some get none. Every example of an epoch is given out once.
+    A global batch is `accumulation` times P micro-batches, for P processes. The examples of an
+    epoch are put in one random order, and P micro-batches take as many of the next ones as fit in
+    `batch_tokens` each: number p every P-th, from p on, and all equally many. A global batch does
+    not reach into the next epoch: the last one of an epoch may have fewer and smaller
+    micro-batches, and of its last N mod P examples some get none. Every example of an epoch is
+    given out once.
 
-    With as many processes as that, each has its own micro-batches. Another number W of them deals them out in turn, so that
-    the global batch is the same: a run may go on with fewer processes, or more. One that has nothing to do gets an empty batch.
+    With as many processes as that, each has its own micro-batches. Another number W of them deals
+    them out in turn, so that the global batch is the same: a run may go on with fewer processes, or
+    more. One that has nothing to do gets an empty batch.
 
-    An epoch may come in several blocks, one after the other; a global batch does not reach into the next one either.
+    An epoch may come in several blocks, one after the other; a global batch does not reach into the
+    next one either.
 
-    The next batch is prepared on a thread while this one is used (the compiled loops run without the GIL), and the next block of
-    several is planned while this one lasts.
+    The next batch is prepared on a thread while this one is used (the compiled loops run without
+    the GIL), and the next block of several is planned while this one lasts.
 
     Where the examples come from is said by `draw` and `pack`.
 
     Args:
-        data: What the state must find again when it is restored: name to number, the seed among them.
+        data: What the state must find again when it is restored: name to number, the seed among
+            them.
         longest: Most tokens of an example.
         how: See `Batching`.
     """
@@ -274,11 +287,13 @@ class EpochStream(ABC):
         self.accumulation = accumulation
         self.rank = rank
         self.world_size = world_size
-        self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None  # (epoch, block), plan, lengths
+        # (epoch, block), plan, lengths
+        self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None
         self._position = StreamPosition(0, 0, 0)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch-stream")
         self._next: Future[tuple[list[PackedBatch], StreamPosition]] | None = None
-        # On a thread of its own: a block takes about 8 s to plan, and the next batch must not wait for it.
+        # On a thread of its own: a block takes about 8 s to plan, and the next batch must not wait
+        # for it.
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="block-planner")
         self._ahead: tuple[tuple[int, int], Future[tuple[Any, np.ndarray]]] | None = None
 
@@ -308,8 +323,8 @@ class EpochStream(ABC):
         """Return where the next batch starts: epoch, block, cursor (examples of the block given out, over all processes); and
         the seed and the size of the data, which must be the same again.
 
-        The state fits any number of processes and any batch size: a run may go on with others, and no example is lost
-        or repeated.
+        The state fits any number of processes and any batch size: a run may go on with others, and
+        no example is lost or repeated.
         """
         return {**self._position._asdict(), **self._data}
 
@@ -397,7 +412,8 @@ class BatchStream(EpochStream):
         included: One bool array [documents] a shard: the documents to train on.
         examples: How documents become examples.
         masks: What is masked.
-        seed: Any whole number. Everything random follows from it, the epoch and the place of an example in it.
+        seed: Any whole number. Everything random follows from it, the epoch and the place of an
+            example in it.
         how: See `Batching`.
     """
 
@@ -442,7 +458,8 @@ class EvaluationStream:
         masks: What is masked.
         seed: Fixed, so that evaluations compare.
         batch_tokens: Most tokens in a batch.
-        rank: Number of this process; it takes every `world_size`-th example. Processes may get differently many.
+        rank: Number of this process; it takes every `world_size`-th example. Processes may get
+            differently many.
         world_size: Number of processes.
     """
 
@@ -471,7 +488,9 @@ class EvaluationStream:
     @property
     def size(self) -> tuple[int, int]:
         """Examples and masked tokens of one pass, of all processes."""
-        return len(self.plan.examples), int(self._assembler.masks.budgets(self.plan.lengths()).sum())
+        return len(self.plan.examples), int(
+            self._assembler.masks.budgets(self.plan.lengths()).sum()
+        )
 
     def __iter__(self) -> Iterator[PackedBatch]:
         # `rows_that_fit` is compiled for lengths of one type, that of training.
@@ -493,7 +512,8 @@ def _no_evaluation_error(held_out: Sequence[np.ndarray], error: DataError) -> Da
     elif num_held_out >= documents / 4:
         hint = "build a store of more documents, or of longer ones"
     else:
-        share = max(0.1, math.ceil(20 * num_held_out / documents) / 10)  # twice the share that was held out
+        # Twice the share that was held out
+        share = max(0.1, math.ceil(20 * num_held_out / documents) / 10)
         hint = (
             f"hold out more than {num_held_out:,} of {documents:,} documents, for example --held-out {share:g}, "
             "or use a larger corpus"

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.output.card import Card, code_block, hub_fields, python_literal, settings_sections
-from albertkit.output.sections import FactList, Paragraph, Section, TableSection, format_loss, format_percent
+from albertkit.output.sections import (
+    FactList,
+    Paragraph,
+    Section,
+    TableSection,
+    format_loss,
+    format_percent,
+)
 from albertkit.tokenizer.texts import ENGLISH
 from albertkit.training.monitor import number_or_nan, wilson_interval
 
@@ -22,7 +29,8 @@ class Measure:
         number: Nats, or a share.
         baseline: The same for a model without learning; NaN where none is known.
         baseline_name: Which one that is.
-        interval: 95 % interval of a share; None for losses and where the number of predictions is not known.
+        interval: 95 % interval of a share; None for losses and where the number of predictions is
+            not known.
     """
 
     key: str
@@ -45,7 +53,11 @@ class Measure:
     @property
     def interval_text(self) -> str:
         """Low to high; empty without an interval."""
-        return f"{format_percent(self.interval[0])} to {format_percent(self.interval[1])}" if self.interval else ""
+        return (
+            f"{format_percent(self.interval[0])} to {format_percent(self.interval[1])}"
+            if self.interval
+            else ""
+        )
 
     def _text(self, number: float) -> str:
         return format_loss(number) if self.key.endswith("_loss") else format_percent(number)
@@ -65,17 +77,21 @@ _TASKS = (
 )
 
 
-def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = None) -> list[Measure]:
+def measures(
+    results: Mapping[str, Any], baselines: Mapping[str, Any] | None = None
+) -> list[Measure]:
     """Return rows for the numbers that were measured.
 
-    `results` and `baselines` are named as in `Evaluation`; any may be absent. Accuracies get their 95 % interval where the
-    counts of predictions are known. A coin's baselines are known anyway.
+    `results` and `baselines` are named as in `Evaluation`; any may be absent. Accuracies get their
+    95 % interval where the counts of predictions are known. A coin's baselines are known anyway.
     """
     baselines = baselines or {}
     rows = []
     for task, name, loss_key, loss_name, accuracy_key, accuracy_name in _TASKS:
         coin = task == "sentence_order"
-        loss, accuracy = (number_or_nan(results.get(f"{task}_{kind}")) for kind in ("loss", "accuracy"))
+        loss, accuracy = (
+            number_or_nan(results.get(f"{task}_{kind}")) for kind in ("loss", "accuracy")
+        )
         if math.isfinite(loss):
             baseline = math.log(2) if coin else number_or_nan(baselines.get(loss_key))
             rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
@@ -103,7 +119,8 @@ def measures(results: Mapping[str, Any], baselines: Mapping[str, Any] | None = N
 def times_more_probable(masked_lm_loss: Any, unigram_loss: Any) -> float | None:
     """Return how many times more probable the model makes a hidden token than its bare frequency does (geometric mean).
 
-    Both are nats on the same tokens. It is below 1 if the model is worse, None if either is not known.
+    Both are nats on the same tokens. It is below 1 if the model is worse, None if either is not
+    known.
     """
     gain = number_or_nan(unigram_loss) - number_or_nan(masked_lm_loss)
     # exp(709.8) is the largest that a float64 holds.
@@ -164,7 +181,9 @@ class PretrainingFacts:
 def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = measures(facts.results, facts.results)
-    order = " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
+    order = (
+        " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
+    )
     learned = f" on masked language modelling{order}"
     teacher = facts.settings.get("teacher")
     has_heads = bool(rows) or teacher is None
@@ -177,8 +196,12 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         Paragraph("Use the path of this folder, or the model's name once it is on a hub."),
     ]
     architecture = {key: facts.config[key] for key in ARCHITECTURE if key in facts.config}
-    about_parameters = [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
-    part = {"attention": "attention", "ffn": "feed-forward"}.get(facts.config.get("parameter_sharing", "all"))
+    about_parameters = (
+        [f"{facts.parameters:,} parameters, heads included."] if facts.parameters else []
+    )
+    part = {"attention": "attention", "ffn": "feed-forward"}.get(
+        facts.config.get("parameter_sharing", "all")
+    )
     if part:
         about_parameters.append(_SHARED.format(part=part, layers=facts.config["num_hidden_layers"]))
     heading = "Architecture"
@@ -191,7 +214,9 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         counts = [(facts.results.get(f"{task}_count"), subject) for task, subject in TASKS.items()]
         listing = ", ".join(f"{int(count):,} {subject}" for count, subject in counts if count)
         on = f"On held-out documents ({listing})." if listing else "On held-out documents."
-        note = "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
+        note = (
+            "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
+        )
         sections += [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
         times = times_more_probable(
             facts.results.get("masked_lm_loss"),
@@ -199,9 +224,7 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         )
         if times is not None:
             factor = f"{times:.1f}" if times >= 1 else f"{times:.3f}"
-            probability = (
-                f"A hidden token is on average {factor} times as probable to the model as by its bare frequency."
-            )
+            probability = f"A hidden token is on average {factor} times as probable to the model as by its bare frequency."
             sections.append(Paragraph(probability))
     sections += [
         *(loading if has_heads else []),

@@ -1,6 +1,7 @@
 """Examples: which tokens of the store become segments A and B, decided again in every epoch.
 
-The rules are those of `create_instances_from_document` in google-research/albert's create_pretraining_data.py:
+The rules are those of `create_instances_from_document` in google-research/albert's
+create_pretraining_data.py:
 
 1. Once per document and epoch a target length is drawn: as many tokens as fit, or, with probability `short_seq_prob`, a
    uniform whole number from 2 to that.
@@ -10,14 +11,16 @@ The rules are those of `create_instances_from_document` in google-research/alber
 5. While the pair is too long, the longer segment (B if they tie) loses a token, from its front or back with probability
    ½ each.
 
-A chunk of one sentence cannot be split. Google takes B from a random document and calls the pair "swapped", which
-lets topics leak into the sentence-order task, as in next-sentence prediction (google-research/albert, issue 234).
-`sop_pairs="google"` does so too. The default, "pure", never lets a chunk have one sentence: a chunk ends when it has
-reached the target *and* holds two sentences, and a last sentence left alone takes the one before it again. What
-remains, documents of one sentence, is skipped and counted.
+A chunk of one sentence cannot be split. Google takes B from a random document and calls the pair
+"swapped", which lets topics leak into the sentence-order task, as in next-sentence prediction
+(google-research/albert, issue 234). `sop_pairs="google"` does so too. The default, "pure", never
+lets a chunk have one sentence: a chunk ends when it has reached the target *and* holds two
+sentences, and a last sentence left alone takes the one before it again. What remains, documents of
+one sentence, is skipped and counted.
 
-Without a second segment (`pair_task="none"`) nothing is truncated: a chunk ends before a sentence that does not fit, and a
-sentence that does not fit alone is cut into windows, so every token of a document is in exactly one example of an epoch.
+Without a second segment (`pair_task="none"`) nothing is truncated: a chunk ends before a sentence
+that does not fit, and a sentence that does not fit alone is cut into windows, so every token of a
+document is in exactly one example of an epoch.
 """
 
 from collections.abc import Sequence
@@ -44,11 +47,12 @@ from albertkit.validation import Range, check_fields
 
 IN_ORDER, SWAPPED, RANDOM, SINGLE = 0, 1, 2, 3  # kinds of examples
 
-# One example: 20 bytes. Starts are numbers of tokens in a shard, lengths are those after truncation. A and B are the
-# segments as the model sees them, after any swap.
-# An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A terabyte of text is
-# some 700 million examples, 15 GB for each process, so an epoch of a large store is planned a block of shards at a
-# time: in each epoch the shards are put in another random order and cut into blocks.
+# One example: 20 bytes. Starts are numbers of tokens in a shard, lengths are those after
+# truncation. A and B are the segments as the model sees them, after any swap.
+# An example is two runs of consecutive tokens, so it is stored as 20 bytes, whatever its length. A
+# terabyte of text is some 700 million examples, 15 GB for each process, so an epoch of a large
+# store is planned a block of shards at a time: in each epoch the shards are put in another random
+# order and cut into blocks.
 EXAMPLE = np.dtype(
     [
         ("a_start", "<u4"),
@@ -63,7 +67,8 @@ EXAMPLE = np.dtype(
     ]
 )
 
-# An example whose B is still to be read from another document, maybe of another shard: 32 bytes, only while planning.
+# An example whose B is still to be read from another document, maybe of another shard: 32 bytes,
+# only while planning.
 PENDING = np.dtype(
     [
         ("example", "<i8"),
@@ -135,7 +140,9 @@ def _write(
 def _chunk_end(sentences: np.ndarray, first: int, last: int, target: int, pure: bool) -> int:
     """Return the sentence before which the chunk that starts at `first` ends; `last` is the end of the document."""
     end = first + 1
-    while end < last and (np.int64(sentences[end]) - np.int64(sentences[first]) < target or (pure and end - first < 2)):
+    while end < last and (
+        np.int64(sentences[end]) - np.int64(sentences[first]) < target or (pure and end - first < 2)
+    ):
         end += 1
     return end
 
@@ -163,8 +170,9 @@ def _window_end(
 ) -> int:
     """Return the token before which a segment without a partner ends, that starts at token `start`.
 
-    It holds whole sentences, as many as fit, until it has reached the target. A sentence that does not fit alone is cut into
-    windows: the first is at least half as long as fits, at random, so that the cuts lie elsewhere in every epoch.
+    It holds whole sentences, as many as fit, until it has reached the target. A sentence that does
+    not fit alone is cut into windows: the first is at least half as long as fits, at random, so
+    that the cuts lie elsewhere in every epoch.
     """
     end = start
     for boundary in range(following, last + 1):
@@ -375,10 +383,11 @@ def read_random_segments(
 KINDS = ("in order", "swapped", "random", "single")
 LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each kind; -100: none
 
-# Tokens of a block for each token of the longest sequence: 8.6e9 tokens at length 512 are some 29 million examples, 580 MB, that
-# one core plans in about 8 s. A store that is not larger is one block.
-# The 430 shards of 1 TB in one piece, 777 million examples, took 15.5 GB and 200 s in every process, in blocks 575 MB
-# and 7.4 s.
+# Tokens of a block for each token of the longest sequence: 8.6e9 tokens at length 512 are some 29
+# million examples, 580 MB, that one core plans in about 8 s. A store that is not larger is one
+# block.
+# The 430 shards of 1 TB in one piece, 777 million examples, took 15.5 GB and 200 s in every
+# process, in blocks 575 MB and 7.4 s.
 BLOCK_SEQUENCES = 1 << 24
 
 PAIR_TASKS = ("sop", "nsp", "none")
@@ -405,10 +414,10 @@ class ExampleSettings:
     Attributes:
         max_length: Longest sequence in tokens, [CLS] and [SEP] included.
         short_seq_prob: Probability that a document is cut to a shorter random target in an epoch.
-        pair_task: "sop" (are the segments in order or swapped?), "nsp" (does B follow A, or is it from another
-            document?) or "none" (one segment, no label).
-        sop_pairs: What sop does with a chunk of one sentence: "pure" avoids it, "google" takes B from a random
-            document.
+        pair_task: "sop" (are the segments in order or swapped?), "nsp" (does B follow A, or is it
+            from another document?) or "none" (one segment, no label).
+        sop_pairs: What sop does with a chunk of one sentence: "pure" avoids it, "google" takes B
+            from a random document.
     """
 
     max_length: Annotated[int, Range(5, 65535)] = 512
@@ -439,8 +448,10 @@ class EpochPlan:
     Attributes:
         examples: [N] of dtype EXAMPLE, 20 bytes each.
         num_specials: [CLS] and [SEP] tokens in an example.
-        skipped_documents: Documents of one sentence, which pure sentence-order prediction cannot use.
-        first: Number that stands for the first example, in what is drawn by number; each block has its own.
+        skipped_documents: Documents of one sentence, which pure sentence-order prediction cannot
+            use.
+        first: Number that stands for the first example, in what is drawn by number; each block has
+            its own.
     """
 
     examples: np.ndarray
@@ -462,7 +473,8 @@ def seen_tokens(examples: np.ndarray) -> int:
     """Return the number of tokens of a store that examples, [N] of dtype EXAMPLE, show, each counted once."""
     total = 0
     parts = [
-        [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")] for segment in "ab"
+        [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")]
+        for segment in "ab"
     ]
     shards, starts, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     for shard in np.unique(shards[lengths > 0]):
@@ -492,7 +504,9 @@ def blocks_of(store: Store, settings: ExampleSettings, seed: int, epoch: int) ->
 
 def plan_epoch(
     store: Store,
-    included: Sequence[np.ndarray],  # bool [documents] of each shard; random segments come from these alone
+    included: Sequence[
+        np.ndarray
+    ],  # bool [documents] of each shard; random segments come from these alone
     settings: ExampleSettings,
     seed: int,
     epoch: int,
@@ -503,7 +517,11 @@ def plan_epoch(
 
     Same arguments, same examples; of a whole epoch whatever the sharding.
     """
-    indices = [*range(store.num_shards)] if block is None else blocks_of(store, settings, seed, epoch)[block].tolist()
+    indices = (
+        [*range(store.num_shards)]
+        if block is None
+        else blocks_of(store, settings, seed, epoch)[block].tolist()
+    )
     shards = _read_shards(store, included, indices)
     num_documents = sum(int(np.count_nonzero(shard.included)) for shard in shards)
     rule = Rule(
@@ -517,7 +535,9 @@ def plan_epoch(
     key = make_key(seed, SEGMENTS, epoch)
     no_examples = np.empty(0, EXAMPLE)
     no_pending = np.empty(0, PENDING)
-    counts = np.array([shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64).reshape(
+    counts = np.array(
+        [shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64
+    ).reshape(
         -1,
         3,
     )
@@ -626,7 +646,8 @@ def _read_shards(
 
 
 def _check_offsets(kind: str, offsets: np.ndarray, end: int, shard: int) -> None:
-    # Compiled loops check no bounds: a manifest that vouches for wrong offsets could have them read foreign memory.
+    # Compiled loops check no bounds: a manifest that vouches for wrong offsets could have them read
+    # foreign memory.
     has_ends = len(offsets) > 0 and offsets[0] == 0 and offsets[-1] == end
     if not (has_ends and bool((offsets[1:] > offsets[:-1]).all())):
         raise DataError(
@@ -670,7 +691,8 @@ def without_memmap(array: np.ndarray) -> np.ndarray:
 LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
 
 
-# What is cut off makes no further pairs: that would change what the original's algorithm draws at short lengths.
+# What is cut off makes no further pairs: that would change what the original's algorithm draws at
+# short lengths.
 def tokens_used(
     store: Store,
     plan: EpochPlan,
@@ -683,7 +705,9 @@ def tokens_used(
     """
     total = 0
     for shard in range(store.num_shards) if shards is None else shards:
-        starts = np.asarray(store.sentence_offsets[shard])[np.asarray(store.document_offsets[shard])].astype(np.int64)
+        starts = np.asarray(store.sentence_offsets[shard])[
+            np.asarray(store.document_offsets[shard])
+        ].astype(np.int64)
         total += int(np.diff(starts)[included[shard]].sum())
     return seen_tokens(plan.examples) / max(total, 1)
 

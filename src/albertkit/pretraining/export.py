@@ -1,9 +1,10 @@
 """Write a token store as Google's pretraining records: the examples and masks that training would draw.
 
-Epoch d of a training on the store is duplicate d of the export. As in create_pretraining_data.py of google-research/albert,
-example number i of the whole goes into file i mod N and everything is padded with zeros. That script shuffles all
-duplicates together; here they follow one another, each in its own order, so that a reader with a small shuffle buffer (the
-original's holds 100 records) does not meet the same text twice in a short time, and one duplicate at a time is in memory.
+Epoch d of a training on the store is duplicate d of the export. As in create_pretraining_data.py of
+google-research/albert, example number i of the whole goes into file i mod N and everything is
+padded with zeros. That script shuffles all duplicates together; here they follow one another, each
+in its own order, so that a reader with a small shuffle buffer (the original's holds 100 records)
+does not meet the same text twice in a short time, and one duplicate at a time is in memory.
 """
 
 import time
@@ -43,7 +44,8 @@ class RecordsReport(Result):
         bytes: Of all files.
         max_seq_length: To give to the original's run_pretraining.py.
         max_predictions_per_seq: The same.
-        skipped_documents: Documents of one sentence, which pure sentence-order prediction cannot use.
+        skipped_documents: Documents of one sentence, which pure sentence-order prediction cannot
+            use.
         seconds: Time taken.
     """
 
@@ -69,14 +71,16 @@ class _ExportPosition:
 def export_records(options: ExportOptions) -> RecordsReport:
     """Write the examples of a store as TFRecords that the original's run_pretraining.py trains on.
 
-    The folder comes to hold `records-00000-of-00004.tfrecord` and so on, `tokenizer/`, `SHA256SUMS`, and `export.json` with
-    settings and report. The same store, settings and number of files give the same bytes. Arguments as `ExportOptions`;
-    `store` may also be a `TokenStore`.
+    The folder comes to hold `records-00000-of-00004.tfrecord` and so on, `tokenizer/`,
+    `SHA256SUMS`, and `export.json` with settings and report. The same store, settings and number of
+    files give the same bytes. Arguments as `ExportOptions`; `store` may also be a `TokenStore`.
     """
     began = time.monotonic()
     folder = check_folder_name(options.out)
     settings = options.settings
-    store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    store = (
+        options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    )
     sources = _ExportSources(store.fingerprint, store.tokenizer_fingerprint, asdict(settings))
     examples = _ExportedExamples(store, settings)
     with Job(
@@ -89,16 +93,24 @@ def export_records(options: ExportOptions) -> RecordsReport:
         unit="records",
         progress=options.progress,
     ) as job:
-        if not job.resumed and not options.overwrite and any(file.name != UNFINISHED for file in folder.iterdir()):
+        if (
+            not job.resumed
+            and not options.overwrite
+            and any(file.name != UNFINISHED for file in folder.iterdir())
+        ):
             if not (folder / REPORT).exists():
                 check_other_files(folder, [UNFINISHED], "exported records")
             check_made_from(folder, read_typed(folder / REPORT, _ExportSources).key, job.key)
             return read_typed(folder / REPORT, _Report).report
         if not job.finished:
-            names = [f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)]
+            names = [
+                f"records-{k:05d}-of-{settings.files:05d}.tfrecord" for k in range(settings.files)
+            ]
             examples.write(job, names)
             examples.tokenizer.save_pretrained(job.folder / "tokenizer")
-            job.add(*(f"tokenizer/{file.name}" for file in sorted((job.folder / "tokenizer").iterdir())))
+            job.add(
+                *(f"tokenizer/{file.name}" for file in sorted((job.folder / "tokenizer").iterdir()))
+            )
             report = RecordsReport(
                 instances=job.state(_ExportPosition).instances,
                 files=len(names),
@@ -145,11 +157,15 @@ class _ExportedExamples:
         self._how = example_settings(settings)
         masks = mask_settings(settings)
         self._assembler = Assembler(store, masks, settings.seed)
-        self._included = [~documents for documents in store.held_out(settings.held_out, settings.seed)]
+        self._included = [
+            ~documents for documents in store.held_out(settings.held_out, settings.seed)
+        ]
         first = self._plan(0)  # says at once if no example can be made
         self.skipped = first.skipped_documents  # about
         self.count = len(first.examples) * settings.dupe_factor
-        self.predictions = settings.max_predictions or int(masks.budgets(np.array([settings.length]))[0])
+        self.predictions = settings.max_predictions or int(
+            masks.budgets(np.array([settings.length]))[0]
+        )
         self.tokenizer = store.tokenizer()
         self._layout = RecordLayout(settings.length, self.predictions, self.tokenizer)
 
@@ -167,7 +183,9 @@ class _ExportedExamples:
                     position.example,
                     min(position.example + _CHUNK, len(plan.examples)),
                 )
-                for features in self._layout.examples(self._assembler.batch(plan, indices, position.epoch)):
+                for features in self._layout.examples(
+                    self._assembler.batch(plan, indices, position.epoch)
+                ):
                     job.write(names[position.instances % len(names)], frame(example(features)))
                     position.instances += 1
                 position.example += len(indices)
@@ -198,7 +216,8 @@ class RecordLayout:
         assert batch.masked_positions is not None
         assert batch.masked_labels is not None
         assert batch.sentence_order_labels is not None
-        sequence = torch.arange(batch.num_sequences).repeat_interleave(torch.tensor(batch.lengths))  # of each token
+        # Of each token
+        sequence = torch.arange(batch.num_sequences).repeat_interleave(torch.tensor(batch.lengths))
         token_cells = sequence, batch.position_ids
         original = batch.input_ids.clone()
         original[batch.masked_positions] = batch.masked_labels
@@ -209,12 +228,16 @@ class RecordLayout:
             "input_ids": _to_matrix(batch.input_ids, token_cells, size, self._length),
             "input_mask": _to_matrix(torch.ones_like(original), token_cells, size, self._length),
             "segment_ids": _to_matrix(batch.token_type_ids, token_cells, size, self._length),
-            "token_boundary": _to_matrix(self._boundaries[original], token_cells, size, self._length),
+            "token_boundary": _to_matrix(
+                self._boundaries[original], token_cells, size, self._length
+            ),
             "masked_lm_positions": _to_matrix(
                 batch.position_ids[batch.masked_positions], target_cells, size, self._predictions
             ),
             "masked_lm_ids": _to_matrix(batch.masked_labels, target_cells, size, self._predictions),
-            "masked_lm_weights": _to_matrix(torch.ones(len(rows)), target_cells, size, self._predictions),
+            "masked_lm_weights": _to_matrix(
+                torch.ones(len(rows)), target_cells, size, self._predictions
+            ),
             "next_sentence_labels": batch.sentence_order_labels[:, None].numpy(),
         }
         for n in range(size):

@@ -7,7 +7,17 @@ import numpy as np
 
 from albertkit.command import takes
 from albertkit.corpus import TokenStore
-from albertkit.output.sections import Bar, Bars, FactList, MarkedSpan, Panel, Paragraph, Result, Section, Tone
+from albertkit.output.sections import (
+    Bar,
+    Bars,
+    FactList,
+    MarkedSpan,
+    Panel,
+    Paragraph,
+    Result,
+    Section,
+    Tone,
+)
 from albertkit.pretraining.batches import Assembled, Assembler
 from albertkit.pretraining.examples import (
     KINDS,
@@ -22,7 +32,8 @@ from albertkit.pretraining.examples import (
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.options import InspectStoreOptions
 
-MASKED_TOKENS = 1_000_000  # tokens that the shares of masks are counted over: standard error 0.1 percentage points
+# Tokens that the shares of masks are counted over: standard error 0.1 percentage points
+MASKED_TOKENS = 1_000_000
 _TONES: dict[str, Tone] = {"mask": "strong", "random": "warning", "kept": "good"}
 
 
@@ -34,10 +45,12 @@ class Sample:
         number: Place in the epoch.
         kind: "in order", "swapped", "random" or "single".
         label: Sentence-order label, or None.
-        segments: For A and B: document number in the store, first and last sentence in that document, all from 0.
+        segments: For A and B: document number in the store, first and last sentence in that
+            document, all from 0.
         pieces: What the model sees, as SentencePiece writes it.
         segment_ids: 0 or 1 for each token.
-        masked: For each predicted position: position, original token, fate ("mask", "random" or "kept").
+        masked: For each predicted position: position, original token, fate ("mask", "random" or
+            "kept").
     """
 
     number: int
@@ -65,7 +78,9 @@ class Sample:
                 piece = self.pieces[position]
                 entry = masked.get(position)
                 original = entry["original"] if entry else piece
-                spans.append(MarkedSpan(" " if original.startswith("▁") and position > begin else ""))
+                spans.append(
+                    MarkedSpan(" " if original.startswith("▁") and position > begin else "")
+                )
                 if entry is None:
                     spans.append(MarkedSpan(piece.removeprefix("▁")))
                     continue
@@ -75,7 +90,9 @@ class Sample:
                     MarkedSpan(piece.removeprefix("▁") or "▁", _TONES[entry["fate"]]),
                     MarkedSpan(f"‹{mark}›", "muted"),
                 ]
-            texts.append(Paragraph(spans, f"{name} · document {segment['document']:,}, {sentences}"))
+            texts.append(
+                Paragraph(spans, f"{name} · document {segment['document']:,}, {sentences}")
+            )
         size = f"{len(self.pieces)} tokens, {len(self.masked)} predicted"
         return Panel(texts, f"example {self.number} · {self.kind}, {label} · {size}")
 
@@ -122,8 +139,15 @@ class StoreInspection(Result):
                 MarkedSpan(f"‹{mark}›", "muted"),
                 MarkedSpan(" · " if fate != "kept" else ""),
             ]
-        skipped = f" ({self.skipped_documents:,} skipped: nothing to put in order)" if self.skipped_documents else ""
-        fates = ", ".join(f"{share:.1%} {'[MASK]' if name == 'mask' else name}" for name, share in self.fates.items())
+        skipped = (
+            f" ({self.skipped_documents:,} skipped: nothing to put in order)"
+            if self.skipped_documents
+            else ""
+        )
+        fates = ", ".join(
+            f"{share:.1%} {'[MASK]' if name == 'mask' else name}"
+            for name, share in self.fates.items()
+        )
         facts = {
             "store": f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens",
             "of one sentence": f"{self.one_sentence_documents:,}{skipped}",
@@ -132,7 +156,9 @@ class StoreInspection(Result):
             "pairs": ", ".join(f"{name} {share:.1%}" for name, share in self.kinds.items()),
             "predicted": f"{self.masked_share:.2%} of all tokens: {fates}",
         }
-        lengths = [Bar(name.replace("-", "–"), share) for name, share in self.length["shares"].items()]
+        lengths = [
+            Bar(name.replace("-", "–"), share) for name, share in self.length["shares"].items()
+        ]
         spans = [Bar(name, share) for name, share in self.ngrams.items()]
         return [
             Paragraph(legend),
@@ -175,7 +201,9 @@ def inspect_store(
     assembled = assembler.study(
         plan, np.arange(max(number, 1, int((lengths.cumsum() <= MASKED_TOKENS).sum()))), epoch=0
     )
-    tenths = np.bincount(np.minimum(10 * (lengths - 1) // examples.max_length, 9), minlength=10) / len(lengths)
+    tenths = np.bincount(
+        np.minimum(10 * (lengths - 1) // examples.max_length, 9), minlength=10
+    ) / len(lengths)
     edges = [examples.max_length * k // 10 for k in range(11)]
     tokenizer = store.tokenizer()
     positions = assembled.batch.masked_positions
@@ -233,7 +261,9 @@ def _sample(
         start = int(example[f"{name}_start"])
         documents = store.document_offsets[shard]
         ends = [start, start + int(example[f"{name}_length"]) - 1]
-        first_sentence, last_sentence = np.searchsorted(store.sentence_offsets[shard], ends, side="right") - 1
+        first_sentence, last_sentence = (
+            np.searchsorted(store.sentence_offsets[shard], ends, side="right") - 1
+        )
         local = int(np.searchsorted(documents, first_sentence, side="right")) - 1
         earlier = sum(len(store.document_offsets[k]) - 1 for k in range(shard))
         begin = int(documents[local])

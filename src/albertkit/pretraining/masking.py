@@ -1,19 +1,22 @@
 """Masking: whole-word n-grams, drawn as `create_masked_lm_predictions` of google-research/albert draws them.
 
 1. Units. [CLS] and [SEP] are left out. A piece that starts a word starts a unit, any other joins the unit before it.
-   (So B's first piece, if truncation cut a word, joins A's last word across [SEP]; n-grams may lie across [SEP] too.)
+   (So B's first piece, if truncation cut a word, joins A's last word across [SEP]; n-grams may lie
+   across [SEP] too.)
 2. Budget: round(masked_lm_prob · length), half to even, at least 1, at most `max_predictions`.
 3. The units are visited in random order. At each, n is drawn from 1..max_ngram with probability proportional to 1/n,
-   and the n units from there on are masked if they fit in the budget; if not, n - 1 of them, and so on; if not even
-   one does, the unit is passed over. It is passed over, too, if any token of the n-gram is masked already. Until the
-   budget is used.
+   and the n units from there on are masked if they fit in the budget; if not, n - 1 of them, and so
+   on; if not even one does, the unit is passed over. It is passed over, too, if any token of the
+   n-gram is masked already. Until the budget is used.
 4. Each chosen token becomes [MASK] with probability 0.8, stays with 0.1, becomes a random piece with 0.1.
 
-Two things are done otherwise, with the same distribution: only as much of the random order is drawn as is visited,
-and the fate of the tokens is drawn in order of position, which leaves the output sorted. One thing differs by
-default: a random piece is never a special one (Google draws from the whole vocabulary: `random_specials=True`).
+Two things are done otherwise, with the same distribution: only as much of the random order is drawn
+as is visited, and the fate of the tokens is drawn in order of position, which leaves the output
+sorted. One thing differs by default: a random piece is never a special one (Google draws from the
+whole vocabulary: `random_specials=True`).
 
-Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (no specials) of one sequence.
+Legend: T tokens of N sequences, P predictions, V vocabulary, C content tokens (no specials) of one
+sequence.
 """
 
 from dataclasses import dataclass
@@ -26,8 +29,8 @@ from albertkit.pretraining.examples import SINGLE
 from albertkit.pretraining.randomness import below, bits, subkey, uniform
 from albertkit.validation import Positive, Share, check_fields
 
-# Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the n used after shortening, or
-# one of two reasons for none:
+# Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the
+# n used after shortening, or one of two reasons for none:
 OVER_BUDGET, COVERED = 0, -1
 
 
@@ -36,10 +39,13 @@ class MaskSettings:
     """Rules of masking.
 
     Attributes:
-        masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted; 0 masks nothing.
-        max_predictions: Most predictions a sequence; None for no limit. (Google: 20, which is 3.9 % of 512.)
+        masked_lm_prob: Share of the tokens of a sequence, specials counted, that are predicted; 0
+            masks nothing.
+        max_predictions: Most predictions a sequence; None for no limit. (Google: 20, which is 3.9 %
+            of 512.)
         max_ngram: Longest n-gram, in units.
-        favor_shorter_ngram: n with probability proportional to 1/n; otherwise these probabilities in reverse.
+        favor_shorter_ngram: n with probability proportional to 1/n; otherwise these probabilities
+            in reverse.
         whole_word: Units are words; otherwise each piece is one.
         random_specials: Random pieces may be [CLS], <pad> and their like, as in Google's code.
     """
@@ -79,7 +85,11 @@ class MaskTables(NamedTuple):
 def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
     """Return the tables of an `AlbertTokenizer` under some settings."""
     size = tokenizer.vocab_size
-    starts = np.array(tokenizer.word_starts(), np.bool_) if settings.whole_word else np.ones(size, np.bool_)
+    starts = (
+        np.array(tokenizer.word_starts(), np.bool_)
+        if settings.whole_word
+        else np.ones(size, np.bool_)
+    )
     ordinary = np.ones(size, np.bool_)
     if not settings.random_specials:
         ordinary[list(tokenizer.special_ids())] = False
@@ -194,7 +204,9 @@ def _replace(
         if fate < 8:
             input_ids[position] = tables.mask_id
         elif fate == 8:
-            input_ids[position] = tables.replacements[below(key, 2 * (k - first) + 1, len(tables.replacements))]
+            input_ids[position] = tables.replacements[
+                below(key, 2 * (k - first) + 1, len(tables.replacements))
+            ]
     return count
 
 
@@ -213,7 +225,8 @@ def mask_sequences(
 ) -> tuple[int, int]:
     """Mask packed sequences in place; return the numbers of predictions and of log rows.
 
-    There are fewer predictions than asked for only where a single unit exceeds what is left of the budget.
+    There are fewer predictions than asked for only where a single unit exceeds what is left of the
+    budget.
     """
     longest = 1
     for n in range(len(examples)):

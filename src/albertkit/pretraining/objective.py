@@ -1,7 +1,8 @@
 """Objectives of a pretraining, and what a model reaches on held-out documents: Google's four numbers.
 
-Masked tokens and sentence order, all parameters or new rows, all layers or a growing number: all layers of an ALBERT share one
-set of weights, so it can be trained with few layers first, which cost less.
+Masked tokens and sentence order, all parameters or new rows, all layers or a growing number: all
+layers of an ALBERT share one set of weights, so it can be trained with few layers first, which cost
+less.
 """
 
 import math
@@ -82,8 +83,9 @@ def layers_at(progress: float, settings: PretrainSettings, layers: int) -> int:
     equal part of the rest; `progress` is the share of the run that is done before it, `layers` what the model has."""
     if settings.start_layers is None:
         return layers
-    # More layers cost much and teach little at first: 12 TFLOP with one layer reach the training loss of 40 with four.
-    # The loss rises from about 6.7 to 6.85 where two layers begin, and is below again within 60 updates.
+    # More layers cost much and teach little at first: 12 TFLOP with one layer reach the training
+    # loss of 40 with four. The loss rises from about 6.7 to 6.85 where two layers begin, and is
+    # below again within 60 updates.
     grown = (progress - settings.start_share) / (1 - settings.start_share)
     if grown < 0:
         return settings.start_layers
@@ -116,8 +118,9 @@ def trained_part(
 ) -> nn.Module:
     """Return what the loop is to train; new rows begin at `first_new` unless the settings name another id.
 
-    A head without a loss is left out. Its gradients would be 0, but decay would still shrink it, under LAMB by the whole
-    learning rate at every update: the trust ratio of an update that is nothing but decay is 1 / 0.01.
+    A head without a loss is left out. Its gradients would be 0, but decay would still shrink it,
+    under LAMB by the whole learning rate at every update: the trust ratio of an update that is
+    nothing but decay is 1 / 0.01.
     """
     if settings.train_only == "all":
         without_loss: tuple[str, ...] = ()
@@ -143,21 +146,28 @@ def trained_part(
 class NewRows(nn.Module):
     """The last rows of a model's embeddings and of the bias in its prediction, as the only parameters.
 
-    They share the memory of the whole tensors, whose other rows no optimizer ever sees: no decay, no moments, and neither
-    the norm that gradients are clipped by nor LAMB's trust ratio counts them.
+    They share the memory of the whole tensors, whose other rows no optimizer ever sees: no decay,
+    no moments, and neither the norm that gradients are clipped by nor LAMB's trust ratio counts
+    them.
 
-    Everything else in the model, which is on its device, is frozen; `first` is the id of the first row.
+    Everything else in the model, which is on its device, is frozen; `first` is the id of the first
+    row.
     """
 
     def __init__(self, model: AlbertForPreTraining, first: int) -> None:
         super().__init__()
         self._models = (model,)  # in a tuple, so that its parameters are not this module's
         model.requires_grad_(False)
-        for name, parameter in (("words", model.get_input_embeddings().weight), ("bias", model.predictions.bias)):
+        for name, parameter in (
+            ("words", model.get_input_embeddings().weight),
+            ("bias", model.predictions.bias),
+        ):
             rows = nn.Parameter(parameter.data[first:])
             self.register_parameter(name, rows)
             parameter.requires_grad_(True)
-            parameter.register_post_accumulate_grad_hook(partial(_move_gradient, rows=rows, first=first))
+            parameter.register_post_accumulate_grad_hook(
+                partial(_move_gradient, rows=rows, first=first)
+            )
 
     def train(self, mode: bool = True) -> "NewRows":
         """Set the mode of the whole model, whose dropout counts."""
@@ -173,7 +183,7 @@ def _move_gradient(parameter: Tensor, rows: nn.Parameter, first: int) -> None:
     parameter.grad = None
 
 
-# --- evaluation -------------------------------------------------------------------------------------------------------
+# --- evaluation -----------------------------------------------------------------------------------
 
 _GUESSES = 512  # enough to see that all are one token; 61 MB of logits with 30,000 tokens
 
@@ -183,16 +193,22 @@ class Evaluation(Result):
     """Scores of a model on text that it was not trained on.
 
     Attributes:
-        masked_lm_loss: Cross-entropy of masked tokens, in nats; None, as all that is about them, if nothing was masked.
-        masked_lm_perplexity: Its exponential: as many equally likely tokens would be as hard to guess.
+        masked_lm_loss: Cross-entropy of masked tokens, in nats; None, as all that is about them, if
+            nothing was masked.
+        masked_lm_perplexity: Its exponential: as many equally likely tokens would be as hard to
+            guess.
         masked_lm_accuracy: Share of masked tokens whose first guess is right.
-        most_guessed: Share of the guesses at the first masked tokens, at most 512, that are one and the same token.
-        sentence_order_loss: Cross-entropy of the order of two segments, in nats; None without pairs.
+        most_guessed: Share of the guesses at the first masked tokens, at most 512, that are one and
+            the same token.
+        sentence_order_loss: Cross-entropy of the order of two segments, in nats; None without
+            pairs.
         sentence_order_accuracy: Share of pairs whose order is recognised; None without pairs.
         sentence_order_interval: 95 % interval of that share (Wilson).
         masked_lm_interval: 95 % interval of masked_lm_accuracy.
-        unigram_loss: Cross-entropy of the same masked tokens under the token frequencies of the training documents.
-        most_frequent_accuracy: Share right when always guessing the training documents' most frequent token.
+        unigram_loss: Cross-entropy of the same masked tokens under the token frequencies of the
+            training documents.
+        most_frequent_accuracy: Share right when always guessing the training documents' most
+            frequent token.
         masked_lm_count: Masked tokens scored.
         sentence_order_count: Pairs scored.
     """
@@ -221,7 +237,8 @@ class Unigram:
     Args:
         store: The store.
         left_out: Per shard, documents that are not counted; None counts all.
-        world: The processes share the counting, shard by shard: a core counts some 700 million tokens a second.
+        world: The processes share the counting, shard by shard: a core counts some 700 million
+            tokens a second.
 
     Attributes:
         counts: int64 [V], how often each token occurs.
@@ -243,7 +260,9 @@ class Unigram:
                 for document in np.flatnonzero(left_out[shard]):
                     tokens = store.tokens[shard][starts[document] : starts[document + 1]]
                     counts -= _count(tokens, store.vocab_size)
-        self._set(world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy() if world else counts)
+        self._set(
+            world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy() if world else counts
+        )
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Unigram":
@@ -256,11 +275,15 @@ class Unigram:
         self.counts = counts
         self.most_frequent = int(counts.argmax())
         # Add-one smoothing: a token that occurs only in held-out documents must not cost infinity.
-        self.log_probabilities = torch.from_numpy(np.log((counts + 1) / (counts.sum() + len(counts))))
+        self.log_probabilities = torch.from_numpy(
+            np.log((counts + 1) / (counts.sum() + len(counts)))
+        )
 
     def score(self, labels: torch.Tensor) -> tuple[float, int]:
         """Return the sum of negative log probabilities of labels, and how many of them are the most frequent token."""
-        return -float(self.log_probabilities[labels].sum()), int((labels == self.most_frequent).sum())
+        return -float(self.log_probabilities[labels].sum()), int(
+            (labels == self.most_frequent).sum()
+        )
 
 
 def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
@@ -274,7 +297,8 @@ def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
 def _add_counts(tokens: np.ndarray, counts: np.ndarray) -> np.int64:
     """Count tokens and return -1, or the first id that has no count: a damaged file may hold any.
 
-    This is four times as fast as `numpy.bincount`, which copies ids of 16 bits to 64: a terabyte of text is 230e9 of them.
+    This is four times as fast as `numpy.bincount`, which copies ids of 16 bits to 64: a terabyte of
+    text is 230e9 of them.
     """
     for i in range(len(tokens)):
         if tokens[i] >= len(counts):
@@ -289,11 +313,13 @@ def evaluate_batches(
 ) -> Evaluation:
     """Score a model on batches; each process scores its own, the result is of all."""
     objective = PretrainingObjective(model)
-    # All sums in one tensor: a process without a batch of its own must join the same single reduction as the others.
+    # All sums in one tensor: a process without a batch of its own must join the same single
+    # reduction as the others.
     baseline = torch.zeros(2, dtype=torch.float64)  # unigram loss, most frequent right
     guesses = torch.zeros(2, dtype=torch.float64)  # those that are the same token, and all
     scored = {
-        name: torch.zeros(3, dtype=torch.float64, device=world.device) for name in ("masked_lm", "sentence_order")
+        name: torch.zeros(3, dtype=torch.float64, device=world.device)
+        for name in ("masked_lm", "sentence_order")
     }
     for batch in batches:
         on_device = batch.to(world.device)
@@ -301,15 +327,21 @@ def evaluate_batches(
             baseline += torch.tensor(unigram.score(batch.masked_labels), dtype=torch.float64)
             if not guesses[1]:
                 positions, labels = (targets[:_GUESSES] for targets in on_device.masked_targets())
-                logits, _ = model.packed_logits(replace(on_device, masked_positions=positions, masked_labels=labels))
+                logits, _ = model.packed_logits(
+                    replace(on_device, masked_positions=positions, masked_labels=labels)
+                )
                 guessed_ids = logits.argmax(-1)
                 if len(guessed_ids):
                     guesses[0] = int(torch.bincount(guessed_ids).max())
                     guesses[1] = len(guessed_ids)
         for name, part in objective.losses(on_device).items():
             assert part.correct is not None  # both losses are classifications
-            scored[name] += torch.stack([part.total, part.correct, torch.full_like(part.total, part.count)])
-    sums = world.sum(torch.cat([baseline.to(world.device), guesses.to(world.device), *scored.values()])).tolist()
+            scored[name] += torch.stack(
+                [part.total, part.correct, torch.full_like(part.total, part.count)]
+            )
+    sums = world.sum(
+        torch.cat([baseline.to(world.device), guesses.to(world.device), *scored.values()])
+    ).tolist()
     (
         unigram_loss,
         most_frequent,

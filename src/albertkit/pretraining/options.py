@@ -16,13 +16,15 @@ class PretrainOptions:
     """Pretrain an ALBERT with masked LM and sentence order, from scratch or from a checkpoint.
 
     Attributes:
-        store: Token store from `albertkit corpus build`, also at an address (`s3://…`); or masked TFRecords: a file, a folder or
-            a quoted glob.
+        store: Token store from `albertkit corpus build`, also at an address (`s3://…`); or masked
+            TFRecords: a file, a folder or a quoted glob.
         out: Folder of the run. The final model is saved in OUT/final, the best in OUT/best.
         settings: Training settings.
-        start: Model to train further: checkpoint folder of any class, run, or org/name of the hub; missing heads are initialised.
-            The store's tokenizer may add tokens after the model's own. The run keeps a copy in `start/`.
-        tokenizer: Folder of the tokenizer that TFRecords were created with. Default: the folder `tokenizer` next to the records.
+        start: Model to train further: checkpoint folder of any class, run, or org/name of the hub;
+            missing heads are initialised. The store's tokenizer may add tokens after the model's
+            own. The run keeps a copy in `start/`.
+        tokenizer: Folder of the tokenizer that TFRecords were created with. Default: the folder
+            `tokenizer` next to the records.
         resume: Continue the run in OUT from its newest checkpoint (bit-identical).
     """
 
@@ -40,8 +42,8 @@ class PretrainCommandOptions(PretrainOptions):
     """Pretrain an ALBERT with masked LM and sentence order, from scratch or from a checkpoint.
 
     Attributes:
-        dry_run: Check all inputs; print parameters, memory, steps and an estimated duration, measured for about 30 seconds.
-            Trains and writes nothing.
+        dry_run: Check all inputs; print parameters, memory, steps and an estimated duration,
+            measured for about 30 seconds. Trains and writes nothing.
     """
 
     _: KW_ONLY
@@ -53,15 +55,17 @@ class EvaluatePretrainedOptions(DeviceOptions):
     """Evaluate a pretrained model on held-out documents of a store, or on records, compared with two baselines.
 
     Attributes:
-        model: Checkpoint folder with pretraining heads, or a run. Without a sentence-order head, only masked-LM metrics are
-            computed.
-        store: Token store (or its folder) built with the model's tokenizer; or TFRecords of masked examples: a file, a folder or
-            a glob.
-        length: Maximum sequence length in tokens. Default: the training length, else the model's maximum, at most 512.
+        model: Checkpoint folder with pretraining heads, or a run. Without a sentence-order head,
+            only masked-LM metrics are computed.
+        store: Token store (or its folder) built with the model's tokenizer; or TFRecords of masked
+            examples: a file, a folder or a glob.
+        length: Maximum sequence length in tokens. Default: the training length, else the model's
+            maximum, at most 512.
         batch_tokens: Maximum tokens per batch.
-        held_out: Share of documents to evaluate on. Default: those held out in training on this store; all documents of any other
-            store.
-        seed: Random seed for segments, masks and the documents of another store. Default: the training seed, else 0.
+        held_out: Share of documents to evaluate on. Default: those held out in training on this
+            store; all documents of any other store.
+        seed: Random seed for segments, masks and the documents of another store. Default: the
+            training seed, else 0.
         precision: Precision: fp32, bf16 or auto.
         progress: Show progress on stderr.
     """
@@ -85,11 +89,13 @@ class ExportSettings(MaskingOptions):
     """Settings of an export.
 
     Attributes:
-        dupe_factor: Number of times that each document is cut and masked (Google's default: 40, Model Garden's: 10).
+        dupe_factor: Number of times that each document is cut and masked (Google's default: 40,
+            Model Garden's: 10).
         files: Number of record files, filled in turn.
         pair_task: Task of the two segments: sop (sentence order) or nsp (next sentence).
         masked_lm_prob: Share of tokens to predict, above 0.
-        held_out: Share of documents to leave out: those that training on the store with this share and seed holds out.
+        held_out: Share of documents to leave out: those that training on the store with this share
+            and seed holds out.
         seed: Random seed.
     """
 
@@ -106,7 +112,9 @@ class ExportSettings(MaskingOptions):
         """List what is impossible."""
         problems = super().problems()
         if self.masked_lm_prob == 0:
-            problems.append("masked_lm_prob is 0, it must be above 0: Google's records hold predictions")
+            problems.append(
+                "masked_lm_prob is 0, it must be above 0: Google's records hold predictions"
+            )
         return problems
 
 
@@ -141,9 +149,10 @@ class InspectStoreOptions:
         number: Number of examples to show.
         seed: Random seed for examples and masks.
         length: Maximum sequence length, in tokens.
-        pair_task: Task of the two segments: `sop` (sentence order), `nsp` (next sentence) or `none` (one segment).
-        sop_pairs: Sentence-order pairs where a chunk has one sentence: `pure` avoids them, `google` adds a sentence of another
-            document.
+        pair_task: Task of the two segments: `sop` (sentence order), `nsp` (next sentence) or `none`
+            (one segment).
+        sop_pairs: Sentence-order pairs where a chunk has one sentence: `pure` avoids them, `google`
+            adds a sentence of another document.
         masked_lm_prob: Share of tokens to predict, above 0.
     """
 

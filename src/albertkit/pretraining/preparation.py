@@ -22,7 +22,12 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE, read_tensors
 from albertkit.model_paths import find_weights, local_folder
 from albertkit.pretraining.batches import EpochStream
-from albertkit.pretraining.objective import PretrainingObjective, Unigram, check_start_layers, trained_part
+from albertkit.pretraining.objective import (
+    PretrainingObjective,
+    Unigram,
+    check_start_layers,
+    trained_part,
+)
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import HeldOut, PretrainingData, open_pretraining_data
@@ -33,7 +38,11 @@ from albertkit.pretraining.teacher import (
     start_from_teacher,
     student_config,
 )
-from albertkit.pretraining.teacher_encoder import TeacherEncoder, describe_teacher, open_teacher_encoder
+from albertkit.pretraining.teacher_encoder import (
+    TeacherEncoder,
+    describe_teacher,
+    open_teacher_encoder,
+)
 from albertkit.pretraining.text_start import start_from_text, text_start_obstacle, token_dimensions
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import check_model, list_checkpoints
@@ -42,9 +51,11 @@ from albertkit.training.processes import World, choose_compiled
 from albertkit.training.run import Run, place_model
 from albertkit.weights_file import list_shards
 
-START = "start"  # in the folder of a run that continues a model: that model, with what was added to it
+# In the folder of a run that continues a model: that model, with what was added to it
+START = "start"
 
-# Of the old rows' standard deviation. transformers' resize leaves new rows 5e-7 apart, so that training alone tells them apart.
+# Of the old rows' standard deviation. transformers' resize leaves new rows 5e-7 apart, so that
+# training alone tells them apart.
 _NOISE = 0.1
 # What a checkpoint may lack: a base encoder has no heads, a masked-LM model no pooler.
 _MAY_BE_FRESH = ("predictions", "sop_classifier", "albert.pooler.weight", "albert.pooler.bias")
@@ -67,7 +78,8 @@ class InitialModel:
 
     Attributes:
         model: On the CPU.
-        continued: What `provenance.json` says of the model that is continued; empty for initialised weights.
+        continued: What `provenance.json` says of the model that is continued; empty for initialised
+            weights.
         notes: Lines for the user.
     """
 
@@ -123,10 +135,10 @@ def initialise_from_checkpoint(
 ) -> InitialModel:
     """Return a checkpoint of any class to train further: heads that it lacks are initialised, rows for new tokens are added.
 
-    The tokenizer is that of the data; its first tokens must be those of the model, at the same ids. A new row is the mean of
-    the old ones and noise, since equal rows would differ by training only; its bias in the prediction is the least of
-    the old ones. `albertkit tokenizer extend --model` makes better rows, each of the tokens that the old vocabulary writes it
-    with.
+    The tokenizer is that of the data; its first tokens must be those of the model, at the same ids.
+    A new row is the mean of the old ones and noise, since equal rows would differ by training only;
+    its bias in the prediction is the least of the old ones. `albertkit tokenizer extend --model`
+    makes better rows, each of the tokens that the old vocabulary writes it with.
     """
     path = local_folder(source)
     config = AlbertConfig.from_pretrained(path)
@@ -142,10 +154,13 @@ def initialise_from_checkpoint(
     if fresh:
         notes.append(f"not in `{source}`, initialised: {', '.join(fresh)}")
     if matched.left_out:
-        notes.append(f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}")
+        notes.append(
+            f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}"
+        )
     num_rows = before.vocab_size
     if tokenizer.vocab_size > num_rows:
-        new_rows = slice(num_rows, tokenizer.vocab_size)  # spare ones that the model had are replaced, too
+        # Spare ones that the model had are replaced, too
+        new_rows = slice(num_rows, tokenizer.vocab_size)
         with torch.no_grad():
             if tokenizer.vocab_size > model.config.vocab_size:
                 model.resize_token_embeddings(tokenizer.vocab_size)
@@ -156,7 +171,9 @@ def initialise_from_checkpoint(
     facts: dict[str, Any] = {}
     if weights := find_weights(path):
         digests = [sha256_file(file) for file in list_shards(weights)]
-        facts["weights_sha256"] = digests[0] if len(digests) == 1 else sha256_bytes("".join(digests).encode())
+        facts["weights_sha256"] = (
+            digests[0] if len(digests) == 1 else sha256_bytes("".join(digests).encode())
+        )
     if (path / PROVENANCE).exists():
         facts["provenance"] = read_typed(path / PROVENANCE, dict[str, Any])
     grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
@@ -164,7 +181,9 @@ def initialise_from_checkpoint(
         "model": str(source),
         "class": next(iter(config.foreign.get("architectures") or []), None),
         "tokens": before.vocab_size,
-        NEW_ROWS_FROM: before.vocab_size if tokenizer.vocab_size > before.vocab_size else grown_before,
+        NEW_ROWS_FROM: before.vocab_size
+        if tokenizer.vocab_size > before.vocab_size
+        else grown_before,
         "initialised": fresh,
         **facts,
     }
@@ -191,9 +210,7 @@ def _check_vocabulary(
     """Refuse data in which an id of the model means something else; return notes about what else differs."""
     if before.fingerprint == now.fingerprint:
         return []
-    remedy = (
-        f"build the store with a tokenizer made by `albertkit tokenizer extend {source}`, or with that in `{source}`"
-    )
+    remedy = f"build the store with a tokenizer made by `albertkit tokenizer extend {source}`, or with that in `{source}`"
     if now.vocab_size < before.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",
@@ -226,10 +243,12 @@ def _part(name: str) -> str:
 
 # Of fewer predictions the mean loss is uncertain by more than 2.5 / sqrt(1,000) = 0.08 nats.
 FEW_PREDICTIONS = 1_000
-# AdamW moves each weight by about the rate, whatever the gradient: at 2e-3 the pooler follows the noise of 32 pairs.
-# With 0.1 of the rate sentence order is right for 53.4 % of the pairs after 600 updates, without for 48.7 % after 363.
+# AdamW moves each weight by about the rate, whatever the gradient: at 2e-3 the pooler follows the
+# noise of 32 pairs. With 0.1 of the rate sentence order is right for 53.4 % of the pairs after 600
+# updates, without for 48.7 % after 363.
 _PAIR_HEAD = ("albert.pooler", "sop_classifier")  # beginnings of the names of its parameters
-_SPREAD = 2.5  # nats: standard deviation of the loss of one masked token, about, in early and late models
+# Nats: standard deviation of the loss of one masked token, about, in early and late models
+_SPREAD = 2.5
 
 
 @dataclass
@@ -274,7 +293,9 @@ class PreparedRun:
         settings = self.settings
         prefix = "" if settings.teacher is None else "student."
         factors = (
-            {} if settings.pair_lr_factor == 1 else {prefix + name: settings.pair_lr_factor for name in _PAIR_HEAD}
+            {}
+            if settings.pair_lr_factor == 1
+            else {prefix + name: settings.pair_lr_factor for name in _PAIR_HEAD}
         )
         return LoopSettings.of(
             settings,
@@ -299,7 +320,11 @@ class PreparedRun:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the same and of a teacher's weights."""
-        teacher_bytes = 4 * self.trained.num_teacher_parameters if isinstance(self.trained, TaughtStudent) else 0
+        teacher_bytes = (
+            4 * self.trained.num_teacher_parameters
+            if isinstance(self.trained, TaughtStudent)
+            else 0
+        )
         return self.training_bytes + teacher_bytes
 
     @property
@@ -330,7 +355,9 @@ def prepare_run(
     teacher = None
     if settings.teacher is not None:
         teacher = open_teacher_encoder(settings.teacher, source.tokenizer, settings, world.device)
-    made_from = {"store": source.fingerprint} | ({} if teacher is None else {"teacher": teacher.digest})
+    made_from = {"store": source.fingerprint} | (
+        {} if teacher is None else {"teacher": teacher.digest}
+    )
     if run is not None:
         _check_run(run.resolved(settings), made_from, start)
 
@@ -343,7 +370,9 @@ def prepare_run(
         check_student(model.config, teacher, settings.length)
     trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
-        notes.append(f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens")
+        notes.append(
+            f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens"
+        )
     notes += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
     unigram = source.unigram(world)
     seconds = 0.0
@@ -360,7 +389,9 @@ def prepare_run(
         teacher.check_counts(unigram.counts)
         notes += describe_teacher(teacher)
         sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
-        if settings.initial_weights == "teacher" and not (resume and folder and list_checkpoints(folder)):
+        if settings.initial_weights == "teacher" and not (
+            resume and folder and list_checkpoints(folder)
+        ):
             first_batch = next(iter(sample)).to(world.device)
             notes += start_from_teacher(
                 model,
@@ -409,7 +440,9 @@ def _start_from_text(
     assert vectors is not None
     num_known = int(vectors.any(1).sum())
     if not num_known:
-        return "initial weights: random, no two tokens of the text co-occur more often than by chance"
+        return (
+            "initial weights: random, no two tokens of the text co-occur more often than by chance"
+        )
     start_from_text(model, vectors, unigram.log_probabilities, source.tokenizer.cls_id)
     return f"initial weights: from text, in which {num_known:,} of {len(vectors):,} tokens co-occur with others"
 
@@ -448,7 +481,11 @@ def _check_run(
         return
     copy = run.folder / START
     check_model(copy)
-    before = read_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"] if copy.exists() else None
+    before = (
+        read_typed(copy / PROVENANCE, dict[str, Any])["continued"]["model"]
+        if copy.exists()
+        else None
+    )
     if start is not None and str(start) != before:
         begun = f"`{before}`" if before else "initialised weights"
         raise CheckpointError(

@@ -28,7 +28,8 @@ from albertkit.training.processes import join_world
 from albertkit.training.run import Run
 
 TIMED_STEPS = 3
-LIMIT = 30.0  # seconds that measuring should take; base with 16,384 tokens takes 82 s for one update on two cores
+# Seconds that measuring should take; base with 16,384 tokens takes 82 s for one update on two cores
+LIMIT = 30.0
 _MOMENTS = 1000  # of a run, at which its number of layers is looked up
 
 
@@ -38,7 +39,8 @@ class Estimate(Result):
 
     Attributes:
         parameters: Number of parameters, heads included.
-        training_state_mb: Weights, gradients, optimizer moments and, if asked for, the moving average; MB of 10^6 bytes.
+        training_state_mb: Weights, gradients, optimizer moments and, if asked for, the moving
+            average; MB of 10^6 bytes.
         activations_mb: Tensors kept for the backward pass of one micro-batch, as measured.
         disk_mb: Checkpoints and models of the run, at most.
         steps: Updates.
@@ -47,10 +49,12 @@ class Estimate(Result):
         epochs: Passes in the whole run.
         tokens_used: Share of the training text that is in an example of the first epoch.
         held_out_predictions: Masked tokens that it is evaluated on; None for records.
-        seconds_per_step: Median of three timed steps; the mean over the run where the number of layers grows.
+        seconds_per_step: Median of three timed steps; the mean over the run where the number of
+            layers grows.
         tokens_per_second: Real tokens a second.
         hours: The whole run, evaluations and checkpoints left out.
-        timed_tokens: Tokens of the updates that were timed: fewer than `tokens_per_step` where an update takes long.
+        timed_tokens: Tokens of the updates that were timed: fewer than `tokens_per_step` where an
+            update takes long.
     """
 
     parameters: int
@@ -70,7 +74,9 @@ class Estimate(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values with three digits."""
-        return {k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()}
+        return {
+            k: float(f"{v:.3g}") if isinstance(v, float) else v for k, v in asdict(self).items()
+        }
 
     def sections(self) -> list[Section]:
         """Return the same values for the reader."""
@@ -84,7 +90,8 @@ class EstimateOptions(PretrainOptions):
     Attributes:
         out: Folder that the run is to have, to check that too. Default: not checked.
         note: Called with each line that is known before anything is timed.
-        limit: Seconds that measuring should take: where three updates take longer, a part of one is timed.
+        limit: Seconds that measuring should take: where three updates take longer, a part of one is
+            timed.
     """
 
     out: str | Path | None = None  # type: ignore[assignment]
@@ -206,7 +213,8 @@ def _first_sequences(batch: PackedBatch, number: int) -> PackedBatch:
 def _activation_bytes(prepared: PreparedRun, batch: PackedBatch) -> int:
     """Count the bytes that autograd keeps between forward and backward, each storage once, parameters left out."""
     model = prepared.trained
-    parameters = [*model.parameters(), *prepared.model.parameters()]  # of new rows, the frozen ones too
+    # Of new rows, the frozen ones too
+    parameters = [*model.parameters(), *prepared.model.parameters()]
     parameter_storages = {p.untyped_storage().data_ptr() for p in parameters}
     saved_bytes: dict[int, int] = {}
 
@@ -234,7 +242,8 @@ def _timed_step(prepared: PreparedRun, micro_batches: list[PackedBatch]) -> tupl
     for batch in micro_batches:
         parts = prepared.objective.losses(batch.to(device))
         torch.stack([part.total / max(part.count, 1) for part in parts.values()]).sum().backward()
-    clip_gradients(model.parameters(), prepared.loop.clip_norm)  # reads the norm, so it waits for the device
+    # Reads the norm, so it waits for the device
+    clip_gradients(model.parameters(), prepared.loop.clip_norm)
     optimizer.step()
     model.zero_grad(set_to_none=True)
     if device.type == "cuda":
@@ -247,6 +256,8 @@ def run_pretrain(options: PretrainCommandOptions) -> PretrainResult | Estimate:
     if not options.dry_run:
         return pretrain(options)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(PretrainOptions)}
+    values = {
+        field.name: getattr(options, field.name) for field in dataclasses.fields(PretrainOptions)
+    }
     with console.status("measuring …") if console.is_terminal else nullcontext():
         return estimate(EstimateOptions(**values, note=partial(console.print, markup=False)))

@@ -1,11 +1,12 @@
 """Randomness without state: every number is a pure function of (seed, purpose, epoch, index, counter).
 
-A key is made by hashing what is drawn for; the i-th draw under a key hashes (key, i). Nothing is carried from one
-example to the next, so any example can be made alone, by any worker, in any order, and comes out the same.
+A key is made by hashing what is drawn for; the i-th draw under a key hashes (key, i). Nothing is
+carried from one example to the next, so any example can be made alone, by any worker, in any order,
+and comes out the same.
 
-The hash is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
-generators", 2014; constants of Stafford's variant 13): draw i = mix(key + (i + 1)·2⁶⁴/φ), so the draws under one key
-are a SplitMix64 sequence.
+The hash is the output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+number generators", 2014; constants of Stafford's variant 13): draw i = mix(key + (i + 1)·2⁶⁴/φ), so
+the draws under one key are a SplitMix64 sequence.
 """
 
 import numpy as np
@@ -53,8 +54,8 @@ def uniform(key: np.uint64, counter: int) -> float:
 def below(key: np.uint64, counter: int, bound: int) -> np.int64:
     """Return a whole number in [0, bound), each with exactly the same probability; 1 <= bound <= 2³².
 
-    Lemire, "Fast random integer generation in an interval" (2019). A rejected word is hashed again, so that a draw
-    takes one counter whatever happens.
+    Lemire, "Fast random integer generation in an interval" (2019). A rejected word is hashed again,
+    so that a draw takes one counter whatever happens.
     """
     word = bits(key, counter)
     wide = np.uint64(bound)
@@ -71,7 +72,9 @@ def below(key: np.uint64, counter: int, bound: int) -> np.int64:
 def count_ones(word: np.uint64) -> np.int64:
     """Number of bits set in a word."""
     word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word & np.uint64(0x3333333333333333)) + (
+        (word >> np.uint64(2)) & np.uint64(0x3333333333333333)
+    )
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 

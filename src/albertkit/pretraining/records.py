@@ -1,9 +1,10 @@
 """Existing records: masked examples that google-research's or the Model Garden's script wrote, or our export.
 
-What is masked, and how the text was cut, is fixed in them; their order is another in every epoch. Padding and predictions of
-weight 0 are dropped. Files are not loaded: a scan finds where the records lie, and each is read, and checked, when its turn
-comes. How long a record is without its padding is known only then, so batches are counted in padded tokens: each takes
-`batch_tokens // S` records of S padded tokens.
+What is masked, and how the text was cut, is fixed in them; their order is another in every epoch.
+Padding and predictions of weight 0 are dropped. Files are not loaded: a scan finds where the
+records lie, and each is read, and checked, when its turn comes. How long a record is without its
+padding is known only then, so batches are counted in padded tokens: each takes `batch_tokens // S`
+records of S padded tokens.
 """
 
 from collections.abc import Iterator
@@ -35,10 +36,13 @@ FEATURES = (
     "masked_lm_weights",
 )
 ORDER_LABEL = "next_sentence_labels"
-_V2_NAMES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}  # the Model Garden's use_v2_feature_names
+# The Model Garden's use_v2_feature_names
+_V2_NAMES = {"input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 _SAMPLE = 20_000  # records that frequencies are counted over: 10 million tokens, a second
 _LOOKED_AT = 100  # records at a time, where not a batch's number is asked for
-_WRITTEN_BY = "records need the features of create_pretraining_data.py; `albertkit corpus export` writes them"
+_WRITTEN_BY = (
+    "records need the features of create_pretraining_data.py; `albertkit corpus export` writes them"
+)
 
 
 class TrainingRecords:
@@ -65,7 +69,8 @@ class TrainingRecords:
         fingerprints = [tokenizer.fingerprint, *(file.fingerprint for file in self._files)]
         self.fingerprint = sha256_bytes("".join(fingerprints).encode())
         self._names = (*FEATURES, ORDER_LABEL) if pairs else FEATURES
-        self._form: list[tuple[str, int]] = []  # type and size of each, known when the first record has been read
+        # Type and size of each, known when the first record has been read
+        self._form: list[tuple[str, int]] = []
         self.length = len(self._features(0)[0])
         self._check_tokenizer()
 
@@ -158,15 +163,23 @@ class TrainingRecords:
             ) from None
         features = {_V2_NAMES.get(name, name): values for name, values in stored.items()}
         if missing := [name for name in self._names if name not in features]:
-            fault = f"has no {', '.join(missing)} (it has {', '.join(sorted(stored)) or 'no feature'})"
-            hint = "these records hold no pairs: add --pair-task none" if missing == [ORDER_LABEL] else _WRITTEN_BY
+            fault = (
+                f"has no {', '.join(missing)} (it has {', '.join(sorted(stored)) or 'no feature'})"
+            )
+            hint = (
+                "these records hold no pairs: add --pair-task none"
+                if missing == [ORDER_LABEL]
+                else _WRITTEN_BY
+            )
             raise self._record_error("bad-row", number, fault, hint)
         values = [features[name] for name in self._names]
         form: list[tuple[str, int]] = [(array.dtype.kind, len(array)) for array in values]
         if form == self._form:
             return values
         sizes = [size for _, size in form]
-        described = ", ".join(f"{size:,} {name}" for name, size in zip(self._names, sizes, strict=True))
+        described = ", ".join(
+            f"{size:,} {name}" for name, size in zip(self._names, sizes, strict=True)
+        )
         for name, (kind, _) in zip(self._names, form, strict=True):
             if kind != ("f" if name == "masked_lm_weights" else "i"):
                 raise self._record_error(
@@ -202,9 +215,7 @@ class TrainingRecords:
         wrong = (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()
         if len(wrong):
             first, last = ends[wrong[0, 0]].tolist()
-            fault = (
-                f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
-            )
+            fault = f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
             raise self._record_error("wrong-tokenizer", int(wrong[0, 0]), fault)
         # 80 % of the masked tokens are shown as [MASK].
         visible_ids = batch.input_ids[batch.masked_positions]
@@ -219,13 +230,17 @@ class TrainingRecords:
         file = int(np.searchsorted(self._first, number, "right")) - 1
         record = f"record {number - int(self._first[file]):,} of `{self._files[file].path}`"
         if slug == "wrong-tokenizer":
-            hint = "give the folder of the tokenizer that the records were made with: --tokenizer DIR"
+            hint = (
+                "give the folder of the tokenizer that the records were made with: --tokenizer DIR"
+            )
         return DataError(slug, f"{record} {fault}", hint or "make the records again")
 
 
 def holds_records(path: Path) -> bool:
     """Return whether this is a file, or the folder of an export or of files with `tfrecord` in their names."""
-    return path.is_file() or (path.is_dir() and ((path / UNFINISHED).exists() or bool(_records_in(path))))
+    return path.is_file() or (
+        path.is_dir() and ((path / UNFINISHED).exists() or bool(_records_in(path)))
+    )
 
 
 def find_records(path: str | Path) -> list[Path]:
@@ -305,7 +320,8 @@ class RecordEvaluation:
                 "hold out a larger share with --held-out, or use more records",
             )
         self._records = records
-        self.size = int(np.count_nonzero(held_out)), 0  # examples; how many tokens are masked in them is not known
+        # Examples; how many tokens are masked in them is not known
+        self.size = int(np.count_nonzero(held_out)), 0
         self._numbers = np.flatnonzero(held_out)[rank::world_size]
         self._rows = batch_tokens // records.length
 

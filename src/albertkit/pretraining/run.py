@@ -97,13 +97,16 @@ class PretrainResult(RunResult):
 def pretrain(options: PretrainOptions) -> PretrainResult:
     """Train an ALBERT on masked tokens and sentence order, from scratch or from a checkpoint; see `PretrainOptions`.
 
-    Under `torchrun` every process takes its share of the examples and gradients are summed. The folder gets `run.toml`,
-    `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`. In Python `store` may also be a `TokenStore`.
+    Under `torchrun` every process takes its share of the examples and gradients are summed. The
+    folder gets `run.toml`, `metrics.jsonl`, `checkpoints/`, `best/`, `final/` and `loss.png`. In
+    Python `store` may also be a `TokenStore`.
 
     Raises:
-        CheckpointError: exists if `out` holds a run and `resume` is not set; missing-file if it holds none to resume;
-            changed if it was started with other settings or other data; what `initialise_from_checkpoint` raises.
-        ConfigError: bad-value, no-device, and what `open_source` and `AlbertConfig.from_pretrained` raise.
+        CheckpointError: exists if `out` holds a run and `resume` is not set; missing-file if it
+            holds none to resume; changed if it was started with other settings or other data; what
+            `initialise_from_checkpoint` raises.
+        ConfigError: bad-value, no-device, and what `open_source` and `AlbertConfig.from_pretrained`
+            raise.
         DataError: what `open_source` and the streams raise.
         MachineError: not-finite, worker-died.
     """
@@ -176,7 +179,9 @@ def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe
         use_layers(model, None)
         numbers: dict[str, float] = {}
         if settings.masked_lm_prob or settings.pair_task != "none":
-            numbers |= evaluate_batches(model, prepared.held_out, prepared.unigram, run.world).numbers()
+            numbers |= evaluate_batches(
+                model, prepared.held_out, prepared.unigram, run.world
+            ).numbers()
         if isinstance(prepared.trained, TaughtStudent):
             numbers |= evaluate_states(prepared.trained, prepared.held_out, run.world)
         return numbers
@@ -191,7 +196,8 @@ def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe
         select=selection if settings.teacher is None else f"{TEACHER_LOSS}_loss",
         smaller=True,
         save=lambda folder: model.save_pretrained(folder, prepared.source.tokenizer),
-        provenance=provenance | ({"continued": prepared.began.continued} if prepared.continued else {}),
+        provenance=provenance
+        | ({"continued": prepared.began.continued} if prepared.continued else {}),
         describe=partial(_write_card, run, prepared, "best"),
         before_update=set_layers,
         doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
@@ -225,15 +231,18 @@ def _write_card(
 def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[str]:
     """Return what is wrong with a model of these metrics, in words.
 
-    A model that is worse than token frequencies, or guesses the same token everywhere, is normal while the learning rate
-    still rises, so nothing is reported before.
+    A model that is worse than token frequencies, or guesses the same token everywhere, is normal
+    while the learning rate still rises, so nothing is reported before.
     """
-    # A weak baseline: all but a tenth of what a small model gains on it is copying of tokens in plain view.
+    # A weak baseline: all but a tenth of what a small model gains on it is copying of tokens in
+    # plain view.
     lines = []
     loss = metrics.get("masked_lm_loss", 0.0)
     baseline = metrics.get("unigram_loss", math.inf)
     if not loss < baseline:
-        lines.append(f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer")
+        lines.append(
+            f"worse than guessing by frequency ({loss:.4g} nats, {baseline:.4g}): lower --lr or train longer"
+        )
     constant_share = metrics.get("most_guessed", 0.0)
     if constant_share >= _CONSTANT:
         lines.append(
@@ -274,22 +283,29 @@ def next_commands(
 def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     """Score a model on the held-out documents of a store, or on records, compared with two baselines.
 
-    The four numbers are Google's. In a store 15 % of the tokens are masked, in spans of up to three words, whatever was
-    masked in training: numbers of different models compare. Records are masked as they were written. Arguments:
-    `EvaluatePretrainedOptions`.
+    The four numbers are Google's. In a store 15 % of the tokens are masked, in spans of up to three
+    words, whatever was masked in training: numbers of different models compare. Records are masked
+    as they were written. Arguments: `EvaluatePretrainedOptions`.
 
     Raises:
         DataError: wrong-tokenizer if the store was made with another tokenizer; too-little-data.
-        CheckpointError: what `from_pretrained` raises; wrong-tokenizer if only the vocabulary's size can tell.
+        CheckpointError: what `from_pretrained` raises; wrong-tokenizer if only the vocabulary's
+            size can tell.
         ConfigError: bad-value, no-device; bad-value if a share or a length is impossible.
     """
     world = join_world(options.device)
     folder = local_folder(options.model)
-    without_order = AlbertConfig.from_pretrained(folder).foreign.get("architectures") == [AlbertForMaskedLM.__name__]
+    without_order = AlbertConfig.from_pretrained(folder).foreign.get("architectures") == [
+        AlbertForMaskedLM.__name__
+    ]
     missing = ("sop_classifier", "albert") if without_order else ()  # the pooler is of the encoder
-    model = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(world.device)
+    model = AlbertForPreTraining.from_pretrained(folder, strict=True, allow_missing=missing).to(
+        world.device
+    )
     model.compute_dtype = choose_precision(options.precision, world.device)
-    trained = read_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
+    trained = (
+        read_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
+    )
     if without_order:
         trained = replace(trained, pair_task="none")
     if not trained.masked_lm_prob and trained.pair_task == "none":
@@ -300,7 +316,9 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
         )
     if not isinstance(options.store, TokenStore) and is_records(options.store):
         return _evaluate_records(options, model, folder, trained, world)
-    store = options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    store = (
+        options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
+    )
     if (folder / "spiece.model").exists():
         store.check_tokenizer(read_model_tokenizer(folder, model.config))
     elif model.config.vocab_size != store.vocab_size:
@@ -323,7 +341,8 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     share = trained.share(store.fingerprint, options)
     documents = store.held_out(share, seed)
     batches = held_out_stream(store, settings, documents, world)
-    # With no document left to count, the frequencies are those of the evaluated text itself: a harder baseline.
+    # With no document left to count, the frequencies are those of the evaluated text itself: a
+    # harder baseline.
     unigram = Unigram(store, documents if share < 1 else None, world)
     with ProgressBar("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
         return evaluate_batches(model, _count_scored(batches, progress), unigram, world)
@@ -380,7 +399,9 @@ def _evaluate_records(
     )
     unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
     total = -(-int(numbers.sum()) // world.size)
-    with ProgressBar("evaluating", total, "records", options.progress and not world.rank) as progress:
+    with ProgressBar(
+        "evaluating", total, "records", options.progress and not world.rank
+    ) as progress:
         return evaluate_batches(model, _count_scored(batches, progress), unigram, world)
 
 

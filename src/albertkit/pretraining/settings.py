@@ -12,12 +12,15 @@ from albertkit.errors import CheckpointError, ConfigError
 from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
 from albertkit.validation import NotNegative, Positive, Range, Share
 
-# Of version 1 (Lan et al. 2020). Google trained version 2 of base for 10 million updates, of the other sizes for 3.
+# Of version 1 (Lan et al. 2020). Google trained version 2 of base for 10 million updates, of the
+# other sizes for 3.
 PAPER_STEPS = 125_000
 WARMUP_SHARE = 0.025  # of the updates, or of the time
 LATEST_WARMUP = 0.1  # share of the time in which `warmup_steps` updates are cut short
 
-Size = Literal["tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"]
+Size = Literal[
+    "tiny", "small", "base", "large", "xlarge", "xxlarge", "base-v1", "large-v1", "xlarge-v1"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +28,20 @@ class MaskingOptions(Settings):
     """Options that turn documents of a store into masked examples, for training and for exported records.
 
     Attributes:
-        length: Maximum sequence length in tokens, special tokens included (`max_seq_length` of records).
-        pair_task: Task of the two segments: sop (sentence order), nsp (next sentence) or none (MLM only).
-        sop_pairs: Sentence-order pairs: pure, or google, which pairs a chunk of one sentence with a random document, as the
-            original does.
+        length: Maximum sequence length in tokens, special tokens included (`max_seq_length` of
+            records).
+        pair_task: Task of the two segments: sop (sentence order), nsp (next sentence) or none (MLM
+            only).
+        sop_pairs: Sentence-order pairs: pure, or google, which pairs a chunk of one sentence with a
+            random document, as the original does.
         masked_lm_prob: Share of tokens to predict; 0: train sentence order only.
-        max_predictions: Maximum predictions per sequence (`max_predictions_per_seq` of records; 20 in the paper's code). 0: as
-            many as `masked_lm_prob` gives, 77 of 512.
+        max_predictions: Maximum predictions per sequence (`max_predictions_per_seq` of records; 20
+            in the paper's code). 0: as many as `masked_lm_prob` gives, 77 of 512.
         max_ngram: Maximum length of a masked span, in words.
-        favor_shorter_ngram: Choose spans of n words with probability proportional to 1/n; otherwise longer spans are likelier.
-        mask_units: Masking unit: words (all tokens of a word together), or pieces (single tokens, as in transformers' collator).
+        favor_shorter_ngram: Choose spans of n words with probability proportional to 1/n; otherwise
+            longer spans are likelier.
+        mask_units: Masking unit: words (all tokens of a word together), or pieces (single tokens,
+            as in transformers' collator).
         short_seq_prob: Share of documents cut into shorter sequences, sampled again in each epoch.
         held_out: Share of documents held out for evaluation.
     """
@@ -56,44 +63,52 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     """Settings of a pretraining run. Defaults are the paper's, except for a batch size that suits one machine.
 
     Attributes:
-        size: Model size: tiny, small, base, large, xlarge or xxlarge (version 2, no dropout); base-v1, large-v1 or xlarge-v1
-            (version 1, dropout 0.1). Default: base, or that of the continued model.
+        size: Model size: tiny, small, base, large, xlarge or xxlarge (version 2, no dropout);
+            base-v1, large-v1 or xlarge-v1 (version 1, dropout 0.1). Default: base, or that of the
+            continued model.
         config: A `config.json`, in place of a size.
-        initial_weights: Weight initialisation: random, as in the original; text: embeddings from co-occurrences in the store,
-            output bias from token frequencies, and attention heads on neighbouring tokens, from which the model then predicts
-            before the first update (counts at most about 500 million tokens); or teacher: its embeddings, compressed, and the
-            mean of its layers. Default: random; teacher for a new model that has one.
-        teacher: Larger encoder to learn from, whose tokenizer, or a part of it (`tokenizer trim`), made the store: a checkpoint
-            folder of a BERT or an ALBERT of any class, or of another encoder that transformers runs, or org/name of the hub. The
-            model learns its states after each layer beside masked tokens and sentence order;
-            with `--masked-lm-prob 0 --pair-task none` the states alone. Without `size` and `config` the new model has its
+        initial_weights: Weight initialisation: random, as in the original; text: embeddings from
+            co-occurrences in the store, output bias from token frequencies, and attention heads on
+            neighbouring tokens, from which the model then predicts before the first update (counts
+            at most about 500 million tokens); or teacher: its embeddings, compressed, and the mean
+            of its layers. Default: random; teacher for a new model that has one.
+        teacher: Larger encoder to learn from, whose tokenizer, or a part of it (`tokenizer trim`),
+            made the store: a checkpoint folder of a BERT or an ALBERT of any class, or of another
+            encoder that transformers runs, or org/name of the hub. The model learns its states
+            after each layer beside masked tokens and sentence order; with `--masked-lm-prob 0
+            --pair-task none` the states alone. Without `size` and `config` the new model has its
             shape, with one layer in the place of all.
-        start_layers: Number of layers at the start, fewer than the model's, which share one set of weights: cheaper updates that
-            teach most of what more layers would. Evaluations and checkpoints always use all layers. Default: all layers.
-        start_share: Share of the updates with `start_layers` layers. Then the number of layers doubles until all are used, each
-            number for an equal part of the remaining updates.
-        train_only: Parameters to train: all, or new-rows (embeddings and prediction biases of tokens added to the continued
-            model; all other weights stay bit-identical).
-        new_rows_from: First token id of the new rows. Default: as saved by `albertkit tokenizer extend`, else the model's
-            vocabulary size.
+        start_layers: Number of layers at the start, fewer than the model's, which share one set of
+            weights: cheaper updates that teach most of what more layers would. Evaluations and
+            checkpoints always use all layers. Default: all layers.
+        start_share: Share of the updates with `start_layers` layers. Then the number of layers
+            doubles until all are used, each number for an equal part of the remaining updates.
+        train_only: Parameters to train: all, or new-rows (embeddings and prediction biases of
+            tokens added to the continued model; all other weights stay bit-identical).
+        new_rows_from: First token id of the new rows. Default: as saved by `albertkit tokenizer
+            extend`, else the model's vocabulary size.
         batch_tokens: Maximum tokens per micro-batch on each device, without padding.
         batch_size: Sequences per micro-batch on each device, in place of `batch_tokens`.
         accumulation: Micro-batches per update on each process (gradient accumulation).
-        processes: Number of processes that defines the batch: batch_tokens x accumulation x processes tokens per update. Default:
-            the number at the start of the run. Fewer processes compute the same micro-batches in turns.
+        processes: Number of processes that defines the batch: batch_tokens x accumulation x
+            processes tokens per update. Default: the number at the start of the run. Fewer
+            processes compute the same micro-batches in turns.
         steps: Number of updates. Default: the paper's 125,000; with `minutes`, as many as fit.
-        lr: Peak learning rate. Default: the paper's 0.00176, scaled by the square root of the batch size over its 4096 x 512
-            tokens.
-        pair_lr_factor: Learning rate factor for the pooler and the sentence-pair classifier. At a rate that is high for a small
-            model they fit noise until it has decayed.
-        warmup_steps: Number of linear warm-up updates. Default: 2.5 % of the steps, as the paper's 3,125 of 125,000. With
-            `minutes`, warm-up takes at most a tenth of the time.
-        eval_every: Updates between evaluations; 0: only at the end. Default: a twentieth of the run, at least 50 updates without
-            `minutes`.
-        compile: Fuse operations between matrix products with `torch.compile`: on, off, or auto (on for CUDA).
+        lr: Peak learning rate. Default: the paper's 0.00176, scaled by the square root of the batch
+            size over its 4096 x 512 tokens.
+        pair_lr_factor: Learning rate factor for the pooler and the sentence-pair classifier. At a
+            rate that is high for a small model they fit noise until it has decayed.
+        warmup_steps: Number of linear warm-up updates. Default: 2.5 % of the steps, as the paper's
+            3,125 of 125,000. With `minutes`, warm-up takes at most a tenth of the time.
+        eval_every: Updates between evaluations; 0: only at the end. Default: a twentieth of the
+            run, at least 50 updates without `minutes`.
+        compile: Fuse operations between matrix products with `torch.compile`: on, off, or auto (on
+            for CUDA).
     """
 
-    free: ClassVar[frozenset[str]] = frozenset({"eval_every", "save_every", "keep", "device", "log_every", "processes"})
+    free: ClassVar[frozenset[str]] = frozenset(
+        {"eval_every", "save_every", "keep", "device", "log_every", "processes"}
+    )
 
     size: Size | None = None
     config: Path | None = None
@@ -118,7 +133,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if self.initial_weights == "teacher" and self.teacher is None:
             problems.append("initial_weights teacher needs a teacher")
         if self.teacher is not None and (self.start_layers is not None or self.train_only != "all"):
-            problems.append("a teacher teaches all layers and all parameters: leave start_layers and train_only out")
+            problems.append(
+                "a teacher teaches all layers and all parameters: leave start_layers and train_only out"
+            )
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
             problems.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
         if self.new_rows_from is not None and self.train_only == "all":
@@ -126,15 +143,20 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if not 0 <= self.end_lr <= (self.lr or 10):
             problems.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
-            problems.append("batch_size and batch_tokens are both given; one follows from the other")
+            problems.append(
+                "batch_size and batch_tokens are both given; one follows from the other"
+            )
         if self.max_micro_batch_tokens < self.length:
-            problems.append(f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}")
+            problems.append(
+                f"batch_tokens {self.batch_tokens} cannot hold one sequence of length {self.length}"
+            )
         return problems
 
     def as_started(self, run: Path) -> "PretrainSettings":
         """Fill in what these settings leave open from those that the run in a folder was started with.
 
-        These are its number of processes, its extent, and the length of its warm-up, which a run that is lengthened keeps.
+        These are its number of processes, its extent, and the length of its warm-up, which a run
+        that is lengthened keeps.
         """
         if not (run / "run.toml").exists():
             return self
@@ -162,7 +184,11 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             fact = f"cannot be shortened to {now}"
             hint = f"resume it with --steps {before}, or start a new run with another --out"
         elif self.schedule != "constant" or self.start_layers is not None:
-            depends = "learning rate schedule" if self.schedule != "constant" else "number of layers in use"
+            depends = (
+                "learning rate schedule"
+                if self.schedule != "constant"
+                else "number of layers in use"
+            )
             fact = f"cannot be lengthened to {now}: its {depends} depends on the number of steps"
             hint = (
                 f"train its model further in a new run: albertkit pretrain STORE --continue {run / 'final'} --out NEW "
@@ -188,13 +214,16 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             continued: The run continues a model, which decides the size.
 
         Returns:
-            The settings with every default a number, and a line for each derived value that says why.
+            The settings with every default a number, and a line for each derived value that says
+            why.
 
         Raises:
             ConfigError: bad-value.
         """
         self.check()
-        if continued and (conflicting := [name for name in ("size", "config") if getattr(self, name) is not None]):
+        if continued and (
+            conflicting := [name for name in ("size", "config") if getattr(self, name) is not None]
+        ):
             raise ConfigError(
                 "bad-value",
                 f"{' and '.join(conflicting)} cannot be set: the model that is continued decides",
@@ -218,12 +247,18 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         if not continued and self.teacher is None:
             changes["size"] = self.size or "base"
         if self.initial_weights is None:
-            changes["initial_weights"] = "random" if continued or self.teacher is None else "teacher"
+            changes["initial_weights"] = (
+                "random" if continued or self.teacher is None else "teacher"
+            )
         reasons = [
             f"batch: up to {tokens:,} tokens an update ({self.max_micro_batch_tokens:,} x {self.accumulation} x {processes})"
         ]
         if num_busy := (shared := self.accumulation * processes) % world_size:
-            idle = "1 process is" if world_size - num_busy == 1 else f"{world_size - num_busy} processes are"
+            idle = (
+                "1 process is"
+                if world_size - num_busy == 1
+                else f"{world_size - num_busy} processes are"
+            )
             reasons.append(
                 f"{shared} micro-batches an update on {world_size} processes: {idle} idle in the last turn; "
                 f"none is if the number of processes divides {shared}"
@@ -239,7 +274,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         steps = changes["steps"] = self.steps or PAPER_STEPS
         if self.warmup_steps is None:
             changes["warmup_steps"] = round(WARMUP_SHARE * steps)
-            reasons.append(f"warmup_steps: {changes['warmup_steps']:,} = 2.5 % of {steps:,} steps, as in the paper")
+            reasons.append(
+                f"warmup_steps: {changes['warmup_steps']:,} = 2.5 % of {steps:,} steps, as in the paper"
+            )
         if self.eval_every is None:
             changes["eval_every"] = max(min(steps, 50), steps // 20)
         if self.save_every is None:
@@ -282,7 +319,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 max_position_embeddings=longest,
                 **ids,
             )
-        from albertkit.conversion.initial import config_for  # loads torch, which a help page does without
+        # Loads torch, which a help page does without
+        from albertkit.conversion.initial import config_for
 
         config = config_for(self.config, vocab_size, ids)
         config.check_length(self.length, f"`{self.config}`")

@@ -22,17 +22,23 @@ from albertkit.pretraining.batches import Batching, BatchStream, EpochStream, Ev
 from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.objective import Unigram
-from albertkit.pretraining.records import RecordEvaluation, RecordStream, TrainingRecords, holds_records
+from albertkit.pretraining.records import (
+    RecordEvaluation,
+    RecordStream,
+    TrainingRecords,
+    holds_records,
+)
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.tables.files import is_record_name
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World
 
-# Bytes of a store that are read and compared with its checksums before a run: 4 s. A larger store would keep every run
-# waiting; `albertkit doctor STORE` reads all of it.
+# Bytes of a store that are read and compared with its checksums before a run: 4 s. A larger store
+# would keep every run waiting; `albertkit doctor STORE` reads all of it.
 _VERIFIED = 4 << 30
 
-_OPEN_IN_RECORDS = {"length", "pair_task", "held_out"}  # the other masking options were decided when they were written
+# The other masking options were decided when they were written
+_OPEN_IN_RECORDS = {"length", "pair_task", "held_out"}
 
 
 class HeldOut(Protocol):
@@ -108,7 +114,8 @@ def open_pretraining_data(
 ) -> PretrainingData:
     """Open what a run is to train on: a token store, its folder or address (`s3://…`); or TFRecords.
 
-    A store has its own tokenizer, and another one is refused; that of records lies beside them unless it is named.
+    A store has its own tokenizer, and another one is refused; that of records lies beside them
+    unless it is named.
     """
     if not isinstance(data, TokenStore) and is_records(data):
         return _RecordSource(Path(data), settings, tokenizer)
@@ -174,9 +181,7 @@ class _StoreSource(PretrainingData):
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
         blocks = stream.num_blocks()
         of = "an epoch" if blocks == 1 else f"in the first of {blocks} blocks of an epoch"
-        return (
-            f"examples: {len(plan.examples):,} {of}{aside}; tokens used an epoch: {used_text(self.tokens_used(stream))}"
-        )
+        return f"examples: {len(plan.examples):,} {of}{aside}; tokens used an epoch: {used_text(self.tokens_used(stream))}"
 
     def tokens_used(self, stream: EpochStream) -> float:
         shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
@@ -205,8 +210,14 @@ class _RecordSource(PretrainingData):
         settings: PretrainSettings,
         tokenizer: str | Path | None,
     ) -> None:
-        fixed = [field for field in dataclasses.fields(MaskingOptions) if field.name not in _OPEN_IN_RECORDS]
-        if changed := [field.name for field in fixed if getattr(settings, field.name) != field.default]:
+        fixed = [
+            field
+            for field in dataclasses.fields(MaskingOptions)
+            if field.name not in _OPEN_IN_RECORDS
+        ]
+        if changed := [
+            field.name for field in fixed if getattr(settings, field.name) != field.default
+        ]:
             raise ConfigError(
                 "bad-value",
                 f"{', '.join(changed)} cannot be set: what is masked is fixed in the records `{path}`",
@@ -308,8 +319,8 @@ def held_out_stream(
     store: TokenStore, settings: PretrainSettings, held_out: list[np.ndarray], world: World
 ) -> EvaluationStream:
     """Return the examples to evaluate on, the same at every evaluation."""
-    # They are masked as the paper does (15 %) whatever the training masks, so that numbers of different runs compare; a
-    # run that masks nothing is evaluated on whole text.
+    # They are masked as the paper does (15 %) whatever the training masks, so that numbers of
+    # different runs compare; a run that masks nothing is evaluated on whole text.
     masks = MaskSettings() if settings.masked_lm_prob else MaskSettings(masked_lm_prob=0.0)
     return EvaluationStream(
         store,

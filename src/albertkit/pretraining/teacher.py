@@ -1,8 +1,8 @@
 """Learning from a larger encoder: a student whose states after each layer are mapped onto the teacher's.
 
-T tokens, H the student's hidden size, K the teacher's. Sources: Jiao et al. 2020, TinyBERT, equation 8 (hidden states, uniform
-map of layers, learned projection); the teacher's states are standardised, so that the loss is the share of their variance that
-the student does not explain.
+T tokens, H the student's hidden size, K the teacher's. Sources: Jiao et al. 2020, TinyBERT,
+equation 8 (hidden states, uniform map of layers, learned projection); the teacher's states are
+standardised, so that the loss is the share of their variance that the student does not explain.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,8 @@ from albertkit.training.processes import World
 EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
 TEACHER_LOSS = "teacher_states"
 _INNER_WEIGHT = 0.2  # of the states before the last ones; those are what a task is fine-tuned on
-_SAMPLE = 16_384  # tokens that the teacher's states are standardised with, and the projection is fitted to
+# Tokens that the teacher's states are standardised with, and the projection is fitted to
+_SAMPLE = 16_384
 _LEAST_VARIANCE = 1e-3  # of a dimension, as a share of the mean of its layer
 _RIDGE = 1e-6  # of the mean variance, added to the normal equations of the projection
 
@@ -56,7 +57,7 @@ def check_student(student: AlbertConfig, teacher: TeacherEncoder, length: int) -
         )
 
 
-# --- the start --------------------------------------------------------------------------------------------------------
+# --- the start ------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -74,10 +75,13 @@ def start_from_teacher(
     Returns:
         Lines about the share of the teacher's variance that each step keeps.
     """
-    # From drawn weights the states collapse at a rate of 1e-3: 1.01 of the teacher's variance is not explained, from these 0.32.
+    # From drawn weights the states collapse at a rate of 1e-3: 1.01 of the teacher's variance is
+    # not explained, from these 0.32.
     share = _compress_embeddings(model.albert, teacher.tables(), counts)
     size = model.config.embedding_size
-    notes = [f"initial weights: the teacher's embeddings in {size} dimensions keep {share:.1%} of their squares"]
+    notes = [
+        f"initial weights: the teacher's embeddings in {size} dimensions keep {share:.1%} of their squares"
+    ]
     student = model.config
     original = teacher.config
     if student.hidden_size == original.hidden_size:
@@ -86,7 +90,9 @@ def start_from_teacher(
             f"initial weights: projected to {student.hidden_size}, they explain {explained:.1%} of the first states"
         )
     else:
-        notes.append(f"initial weights: the projection is drawn, the teacher's hidden size is {original.hidden_size}")
+        notes.append(
+            f"initial weights: the projection is drawn, the teacher's hidden size is {original.hidden_size}"
+        )
     shapes = [(c.num_attention_heads, c.hidden_act) for c in (student, original)]
     if shapes[0] == shapes[1] and _average_layers(model.albert, teacher.layers()):
         notes.append("initial weights: each layer is the mean of the teacher's layers in its place")
@@ -98,7 +104,8 @@ def start_from_teacher(
 def _compress_embeddings(student: AlbertModel, source: EmbeddingTables, counts: Tensor) -> float:
     """Project the teacher's tables onto their largest components, tokens weighted by frequency; return the share kept.
 
-    The components are those of the normalised embedding: each dimension is scaled as the teacher's layer norm scales it.
+    The components are those of the normalised embedding: each dimension is scaled as the teacher's
+    layer norm scales it.
     """
     target = student.embeddings
     scale = source.scale
@@ -108,7 +115,8 @@ def _compress_embeddings(student: AlbertModel, source: EmbeddingTables, counts: 
     used = source.positions[: len(target.position_embeddings.weight)] * scale
     covariance = (words.T * frequencies) @ words + used.T @ used / max(len(used), 1)
     values, vectors = torch.linalg.eigh(covariance.double())
-    size = min(target.word_embeddings.weight.shape[1], len(scale))  # a wider student keeps drawn values beside them
+    # A wider student keeps drawn values beside them
+    size = min(target.word_embeddings.weight.shape[1], len(scale))
     basis = vectors[:, -size:].to(words)
     target.word_embeddings.weight[:, :size] = words @ basis
     target.position_embeddings.weight[: len(used), :size] = used @ basis
@@ -138,17 +146,21 @@ def _average_layers(student: AlbertModel, layers: list[dict[str, Tensor]]) -> bo
     """Let each block be the mean of the teacher's layers at the same share of the depth, if they are such blocks."""
     blocks = [block for block, _ in student.encoder.layers(torch.float32)]
     shapes = {name: parameter.shape for name, parameter in blocks[0].named_parameters()}
-    if any({name: parameter.shape for name, parameter in layer.items()} != shapes for layer in layers):
+    if any(
+        {name: parameter.shape for name, parameter in layer.items()} != shapes for layer in layers
+    ):
         return False
     for block in dict.fromkeys(blocks):
         depths = [depth for depth, other in enumerate(blocks) if other is block]
-        members = [layer for n, layer in enumerate(layers) if n * len(blocks) // len(layers) in depths] or layers
+        members = [
+            layer for n, layer in enumerate(layers) if n * len(blocks) // len(layers) in depths
+        ] or layers
         for name, parameter in block.named_parameters():
             parameter.copy_(torch.stack([member[name] for member in members]).mean(0))
     return True
 
 
-# --- the loss ---------------------------------------------------------------------------------------------------------
+# --- the loss -------------------------------------------------------------------------------------
 
 
 class TaughtStudent(nn.Module):
@@ -170,13 +182,16 @@ class TaughtStudent(nn.Module):
         self.student = student
         self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
         layers = student.config.num_hidden_layers * student.config.inner_group_num
-        self._layers = [layer_at_same_depth(number, layers, teacher.num_layers) for number in range(layers + 1)]
+        self._layers = [
+            layer_at_same_depth(number, layers, teacher.num_layers) for number in range(layers + 1)
+        ]
         width = student.config.hidden_size
         teacher_width = teacher.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)
         self._means, self._deviations = self._measure(sample)
-        if width == teacher_width:  # a student that starts as the mean of the teacher's layers is near its states
+        # A student that starts as the mean of the teacher's layers is near its states
+        if width == teacher_width:
             for number, layer in enumerate(self._layers):
                 maps[number].weight.data = self._deviations[layer].reciprocal().diag()
                 maps[number].bias.data = -self._means[layer] / self._deviations[layer]
@@ -213,8 +228,8 @@ class TaughtStudent(nn.Module):
                 break
         means = sums / count
         variances = squares / count - means.square()
-        # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0. Divided by their
-        # deviation the loss was 5e8.
+        # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
+        # Divided by their deviation the loss was 5e8.
         variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
         return means.float(), variances.sqrt().float()
 
@@ -245,7 +260,9 @@ class TeacherObjective(PretrainingObjective):
         """Return the floating-point operations of a training step, the teacher's forward pass among them."""
         squares = sum(n * n for n in batch.lengths) / batch.num_tokens
         config = self._taught[0]._teacher[0].config
-        return super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
+        return (
+            super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
+        )
 
 
 @torch.inference_mode()

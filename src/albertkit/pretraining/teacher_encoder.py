@@ -1,6 +1,7 @@
 """The encoder that a pretraining learns from: opened, its vocabulary matched with that of the data, run on packed batches.
 
-An ALBERT runs as it is, a BERT as the ALBERT with a group for every layer, any other by transformers on padded rows.
+An ALBERT runs as it is, a BERT as the ALBERT with a group for every layer, any other by
+transformers on padded rows.
 """
 
 import hashlib
@@ -135,7 +136,10 @@ class AlbertTeacher(TeacherEncoder):
 
     def layers(self) -> list[dict[str, Tensor]]:
         """See `TeacherEncoder.layers`."""
-        return [dict(block.named_parameters()) for block, _ in self.network.encoder.layers(torch.float32)]
+        return [
+            dict(block.named_parameters())
+            for block, _ in self.network.encoder.layers(torch.float32)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +168,9 @@ class TransformersTeacher(TeacherEncoder):
         }
         if self.config.type_vocab_size > 1:
             inputs["token_type_ids"] = batch.unpack(batch.token_type_ids)
-        with torch.autocast(batch.device.type, self.compute_dtype, self.compute_dtype != torch.float32):
+        with torch.autocast(
+            batch.device.type, self.compute_dtype, self.compute_dtype != torch.float32
+        ):
             layers = self.network(**inputs, output_hidden_states=True).hidden_states
         positions = batch.padded_positions()
         return [states.flatten(0, 1)[positions] for states in layers]
@@ -173,7 +179,11 @@ class TransformersTeacher(TeacherEncoder):
         """See `TeacherEncoder.tables`."""
         embeddings = getattr(self.network, "embeddings", None)
         words = self.network.get_input_embeddings().weight  # type: ignore[operator]
-        norms = [module for module in embeddings.children() if "Norm" in type(module).__name__] if embeddings else []
+        norms = (
+            [module for module in embeddings.children() if "Norm" in type(module).__name__]
+            if embeddings
+            else []
+        )
         scale = torch.ones_like(words[0])
         if norms and len(norms[0].weight) == words.shape[1]:
             scale = norms[0].weight
@@ -193,7 +203,9 @@ class TransformersTeacher(TeacherEncoder):
                 continue
             number, parameter_name = bert_name.removeprefix("encoder.layer.").split(".", 1)
             module, kind = parameter_name.rsplit(".", 1)
-            full_name = bert.albert_name(f"encoder.layer.{number}.{_DISTILBERT.get(module, module)}.{kind}")
+            full_name = bert.albert_name(
+                f"encoder.layer.{number}.{_DISTILBERT.get(module, module)}.{kind}"
+            )
             layers[int(number)][full_name.split(".", 5)[5]] = parameter
         return layers
 
@@ -251,7 +263,8 @@ class AlignedTeacher(TransformersTeacher):
         for number, text_spans in enumerate(spans):
             is_text = np.array(encoded["special_tokens_mask"][number]) == 0
             offsets = np.array(encoded["offset_mapping"][number])[is_text].reshape(-1, 2)
-            # The teacher's tokens that share characters with each token; where there is none, the token before.
+            # The teacher's tokens that share characters with each token; where there is none, the
+            # token before.
             span_starts, span_ends = np.array(text_spans).reshape(-1, 2).T
             first = np.searchsorted(offsets[:, 1], span_starts, "right")
             last = np.searchsorted(offsets[:, 0], span_ends, "left")
@@ -271,7 +284,10 @@ class AlignedTeacher(TransformersTeacher):
         is_inside = steps < counts[:, None]
         indices = torch.where(is_inside, ranges[:, :1] + steps, ranges[:, :1])
         # Means in an order that does not change, unlike `index_add_` on a GPU.
-        return [(states[indices].float() * is_inside[..., None]).sum(1) / counts[:, None] for states in layers]
+        return [
+            (states[indices].float() * is_inside[..., None]).sum(1) / counts[:, None]
+            for states in layers
+        ]
 
     def tables(self) -> EmbeddingTables:
         """See `TeacherEncoder.tables`; a token's row is the mean of those that the teacher spells it with."""
@@ -326,7 +342,7 @@ def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
     return table.weight[first:]
 
 
-# --- opening ----------------------------------------------------------------------------------------------------------
+# --- opening --------------------------------------------------------------------------------------
 
 
 def open_teacher_encoder(
@@ -335,8 +351,8 @@ def open_teacher_encoder(
     """Open an encoder, of any class, that knows the tokens of the data and computes in the precision of the run.
 
     Raises:
-        CheckpointError: wrong-tokenizer if it lacks a token of the data; wrong-model for a decoder; unsupported,
-            weights-mismatch, and what `open_checkpoint` raises.
+        CheckpointError: wrong-tokenizer if it lacks a token of the data; wrong-model for a decoder;
+            unsupported, weights-mismatch, and what `open_checkpoint` raises.
         ConfigError: bad-value if it reads fewer tokens or segments than an example may have.
     """
     teacher = _open_encoder(source, tokenizer, settings, device)
@@ -371,11 +387,14 @@ def _open_encoder(
         return _open_other(folder, source, tokenizer, settings, device)
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config
-        tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)}
+        tensors = {
+            name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)
+        }
         try:
             teacher_tokenizer = read_model_tokenizer(checkpoint.folder, config, source)
         except CheckpointError as error:
-            if error.slug != "unsupported":  # a BERT with the tokenizer of XLM-R, such as multilingual-e5-small
+            # A BERT with the tokenizer of XLM-R, such as multilingual-e5-small
+            if error.slug != "unsupported":
                 raise
             return _open_other(checkpoint.folder, source, tokenizer, settings, device)
     digest = _digest(tensors)
@@ -387,7 +406,9 @@ def _open_encoder(
             return _open_other(checkpoint.folder, source, tokenizer, settings, device)
         tensors[_WORDS] = tensors[_WORDS][ids]
         config = config.replace(vocab_size=len(ids), pad_token_id=tokenizer.pad_id)
-        notes.append(f"teacher: {len(ids):,} of its {teacher_tokenizer.vocab_size:,} tokens are the data's")
+        notes.append(
+            f"teacher: {len(ids):,} of its {teacher_tokenizer.vocab_size:,} tokens are the data's"
+        )
         if teacher_tokenizer.text_rules != tokenizer.text_rules:
             notes.append(
                 f"text rules: {teacher_tokenizer.text_rules} in `{source}`, {tokenizer.text_rules} in the data"
@@ -444,8 +465,12 @@ def _open_other(
         network=network.eval(),
         config=_albert_shape(their_config, network, tokenizer.vocab_size),
         compute_dtype=choose_precision(settings.precision, device),
-        digest=_digest({name: tensor for name, tensor in network.state_dict().items() if name not in fresh}),
-        pad_id=special_ids["pad"] if their_config.pad_token_id is None else their_config.pad_token_id,
+        digest=_digest(
+            {name: tensor for name, tensor in network.state_dict().items() if name not in fresh}
+        ),
+        pad_id=special_ids["pad"]
+        if their_config.pad_token_id is None
+        else their_config.pad_token_id,
     )
     if ids is not None:
         check_vocabulary(int(ids.max()) + 1, len(network.get_input_embeddings().weight), source)
@@ -523,7 +548,11 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
     positions = _table(embeddings, "position", words)
     # BERT's name of it, DistilBERT's and ModernBERT's.
     activation = next(
-        (getattr(config, name) for name in ("hidden_act", "activation", "hidden_activation") if hasattr(config, name)),
+        (
+            getattr(config, name)
+            for name in ("hidden_act", "activation", "hidden_activation")
+            if hasattr(config, name)
+        ),
         "",
     )
     return AlbertConfig(
@@ -533,7 +562,9 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
         num_hidden_layers=config.num_hidden_layers,
         num_hidden_groups=config.num_hidden_layers,
         num_attention_heads=config.num_attention_heads,
-        intermediate_size=getattr(config, "intermediate_size", getattr(config, "hidden_dim", 4 * config.hidden_size)),
+        intermediate_size=getattr(
+            config, "intermediate_size", getattr(config, "hidden_dim", 4 * config.hidden_size)
+        ),
         hidden_act=activation if activation in ACTIVATIONS else "gelu",
         max_position_embeddings=len(positions) or config.max_position_embeddings,
         type_vocab_size=max(1, len(_table(embeddings, "token_type", words))),

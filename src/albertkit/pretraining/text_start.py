@@ -1,7 +1,7 @@
 """Initial weights that follow from the text: a model that predicts from its neighbours before the first update.
 
-Drawn weights spend thousands of updates at the loss of a token's frequency, until heads have learned to look at the tokens
-beside a mask. Here they look there from the start:
+Drawn weights spend thousands of updates at the loss of a token's frequency, until heads have
+learned to look at the tokens beside a mask. Here they look there from the start:
 
 - token embeddings are vectors of co-occurrence (`corpus/cooccurrence.py`), in the first dimensions of the embedding;
 - position embeddings are sines and cosines, in dimensions of their own, and query and key of each head compare them so that
@@ -11,10 +11,11 @@ beside a mask. Here they look there from the start:
 - the first token, which has no place, looks at all tokens of a segment: half of the heads at the first one, half at the
   second one, so that their order can be told.
 
-Everything else keeps its drawn values, made smaller where they are in the way, and everything is trained.
+Everything else keeps its drawn values, made smaller where they are in the way, and everything is
+trained.
 
-Held-out loss after 200 updates (H 256, 4 layers, frequencies alone about 7.14): drawn weights 6.859, embeddings from
-co-occurrence alone 6.555, all of this 5.596.
+Held-out loss after 200 updates (H 256, 4 layers, frequencies alone about 7.14): drawn weights
+6.859, embeddings from co-occurrence alone 6.555, all of this 5.596.
 """
 
 import math
@@ -28,7 +29,8 @@ from albertkit.model import AlbertForPreTraining
 from albertkit.model.layers import AlbertLayer
 
 # Held-out loss after 200 updates 5.596, with offsets ±2 and ±5 5.667.
-_OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)  # tokens from the query to the key that a head looks for, head by head
+# Tokens from the query to the key that a head looks for, head by head
+_OFFSETS = (-1, 1, -2, 2, -3, 3, -4, 4)
 _POSITION_SHARE = 3 / 8  # of the embedding's dimensions
 _FREQUENCIES = (0.02, 2.6)  # radians a token: sines of 2.4 to 300 tokens
 _POSITION = 0.3  # amplitude of the sines, three times the vectors' standard deviation
@@ -115,7 +117,9 @@ def start_from_text(
     has_vector = vectors.any(1)
     words[has_vector, : dimensions.tokens] = vectors[has_vector]
     words[has_vector, dimensions.tokens :] *= _DRAWN
-    angles = torch.arange(len(embeddings.position_embeddings.weight))[:, None] * dimensions.frequencies
+    angles = (
+        torch.arange(len(embeddings.position_embeddings.weight))[:, None] * dimensions.frequencies
+    )
     positions = embeddings.position_embeddings.weight
     positions *= _DRAWN
     in_place = slice(dimensions.size - 2 * dimensions.waves, None)
@@ -140,8 +144,9 @@ def start_from_text(
 def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Dimensions) -> None:
     """Let each head look a fixed distance away and pass on the token vector that it finds; the feed-forward adds nothing yet.
 
-    A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less the offset, so that the
-    score is the sum of cos(f·(p - p' + offset)) over the frequencies f, largest at the offset.
+    A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less
+    the offset, so that the score is the sum of cos(f·(p - p' + offset)) over the frequencies f,
+    largest at the offset.
     """
     attention = layer.attention
     size = attention.query.out_features // layer.num_heads
@@ -163,7 +168,9 @@ def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Di
         attention.query.weight[first : first + len(waves)] += scale * waves
         attention.key.weight[first : first + len(waves)] += scale * shifted
         mark = first + len(waves)
-        attention.query.weight[mark] += math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[dimensions.first]
+        attention.query.weight[mark] += (
+            math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[dimensions.first]
+        )
         of_segment = math.sqrt(_SEGMENT_SHARPNESS) * into_hidden.T[dimensions.segment]
         attention.key.weight[mark] += of_segment if number % 2 else -of_segment
         carried = token[:size]

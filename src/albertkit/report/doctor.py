@@ -22,8 +22,11 @@ from albertkit.report.options import DoctorOptions
 GIB = 1 << 30
 CORE_INSTALL = "pip install -c constraints.txt albertkit"
 
-# What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86, then ARM); torch's names.
-CPU_INSTRUCTIONS = "avx2 avx512_f avx512_bf16 avx512_vnni amx_bf16 amx_int8 neon sve bf16 i8mm".split()
+# What decides how fast an ALBERT runs here: vectors, and bf16 or int8 products in hardware (x86,
+# then ARM); torch's names.
+CPU_INSTRUCTIONS = (
+    "avx2 avx512_f avx512_bf16 avx512_vnni amx_bf16 amx_int8 neon sve bf16 i8mm".split()
+)
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,14 @@ class Examination(Result):
         python: Its version, implementation and executable.
         platform: The system.
         machine: The CPU's name, cores and memory.
-        packages: Of the core: name, installed (version or None), required, status ("ok", "missing", "too old", "too new",
-            "unreadable").
+        packages: Of the core: name, installed (version or None), required, status ("ok", "missing",
+            "too old", "too new", "unreadable").
         extras: Name to whether it is complete, its packages, and the install line if it is not.
         torch: What torch and the engines can use here.
         compiler: The C++ compiler of torch.compile.
         folders: Where files are written.
-        problems: Each with its `fact`, a `hint`, and whether it is `fatal`: keeps the core from working.
+        problems: Each with its `fact`, a `hint`, and whether it is `fatal`: keeps the core from
+            working.
         markdown: Whether it is printed as Markdown.
     """
 
@@ -70,7 +74,9 @@ class Examination(Result):
         """Return the machine, the packages, the extras and the problems."""
         machine = self.machine
         compiler = self.compiler
-        devices = {"torch": self.torch["error"]} if self.torch["error"] else _device_facts(self.torch)
+        devices = (
+            {"torch": self.torch["error"]} if self.torch["error"] else _device_facts(self.torch)
+        )
         headers = "" if compiler["python_headers"] else ", Python's headers missing"
         facts: dict[str, Any] = {
             "albertkit": self.albertkit,
@@ -96,7 +102,11 @@ class Examination(Result):
         extras = []
         installs = []
         for extra, state in self.extras.items():
-            lacking = [f"{row['name']} {row['status']}" for row in state["packages"] if row["status"] != "ok"]
+            lacking = [
+                f"{row['name']} {row['status']}"
+                for row in state["packages"]
+                if row["status"] != "ok"
+            ]
             cell = Cell("✓", "good")
             if lacking:
                 cell = Cell(", ".join(lacking), "warning")
@@ -105,7 +115,9 @@ class Examination(Result):
                 installs.append(state["install"])
         problems: list[Section] = []
         for problem in self.problems:
-            problems.append(Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning"))
+            problems.append(
+                Paragraph(problem["fact"], tone="bad" if problem["fatal"] else "warning")
+            )
             problems.append(Paragraph(f"hint: {problem['hint']}"))
         return [
             FactList(facts, "albertkit doctor"),
@@ -188,10 +200,12 @@ def examine_machine(markdown: bool = False) -> Examination:
     return Examination(**facts, problems=find_problems(facts), markdown=markdown)
 
 
-# --- packages ---------------------------------------------------------------------------------------------------------
+# --- packages -------------------------------------------------------------------------------------
 
 
-def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+def check_requirements(
+    requirements: Iterable[str],
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """Compare installed packages with requirements as metadata states them: the core's, and those of each extra by name."""
     try:
         from packaging.requirements import Requirement
@@ -208,7 +222,8 @@ def check_requirements(requirements: Iterable[str]) -> tuple[list[dict[str, Any]
         if marker is None or marker.evaluate({"extra": ""}):
             core.append(_check(requirement))
             continue
-        quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]  # of `extra == "report"` and the like
+        # Of `extra == "report"` and the like
+        quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]
         for extra in [part.split('"')[1] for part in quoted_parts]:
             if marker.evaluate({"extra": extra}):
                 by_extra.setdefault(extra, []).append(_check(requirement))
@@ -245,7 +260,7 @@ def _check(requirement: Any) -> dict[str, Any]:
     return row | {"status": "too new"}
 
 
-# --- machine ----------------------------------------------------------------------------------------------------------
+# --- machine --------------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, Any]:
@@ -255,10 +270,15 @@ def machine() -> dict[str, Any]:
     total = _kibibytes(memory.get("MemTotal"))
     if total is None and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit_text = _first_line("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    limit = int(limit_text) if limit_text.isdigit() else None  # of the container, by cgroup version 2 or 1
+    limit_text = _first_line(
+        "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"
+    )
+    # Of the container, by cgroup version 2 or 1
+    limit = int(limit_text) if limit_text.isdigit() else None
     # Cores this process may use, by affinity and by the container's quota of processor time.
-    usable_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    usable_cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    )
     quota = _first_line("/sys/fs/cgroup/cpu.max").split()
     if usable_cores and len(quota) == 2 and quota[0].isdigit():
         cores_of_quota = math.ceil(int(quota[0]) / int(quota[1]))
@@ -300,8 +320,8 @@ def _first_line(*paths: str) -> str:
 
 def torch_details() -> dict[str, Any]:
     """Return what torch can use here; `error` with the reason if it cannot be imported."""
-    # Not by `torch.utils.collect_env`, which takes 3.1 s (it runs `pip list`), says nothing where torch is broken, and has the
-    # host's memory in a container.
+    # Not by `torch.utils.collect_env`, which takes 3.1 s (it runs `pip list`), says nothing where
+    # torch is broken, and has the host's memory in a container.
     try:
         import torch
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
@@ -371,7 +391,7 @@ def folder(name: str, path: Path) -> dict[str, Any]:
     }
 
 
-# --- verdict ----------------------------------------------------------------------------------------------------------
+# --- verdict --------------------------------------------------------------------------------------
 
 
 def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
@@ -383,14 +403,20 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
 
     for package in facts["packages"]:
         if package["status"] != "ok":
-            state = f"{package['installed']} is installed" if package["installed"] else "it is not installed"
+            state = (
+                f"{package['installed']} is installed"
+                if package["installed"]
+                else "it is not installed"
+            )
             needed = package["required"] or "any version"
             add(
                 f"{package['name']} is {package['status']}: {state}, {needed} is needed",
                 CORE_INSTALL,
                 fatal=True,
             )
-    torch_missing = any(p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"])
+    torch_missing = any(
+        p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"]
+    )
     if facts["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"
         add(f"torch cannot be imported: {facts['torch']['error']}", hint, fatal=True)
@@ -401,7 +427,9 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
             add(fact, f"set {variable} to a folder you own")
     tool = facts["compiler"]
     if not tool["path"]:
-        fact = f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"
+        fact = (
+            f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"
+        )
         add(fact, "install one (Debian: apt install g++), or set CXX")
     elif not tool["python_headers"]:
         fact = "Python's C headers are missing: torch.compile does not work on the CPU"
@@ -409,14 +437,18 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
     return problems
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------
 
 
 def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
     """Return what torch and the engines compute on."""
     bf16 = "emulated, or not known to be faster than fp32"
     if torch["native_bf16"]:
-        bf16 = "in hardware" if torch["faster_bf16"] else "in hardware, but not known to be faster than fp32"
+        bf16 = (
+            "in hardware"
+            if torch["faster_bf16"]
+            else "in hardware, but not known to be faster than fp32"
+        )
     engines = "torch's products: packed weights need AVX-512"
     if torch["packed_precisions"]:
         engines = f"packed weights in {', '.join(torch['packed_precisions'])}"
@@ -432,12 +464,16 @@ def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
         if device["bf16_peak"]:
             bf16 += f" (data sheet: {device['bf16_peak'] / 1e12:,.0f} TFLOP/s)"
         memory = _gib(device["memory_bytes"])
-        facts[f"CUDA device{number}"] = f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}"
+        facts[f"CUDA device{number}"] = (
+            f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}"
+        )
         fault = device["packed_attention_fault"]
         facts[f"packed attention{number}"] = f"does not work: {fault}" if fault else "works"
     if not torch["cuda_devices"]:
         build = torch["cuda_build"]
-        facts["CUDA device"] = f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
+        facts["CUDA device"] = (
+            f"none found (torch is built for CUDA {build})" if build else "none (CPU build)"
+        )
     if torch["mps"]:
         facts["Apple GPU"] = "available"
     return facts

@@ -10,12 +10,27 @@ from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_json
 from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILES, find_weights, local_folder
-from albertkit.output.sections import FactList, Paragraph, Result, Section, TableSection, flatten, format_bytes
+from albertkit.output.sections import (
+    FactList,
+    Paragraph,
+    Result,
+    Section,
+    TableSection,
+    flatten,
+    format_bytes,
+)
 from albertkit.pretraining.card import ARCHITECTURE
 from albertkit.report.options import InspectOptions
-from albertkit.weights_file import ENCODER, count_parts, list_shards, read_header, unread_weights_hint
+from albertkit.weights_file import (
+    ENCODER,
+    count_parts,
+    list_shards,
+    read_header,
+    unread_weights_hint,
+)
 
-# Configuration changes by the name of a column. A group's layers share everything, other groups have weights of their own.
+# Configuration changes by the name of a column. A group's layers share everything, other groups
+# have weights of their own.
 SHARINGS: dict[str, dict[str, Any]] = {
     "all": {},
     "2 groups": {"num_hidden_groups": 2},
@@ -40,12 +55,14 @@ LENGTH = 512  # tokens of the sequences that FLOPs are counted for
 def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
     """Return a row for every published model, BERTs first, operations counted for sequences of `length` tokens.
 
-    `parameters` are those of encoder and pooler; `with_heads` adds the masked-LM and sentence-order heads (None for BERT);
-    `paper` is table 1's number, if it has one; `sharing` maps each of `SHARINGS` to its parameters (None for BERT).
+    `parameters` are those of encoder and pooler; `with_heads` adds the masked-LM and sentence-order
+    heads (None for BERT); `paper` is table 1's number, if it has one; `sharing` maps each of
+    `SHARINGS` to its parameters (None for BERT).
     """
     rows = []
     for name, (layers, width, heads) in BERT_LAYERS_WIDTH_HEADS.items():
-        # An ALBERT that shares nothing and embeds at full width, less the projection that it then does not need.
+        # An ALBERT that shares nothing and embeds at full width, less the projection that it then
+        # does not need.
         config = AlbertConfig(
             vocab_size=BERT_VOCABULARY,
             embedding_size=width,
@@ -72,7 +89,8 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
 
 def forward_flops(config: AlbertConfig, length: float) -> float:
     """Return the floating-point operations of a forward pass per token, heads left out; a multiply-add counts as 2."""
-    return config.train_flops_per_token(length, predicted_share=0.0) / 3  # a backward pass costs two forward ones
+    # A backward pass costs two forward ones
+    return config.train_flops_per_token(length, predicted_share=0.0) / 3
 
 
 def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
@@ -91,9 +109,12 @@ def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
 def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
     """Return a row for this model and then for each published one, encoder and pooler only.
 
-    `unshared` are the parameters if no layer shared anything, `saved` the share of those that sharing saves (0 to 1).
+    `unshared` are the parameters if no layer shared anything, `saved` the share of those that
+    sharing saves (0 to 1).
     """
-    unshared = config.replace(parameter_sharing="none", num_hidden_groups=config.num_hidden_layers).num_parameters()
+    unshared = config.replace(
+        parameter_sharing="none", num_hidden_groups=config.num_hidden_layers
+    ).num_parameters()
     this_model = _row("this model", config, length) | {"sharing": {"none": unshared}}
     rows = []
     for row in (this_model, *(row for row in sizes(length) if row["paper"])):
@@ -122,11 +143,13 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
         feed_forward = config.inner_group_num
     matrices = attention * 4 * h * h + feed_forward * 2 * h * i
     rows = attention * 4 * h + feed_forward * (i + h)
-    # At its fullest a token has queries, keys, values, the scores of all heads twice; or both sides of the activation.
+    # At its fullest a token has queries, keys, values, the scores of all heads twice; or both sides
+    # of the activation.
     in_attention = 6 * h + 2 * config.num_attention_heads * length
     in_feed_forward = 3 * h + 2 * i
     widest = max(in_attention, in_feed_forward) + config.embedding_size
-    concatenated = blocks * 3 * (h * h + h)  # queries, keys and values of each block side by side, for one forward pass
+    # Queries, keys and values of each block side by side, for one forward pass
+    concatenated = blocks * 3 * (h * h + h)
     return {
         "load_fp32": 4 * parameters,
         "load_bf16": 2 * parameters,
@@ -167,9 +190,15 @@ class Sizes(Result):
             f"a token in a sequence of {LENGTH}. BERT with 30,522 tokens, ALBERT with 30,000."
         )
         shared = [row for row in self.sizes if row["sharing"]]
-        counts = [[row["name"], *(f"{row['sharing'][name] / 1e6:.2f}" for name in SHARINGS)] for row in shared]
+        counts = [
+            [row["name"], *(f"{row['sharing'][name] / 1e6:.2f}" for name in SHARINGS)]
+            for row in shared
+        ]
         title = "millions of parameters, by what layers share"
-        return [TableSection(columns, rows, note=note), TableSection(["", *SHARINGS], counts, title)]
+        return [
+            TableSection(columns, rows, note=note),
+            TableSection(["", *SHARINGS], counts, title),
+        ]
 
 
 @dataclass(frozen=True)
@@ -183,7 +212,8 @@ class FolderInspection(Result):
         config: `AlbertConfig.to_dict()`.
         parameters: By part, `total`, and how many the file `stored`.
         weights: File, bytes, and numbers by type.
-        flops: Operations of a token in a sequence of `length`; in training `predicted_share` of the tokens are predicted.
+        flops: Operations of a token in a sequence of `length`; in training `predicted_share` of the
+            tokens are predicted.
         memory: Bytes, as `albertkit.report.inspect.memory`.
         compared: Rows of `compared_sizes`.
         tokenizer: Kind, number of tokens, text rules and fingerprint; None without one.
@@ -210,14 +240,21 @@ class FolderInspection(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {"class" if name == "model_class" else name: value for name, value in super().to_dict().items()}
+        return {
+            "class" if name == "model_class" else name: value
+            for name, value in super().to_dict().items()
+        }
 
     def sections(self) -> list[Section]:
         """Return the facts by heading, the comparison with other models, and the problems."""
         run = f"{self.run}, of which this is {Path(self.model).name}/" if self.run else None
         length = self.flops["length"]
         state = self.training or {}
-        trained = {f"trained {name}": state[name] for name in ("step", "tokens", "seconds") if name in state}
+        trained = {
+            f"trained {name}": state[name]
+            for name in ("step", "tokens", "seconds")
+            if name in state
+        }
         card = {"model card": "README.md" if self.card else "none"}
         predicted = f"{100 * self.flops['predicted_share']:g} % of the tokens predicted"
         if "masked_lm_prob" not in (self.provenance or {}):
@@ -255,8 +292,13 @@ class FolderInspection(Result):
         title = f"compared with others, a token in a sequence of {length}"
         note = "encoder and pooler; unshared: with weights of its own for every layer"
         return [
-            FactList({"run": run, "folder": self.model, "class": self.model_class or "not named"}, "model"),
-            FactList({name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True),
+            FactList(
+                {"run": run, "folder": self.model, "class": self.model_class or "not named"},
+                "model",
+            ),
+            FactList(
+                {name: self.config[name] for name in ARCHITECTURE}, "configuration", exact=True
+            ),
             FactList(parameters, "parameters"),
             FactList(computing, f"computing, a token in a sequence of {length}"),
             FactList(memory_facts, "memory"),
@@ -389,16 +431,22 @@ def _check_is_converted(path: Path) -> None:
         )
 
 
-def _inspect_tokenizer(folder: Path, config: AlbertConfig) -> tuple[dict[str, Any] | None, list[str]]:
+def _inspect_tokenizer(
+    folder: Path, config: AlbertConfig
+) -> tuple[dict[str, Any] | None, list[str]]:
     from albertkit.tokenizer import AlbertTokenizer
 
     try:
         tokenizer = AlbertTokenizer.from_pretrained(folder)
     except AlbertKitError as error:
-        return None, [] if error.slug == "no-tokenizer" else [f"the tokenizer cannot be read: {error.message}"]
+        return None, [] if error.slug == "no-tokenizer" else [
+            f"the tokenizer cannot be read: {error.message}"
+        ]
     problems = []
     if tokenizer.vocab_size > config.vocab_size:  # a model may have rows to spare
-        problems.append(f"the tokenizer has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,}")
+        problems.append(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens, the model {config.vocab_size:,}"
+        )
     return {
         "kind": type(tokenizer).__name__,
         "tokens": tokenizer.vocab_size,

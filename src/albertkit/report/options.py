@@ -8,7 +8,8 @@ from pathlib import Path
 class ReportOptions:
     """Write an HTML report of a run: curves, results with intervals, examples, sizes, settings, provenance, versions.
 
-    Works for finished and unfinished runs of pretraining, fine-tuning, sentence embeddings and captioning.
+    Works for finished and unfinished runs of pretraining, fine-tuning, sentence embeddings and
+    captioning.
 
     Attributes:
         run: Folder of the run.
@@ -23,7 +24,8 @@ class ReportOptions:
 class InspectOptions:
     """Show a model's configuration, parameters, FLOPs, memory, tokenizer and provenance, without loading its weights.
 
-    Without a model: sizes of all published ALBERTs compared with BERT, and the cost of each way of sharing.
+    Without a model: sizes of all published ALBERTs compared with BERT, and the cost of each way of
+    sharing.
 
     Attributes:
         model: Checkpoint folder, run, or `org/name` of the hub.
@@ -42,10 +44,11 @@ class DoctorOptions:
     The exit status is 1 if a required package is missing, has an unsupported version or is broken.
 
     Attributes:
-        folder: Verify the checksums of all runs, stores and prepared clips in this folder instead. Reads about 1 GB per second.
+        folder: Verify the checksums of all runs, stores and prepared clips in this folder instead.
+            Reads about 1 GB per second.
         markdown: Print Markdown to paste into an issue.
-        warm: Compile the numba loops of tokenizers, stores, pretraining and engines now instead of at first use, for example in a
-            container image.
+        warm: Compile the numba loops of tokenizers, stores, pretraining and engines now instead of
+            at first use, for example in a container image.
     """
 
     folder: Path | None = None

@@ -38,7 +38,14 @@ from albertkit.output.sections import (
 from albertkit.pretraining.card import measures, measures_table, times_more_probable
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.options import ReportOptions
-from albertkit.training.monitor import METRICS_FILE, RunMetrics, is_drawable, number_or_nan, read_metrics, run_svgs
+from albertkit.training.monitor import (
+    METRICS_FILE,
+    RunMetrics,
+    is_drawable,
+    number_or_nan,
+    read_metrics,
+    run_svgs,
+)
 from albertkit.training.results import (
     Details,
     class_scores_section,
@@ -78,8 +85,10 @@ class RunFolder:
 
     Attributes:
         folder: The folder.
-        attempt: Where the curve and the settings are: the folder itself, its best seed or its last retry.
-        kind: pretraining, fine-tuning, sentence embeddings, captioning; or training where nothing says which.
+        attempt: Where the curve and the settings are: the folder itself, its best seed or its last
+            retry.
+        kind: pretraining, fine-tuning, sentence embeddings, captioning; or training where nothing
+            says which.
         finished: Whether it came to its end.
         model: The model to use, if there is one.
         settings: Of `run.toml`.
@@ -125,7 +134,9 @@ class RunFolder:
             return False
         if path.resolve().is_relative_to(self.folder.resolve()):
             return True
-        self.notes.append(f"{path.relative_to(self.folder)} lies outside of the run, and was not read")
+        self.notes.append(
+            f"{path.relative_to(self.folder)} lies outside of the run, and was not read"
+        )
         return False
 
     def read_metrics(self, file: Path) -> RunMetrics:
@@ -138,7 +149,9 @@ class RunFolder:
             self.notes.append(f"{METRICS_FILE} cannot be read: {getattr(error, 'message', error)}")
             return RunMetrics()
         for name in ("steps", "evaluations"):
-            records = [record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP]
+            records = [
+                record for record in getattr(metrics, name) if 0 <= record["step"] <= _MAX_STEP
+            ]
             setattr(
                 metrics,
                 name,
@@ -161,7 +174,9 @@ def read_run(folder: str | Path) -> RunFolder:
         hint = suggest_path(path, "name the folder that --out made")
         raise DataError("not-found", f"no run folder at `{path}`", hint)
     seeds = numbered_folders(path, "seed")
-    if not seeds and not any((path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")):
+    if not seeds and not any(
+        (path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")
+    ):
         runs = runs_inside(path)
         hint = f"name a run inside it: {runs[0]}" if runs else "name the folder that --out made"
         raise DataError(
@@ -180,12 +195,16 @@ def read_run(folder: str | Path) -> RunFolder:
         run.attempt = max(finished_seeds, key=lambda seed: run.seeds[seed.name] or 0.0)
     elif seeds:
         run.attempt = seeds[-1]
-    retries = [retry for retry in numbered_folders(run.attempt, "retry") if (retry / METRICS_FILE).exists()]
+    retries = [
+        retry for retry in numbered_folders(run.attempt, "retry") if (retry / METRICS_FILE).exists()
+    ]
     if retries:
         run.attempt = retries[-1]
     run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
     run.metrics = run.read_metrics(run.attempt / METRICS_FILE)
-    run.model = next((path / name for name in MODELS if run.holds(path / name / "config.json")), None)
+    run.model = next(
+        (path / name for name in MODELS if run.holds(path / name / "config.json")), None
+    )
     kinds = [kind for name, kind in _KINDS.items() if name in run.settings]
     kinds += [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
     run.kind = kinds[0] if kinds else "training"
@@ -255,7 +274,9 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
             sections.append(_remark("In the text", word))
         panels.append(Panel(sections))
     note = "An ellipsis marks a token that continues a word; ✓ marks the token of the text."
-    return [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
+    return (
+        [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
+    )
 
 
 def _readable_token(token: str, has_marks: bool) -> str:
@@ -278,11 +299,14 @@ def dev_examples(run: RunFolder) -> list[Section]:
     else:
         questions = list(run.table(folder / "nbest_predictions.json").items())[:MAX_EXAMPLES]
         if questions:  # known by their numbers alone: the file has no text of them
-            panels = [Panel(_bars(nbest), name) for name, nbest in questions if isinstance(nbest, list)]
+            panels = [
+                Panel(_bars(nbest), name) for name, nbest in questions if isinstance(nbest, list)
+            ]
         else:
             panels = _prediction_panels(_read_records(run, folder / "predictions.jsonl"))
         examples = run.results.get("examples")
-        if not panels and isinstance(examples, list):  # captions, each with the first of its references
+        # Captions, each with the first of its references
+        if not panels and isinstance(examples, list):
             for example in examples[:MAX_EXAMPLES]:
                 caption, references = None, None
                 if isinstance(example, dict):
@@ -303,7 +327,11 @@ def _read_records(run: RunFolder, file: Path) -> list[dict[str, Any]]:
         # Not `splitlines`, which cuts JSON lines at U+2028 within a text.
         return [json.loads(line) for line in text.split("\n")[:MAX_EXAMPLES] if line]
 
-    return [shorten_value(record) for record in run.read_file(file, parse) or () if isinstance(record, dict)]
+    return [
+        shorten_value(record)
+        for record in run.read_file(file, parse) or ()
+        if isinstance(record, dict)
+    ]
 
 
 def _prediction_panels(records: list[dict[str, Any]]) -> list[Panel]:
@@ -349,7 +377,11 @@ def _bars(guesses: Any) -> list[Section]:
     if isinstance(guesses, dict):
         pairs = list(guesses.items())
     else:
-        pairs = [(guess.get("text"), guess.get("probability")) for guess in guesses if isinstance(guess, dict)]
+        pairs = [
+            (guess.get("text"), guess.get("probability"))
+            for guess in guesses
+            if isinstance(guess, dict)
+        ]
     bars = []
     for text, value in pairs:
         share = number_or_nan(value)
@@ -366,7 +398,9 @@ def _entity_spans(text: str, entities: list[Any]) -> Iterator[MarkedSpan]:
         if not isinstance(entity, dict):
             continue
         start, end = entity.get("start"), entity.get("end")
-        if not (isinstance(start, int) and isinstance(end, int) and position <= start < end <= len(text)):
+        if not (
+            isinstance(start, int) and isinstance(end, int) and position <= start < end <= len(text)
+        ):
             continue
         yield MarkedSpan(text[position:start])
         yield MarkedSpan(text[start:end], "strong", str(entity.get("type", "")) or "entity")
@@ -383,7 +417,8 @@ SCORED = "Scores on dev examples, which also chose the best of the run's models;
 _SHARES = ("masked_lm_accuracy", "sentence_order_accuracy")
 _LOSSES = ("masked_lm_loss", "sentence_order_loss")
 _VERSIONS = re.compile(r"^## Versions\n+(\S.{0,400})$", re.MULTILINE)
-_LEFT_OUT = ("configuration", "model")  # of what `albertkit inspect` shows: in the settings, or in the title
+# Of what `albertkit inspect` shows: in the settings, or in the title
+_LEFT_OUT = ("configuration", "model")
 
 
 @dataclass(frozen=True)
@@ -448,11 +483,11 @@ def write_run_report(options: ReportOptions) -> RunReport:
         saved = number_or_nan(run.state.get("step"))
         checkpoint = "there is no checkpoint yet"
         if not math.isnan(saved):
-            checkpoint = (
-                f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
-            )
+            checkpoint = f"its newest checkpoint is of step {saved:,.0f}, from which the same command goes on with --resume"
         reached = f"recorded up to step {run.metrics.last_step:,}{total}"
-        warnings.insert(0, f"Unfinished: {reached}. It is still running, or was stopped; {checkpoint}.")
+        warnings.insert(
+            0, f"Unfinished: {reached}. It is still running, or was stopped; {checkpoint}."
+        )
     title = run.folder.resolve().name
     write_page(out, title, sections, " · ".join(filter(None, subtitle)), warnings, footer)
     return RunReport(out, run.kind, run.finished, run.metrics.last_step, tuple(run.notes))
@@ -483,7 +518,8 @@ def curve_sections(
 def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, Any]) -> Highlights:
     """Return the numbers of a pretraining, compared with a model without any learning."""
     highlights = []
-    # The exponential of the distance between two mean losses: how many times as probable, in the geometric mean.
+    # The exponential of the distance between two mean losses: how many times as probable, in the
+    # geometric mean.
     times = times_more_probable(results.get("masked_lm_loss"), baselines.get("unigram_loss"))
     distance = ""
     if times is not None:
@@ -494,7 +530,9 @@ def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, A
             digits = 2
         note = "hidden tokens, compared with their frequency in the text; geometric mean"
         unit = f"times {'more' if is_better else 'less'} probable"
-        highlights.append(Highlight("Against guessing by frequency", f"{factor:,.{digits}f}", unit, note))
+        highlights.append(
+            Highlight("Against guessing by frequency", f"{factor:,.{digits}f}", unit, note)
+        )
         distance = f"; {abs(math.log(times)):.3f} nats {'below' if is_better else 'above'} it"
     for row in measures(results, baselines):
         if row.key == "masked_lm_loss":
@@ -507,7 +545,9 @@ def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, A
             baseline = row.baseline if row.baseline_text else None
             share = row.number
             highlights.append(
-                Highlight(row.name, row.value_text, note="; ".join(notes), share=share, baseline=baseline)
+                Highlight(
+                    row.name, row.value_text, note="; ".join(notes), share=share, baseline=baseline
+                )
             )
     return Highlights(highlights)
 
@@ -524,7 +564,9 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     except msgspec.ValidationError as error:
         run.notes.append(f"results.json is not as a run writes it: {error}")
         return [Highlights([])], [], ""
-    failures = [f"Nothing learned: {line}" for line in (details.collapsed, *details.constant) if line]
+    failures = [
+        f"Nothing learned: {line}" for line in (details.collapsed, *details.constant) if line
+    ]
     failures += [f"Begun again: {line}" for line in details.retries]
     values = numbers(run.results)
     for name, value in values.items():
@@ -548,7 +590,9 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
         seeds[name] = "unfinished" if score is None else number(score)
     sections: list[Section] = [
         Highlights(cards),
-        score_table(scores, details.intervals, details.metric, "Results on dev", details.positive_class),
+        score_table(
+            scores, details.intervals, details.metric, "Results on dev", details.positive_class
+        ),
         FactList(seeds, "Seeds"),
         class_scores_section(details.classes, "class"),
         class_scores_section(details.types, "type"),
@@ -565,7 +609,9 @@ def _last_evaluation(run: RunFolder) -> dict[str, Any]:
     for name in _SHARES:  # a damaged file may say anything
         if not 0 <= possible.get(name, 0.0) <= 1:
             del possible[name]
-    return {name: int(value) if name.endswith("_count") else value for name, value in possible.items()}
+    return {
+        name: int(value) if name.endswith("_count") else value for name, value in possible.items()
+    }
 
 
 def _training_facts(run: RunFolder) -> dict[str, Any]:
@@ -573,11 +619,17 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     state = numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
     facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
-    for name, label, text in (("tokens", "tokens", format_count), ("seconds", "time in updates", format_whole_seconds)):
+    for name, label, text in (
+        ("tokens", "tokens", format_count),
+        ("seconds", "time in updates", format_whole_seconds),
+    ):
         value = last.get(name, math.nan)
         if math.isfinite(value):
             facts[label] = text(value)
-    for name, label, form in (("tokens_per_second", "tokens per second", ",.0f"), ("mfu", "mfu", ".1%")):
+    for name, label, form in (
+        ("tokens_per_second", "tokens per second", ",.0f"),
+        ("mfu", "mfu", ".1%"),
+    ):
         values = [value for value in metrics.series("step", name)[1] if math.isfinite(value)]
         if values:
             facts[f"{label}, median"] = format(statistics.median(values), form)
@@ -613,8 +665,14 @@ def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
         return None, []
     try:
         inspection = inspect_folder(run.model)
-    except (AlbertKitError, ValueError, RecursionError) as error:  # the latter: numbers too long, nested too deep
-        run.notes.append(f"{run.model.name}/ cannot be inspected: {getattr(error, 'message', error)}")
+    except (
+        AlbertKitError,
+        ValueError,
+        RecursionError,
+    ) as error:  # the latter: numbers too long, nested too deep
+        run.notes.append(
+            f"{run.model.name}/ cannot be inspected: {getattr(error, 'message', error)}"
+        )
         return None, []
     run.notes += inspection.problems
     sections: list[Section] = []
@@ -634,7 +692,9 @@ def _file_sizes(run: RunFolder) -> dict[str, str]:
         files: Iterable[Path] = [path] if path.is_file() else path.rglob("*")
         if path.is_symlink():
             files = []
-        size = sum(file.stat().st_size for file in files if file.is_file() and not file.is_symlink())
+        size = sum(
+            file.stat().st_size for file in files if file.is_file() and not file.is_symlink()
+        )
         sizes[f"{path.name}/" if path.is_dir() else path.name] = format_bytes(size)
     return sizes
 
@@ -645,13 +705,24 @@ def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
     folder = shlex.quote(str(run.folder))
     model = shlex.quote(str(run.model))
     use = {
-        "pretraining": (f"albertkit evaluate {model} STORE", "measure it on held-out documents of a store"),
-        "fine-tuning": (f"albertkit predict {folder} INPUT --out predictions.jsonl", "predict a file of any size"),
-        "sentence embeddings": (f"albertkit embed encode {folder} TEXTS --out vectors.npy", "texts to vectors"),
+        "pretraining": (
+            f"albertkit evaluate {model} STORE",
+            "measure it on held-out documents of a store",
+        ),
+        "fine-tuning": (
+            f"albertkit predict {folder} INPUT --out predictions.jsonl",
+            "predict a file of any size",
+        ),
+        "sentence embeddings": (
+            f"albertkit embed encode {folder} TEXTS --out vectors.npy",
+            "texts to vectors",
+        ),
         "captioning": (f"albertkit caption predict {folder} VIDEO", "caption a video"),
     }
     commands = [use[run.kind]] if run.kind in use else []
     if run.kind != "captioning":
         serve = f"albertkit serve {model}"
-        commands.append((serve, "answer requests; its page shows what each application of the layer does"))
+        commands.append(
+            (serve, "answer requests; its page shows what each application of the layer does")
+        )
     return commands

@@ -122,7 +122,8 @@ def compile_loops() -> CompileReport:
         for precision in PRECISIONS[1:]:
             with timed(f"engine in {precision}"):
                 engine = load_engine(model, precision)
-                with torch.inference_mode():  # whole texts, single positions of them, and early exit
+                # Whole texts, single positions of them, and early exit
+                with torch.inference_mode():
                     engine.encode(batch)
                     engine.encode(batch, torch.tensor([0, 4]))
                     exit_early(engine, batch, exits)

@@ -27,7 +27,9 @@ from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 
 _REFUSED: dict[int | str, dict[str, Any]] = {401: schemas.refusals()[401]}
-_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": schemas.Status, "description": "Not ready"}}
+_NOT_READY: dict[int | str, dict[str, Any]] = {
+    503: {"model": schemas.Status, "description": "Not ready"}
+}
 operations = APIRouter(tags=["operations"])
 
 
@@ -39,7 +41,8 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         supervising = [asyncio.create_task(supervisor.run()) for supervisor in service.supervisors]
         for task in supervising:
             task.add_done_callback(lambda _: on_end())
-        warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up))  # while the workers load
+        # While the workers load
+        warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up))
         yield
         await warming
         for task in supervising:
@@ -58,7 +61,8 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.state.service = service
     # The gate checks the key; this only documents it.
     documented = [] if service.options.api_key is None else [Security(HTTPBearer(auto_error=False))]
-    app.include_router(routes.openai_router, dependencies=documented)  # first: routes are tried one after the other
+    # First: routes are tried one after the other
+    app.include_router(routes.openai_router, dependencies=documented)
     app.include_router(routes.router, dependencies=documented)
     app.include_router(text_embeddings_inference.router, dependencies=documented)
     app.include_router(operations)
@@ -71,7 +75,12 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
     app.add_middleware(Gate, options=service.options)
     if origins := service.options.allow_origin:
         headers = ["Authorization", "Content-Type", "X-Request-Id"]
-        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=headers)
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=headers,
+        )
     # The last one is the outermost.
     app.add_middleware(Observed, metrics=service.metrics, is_draining=lambda: service.is_draining())
     return app
@@ -100,7 +109,7 @@ def _drop_422_of_openai_paths(app: FastAPI) -> None:
     app.openapi = corrected  # type: ignore[method-assign]
 
 
-# --- paths of operators and of the page ----------------------------------------------------------------------------------
+# --- paths of operators and of the page -----------------------------------------------------------
 
 
 @operations.get("/", include_in_schema=False)
@@ -154,7 +163,11 @@ async def info(request: Request) -> dict[str, Any]:
     }
 
 
-@operations.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, **_REFUSED})
+@operations.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}}, **_REFUSED},
+)
 async def metrics(request: Request) -> Response:
     """Counters for Prometheus."""
     return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE_LATEST)

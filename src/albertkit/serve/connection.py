@@ -12,7 +12,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_BYTES = 16_384  # of a request's target and headers, and of its trailers
-HEADER_SECONDS = 20.0  # from the first byte of a request, or from the start of a connection, to the end of its headers
+# From the first byte of a request, or from the start of a connection, to the end of its headers
+HEADER_SECONDS = 20.0
 READ_SECONDS = 30.0  # in which a client must read some of an answer
 
 _DRAIN_SECONDS = 1.0  # in which the rest of a request that is not HTTP is dropped
@@ -50,15 +51,16 @@ class Connection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # h11, although httptools makes a request cheaper (0.84 for 1.17 ms of one core): httptools reads no body after
-        # `Upgrade`, which lets a second request hide in it, takes trailers for headers, and has no limit for either.
+        # h11, although httptools makes a request cheaper (0.84 for 1.17 ms of one core): httptools
+        # reads no body after `Upgrade`, which lets a second request hide in it, takes trailers for
+        # headers, and has no limit for either.
         self.conn = _BoundedHeads(h11.SERVER, HEADER_BYTES)
 
     def connection_made(self, transport: Any) -> None:
         """Send small answers at once."""
         super().connection_made(transport)
-        # Without TCP_NODELAY the kernel holds a second write back until the client has acknowledged the first one, which
-        # clients delay: 40 ms an answer on every kept connection.
+        # Without TCP_NODELAY the kernel holds a second write back until the client has acknowledged
+        # the first one, which clients delay: 40 ms an answer on every kept connection.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_header_timer()
 
@@ -96,14 +98,19 @@ class Connection(H11Protocol):
             if self.cycle.response_started:
                 self.transport.close()
                 return
-        error = {"slug": "bad-input", "message": msg, "hint": "send HTTP/1.1, and headers of at most 16 KB"}
+        error = {
+            "slug": "bad-input",
+            "message": msg,
+            "hint": "send HTTP/1.1, and headers of at most 16 KB",
+        }
         body = json.dumps({"error": error}).encode()
         head = (
             "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
         self.transport.write(head.encode() + body)
-        # Not closed yet: further bytes would cause a reset, which discards the answer at the client.
+        # Not closed yet: further bytes would cause a reset, which discards the answer at the
+        # client.
         self.transport.write_eof()
         self.loop.call_later(_DRAIN_SECONDS, self.transport.close)
 

@@ -1,7 +1,8 @@
 """Refuse unknown clients, bodies that are too large, and requests that take too long.
 
-Web pages of other sites may do nothing through a visitor's browser. A page can send a form anywhere, and can let its own name
-point to 127.0.0.1 (DNS rebinding). The first is seen from `Origin` and `Sec-Fetch-Site`, the second from `Host`.
+Web pages of other sites may do nothing through a visitor's browser. A page can send a form
+anywhere, and can let its own name point to 127.0.0.1 (DNS rebinding). The first is seen from
+`Origin` and `Sec-Fetch-Site`, the second from `Host`.
 """
 
 import asyncio
@@ -17,13 +18,15 @@ from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.queue import Sender, Space, client_of
 from albertkit.serve.refusals import ServiceError, refusal
 
-OPEN = {"/", "/health", "/ready", "/openapi.json"}  # need no key: they show nothing of models and texts
+# Need no key: they show nothing of models and texts
+OPEN = {"/", "/health", "/ready", "/openapi.json"}
 PAGE = "/page/"  # the page's own files; it asks the user for the key
 UPLOAD = "/caption"
 PROBES = {"/health", "/ready"}  # balancers ask by address
 ANY = "*"
 _READING = {"GET", "HEAD", "OPTIONS"}
-# Seconds in which the rest of a refused body is read: a client that is cut off never sees the error.
+# Seconds in which the rest of a refused body is read: a client that is cut off never sees the
+# error.
 _DRAIN_SECONDS = 2.0
 _TOO_MANY_BODIES = "there are too many large bodies at once"
 
@@ -31,8 +34,8 @@ _TOO_MANY_BODIES = "there are too many large bodies at once"
 class Gate:
     """Check who sends a request, and limit its size and time: a middleware.
 
-    It puts the `deadline` of a request into its state, in seconds of the loop's clock. A request whose client has gone is
-    cancelled.
+    It puts the `deadline` of a request into its state, in seconds of the loop's clock. A request
+    whose client has gone is cancelled.
     """
 
     def __init__(self, app: ASGIApp, options: ServeOptions) -> None:
@@ -53,7 +56,9 @@ class Gate:
         max_bytes = self._max_upload_bytes if is_upload else self._max_bytes
         bodies = self._uploads if is_upload else self._bodies
         request = _GatedRequest(scope, receive, send, max_bytes, bodies)
-        scope.setdefault("state", {})["deadline"] = asyncio.get_running_loop().time() + self._timeout
+        scope.setdefault("state", {})["deadline"] = (
+            asyncio.get_running_loop().time() + self._timeout
+        )
         error = self._request_error(scope["method"], scope["path"], request.headers)
         if error is None:
             error = _too_long_error(request.headers, max_bytes)
@@ -75,17 +80,24 @@ class Gate:
         finally:
             request.release()
 
-    def _request_error(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+    def _request_error(
+        self, method: str, path: str, headers: dict[bytes, bytes]
+    ) -> ServiceError | None:
         if b"content-length" in headers and b"transfer-encoding" in headers:
-            # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in the body
+            # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in
+            # the body
             fact = "the request has both Content-Length and Transfer-Encoding"
             return ServiceError("bad-input", fact, "send one of them", status=400)
         encoding = headers.get(b"content-encoding", b"").lower()
         if _has_body(headers) and encoding not in (b"", b"identity"):
             fact = f"the body is sent with Content-Encoding {encoding[:20].decode('latin-1')}"
-            return ServiceError("unsupported", fact, "send it as it is, without that header", status=415)
+            return ServiceError(
+                "unsupported", fact, "send it as it is, without that header", status=415
+            )
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
-        return self._visitors.refuse(method, path, headers) or (None if is_open else self._api_key_error(headers))
+        return self._visitors.refuse(method, path, headers) or (
+            None if is_open else self._api_key_error(headers)
+        )
 
     def _take_slot(self, request: "_GatedRequest") -> ServiceError | None:
         """Take a slot for a request; return the error if none is free, or no memory for its body."""
@@ -96,7 +108,9 @@ class Gate:
             fact = _TOO_MANY_BODIES
             wait = request.bodies.refuse(request.sender, request.length, now)
         if wait is not None:
-            return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
+            return ServiceError(
+                "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
+            )
         self._slots.take(1, now)
         request.slots = self._slots
         return None
@@ -108,26 +122,32 @@ class Gate:
         if hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):
             return None
         fact = "the API key is not the right one" if key else "this service asks for an API key"
-        return ServiceError("not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401)
+        return ServiceError(
+            "not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401
+        )
 
     def _timeout_error(self, is_body_read: bool) -> ServiceError:
         if not is_body_read:
             fact = f"the body had not come after {self._timeout:g} seconds"
             return ServiceError("busy", fact, "send it faster, or less", status=408)
         fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
-        return ServiceError("busy", fact, "send fewer texts in a request, or fewer requests at once", status=504)
+        return ServiceError(
+            "busy", fact, "send fewer texts in a request, or fewer requests at once", status=504
+        )
 
 
 class Visitors:
     """Decide who may send requests, by the names in their headers.
 
-    Without `allow_host` only a service that listens on loopback without a key looks at `Host`: a key cannot be guessed, and
-    behind other addresses something else decides.
+    Without `allow_host` only a service that listens on loopback without a key looks at `Host`: a
+    key cannot be guessed, and behind other addresses something else decides.
     """
 
     def __init__(self, options: ServeOptions) -> None:
         self._hosts, self._origins = options.allow_host, options.allow_origin
-        self._looks_at_host = bool(self._hosts) or (is_loopback(options.host) and options.api_key is None)
+        self._looks_at_host = bool(self._hosts) or (
+            is_loopback(options.host) and options.api_key is None
+        )
 
     def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         """Return the error for a request that another site's page may have sent; None for all others."""
@@ -137,7 +157,9 @@ class Visitors:
         is_known = is_local or name in self._hosts or ANY in self._hosts
         if self._looks_at_host and path not in PROBES and not is_known:
             hint = f"albertkit serve … --allow-host {name[:80] or 'NAME'}"
-            return ServiceError("not-allowed", f"the service is not known as `{host[:80]}`", hint, status=403)
+            return ServiceError(
+                "not-allowed", f"the service is not known as `{host[:80]}`", hint, status=403
+            )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1").lower()
         if method in _READING or self._is_own(origin, site, host):
@@ -168,7 +190,9 @@ class _GatedRequest:
         is_abandoned: Whether the client has closed the connection before the answer.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, max_bytes: int, bodies: Space) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, max_bytes: int, bodies: Space
+    ) -> None:
         self._scope, self._max_bytes = scope, max_bytes
         self._receive, self._send = receive, send
         self.bodies = bodies
@@ -176,7 +200,9 @@ class _GatedRequest:
         length = self.headers.get(b"content-length", b"")
         self.length = int(length[:20]) if length.isdigit() else 0
         host, port = scope.get("client") or ("", 0)
-        self.sender = Sender(client_of(host), port, (scope["path"], self.headers.get(b"content-length")))
+        self.sender = Sender(
+            client_of(host), port, (scope["path"], self.headers.get(b"content-length"))
+        )
         self.slots: Space | None = None
         self._bytes, self._counted_bytes = 0, 0
         self.is_read = not _has_body(self.headers)
@@ -196,7 +222,9 @@ class _GatedRequest:
         now = asyncio.get_running_loop().time()
         self.bodies.take(len(message.get("body", b"")), now)
         if self.bodies.is_exceeded:
-            wait = self.bodies.promise_seconds(self.sender, max(self.length, self._counted_bytes), now)
+            wait = self.bodies.promise_seconds(
+                self.sender, max(self.length, self._counted_bytes), now
+            )
             raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
@@ -260,7 +288,9 @@ def _too_long_error(headers: dict[bytes, bytes], max_bytes: int) -> ServiceError
     if not length.isdigit() or int(length[:20]) <= max_bytes:
         return None
     fact = f"the body has {int(length[:20]):,} bytes, at most {max_bytes:,} are read"
-    return ServiceError("too-large", fact, "send fewer texts in a request, or a smaller video", status=413)
+    return ServiceError(
+        "too-large", fact, "send fewer texts in a request, or a smaller video", status=413
+    )
 
 
 def _host_name(host: str) -> str:

@@ -1,7 +1,7 @@
 """Write the log of the service to stderr: plain lines on a terminal, one JSON object a line elsewhere.
 
-Paths, and the errors of libraries, repeat what clients sent. A terminal obeys control characters, and a line feed forges a
-line: both are written as escapes, JSON's or Python's.
+Paths, and the errors of libraries, repeat what clients sent. A terminal obeys control characters,
+and a line feed forges a line: both are written as escapes, JSON's or Python's.
 """
 
 import json
@@ -24,7 +24,11 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line: dict[str, Any] = {"time": time, "level": record.levelname.lower(), "message": record.getMessage()}
+        line: dict[str, Any] = {
+            "time": time,
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
         line |= _extra(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
@@ -39,7 +43,9 @@ class PlainFormatter(logging.Formatter):
         time, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
         message, trace = record.getMessage(), extra.pop("trace", "")
         if message == "listening":
-            text = f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
+            text = (
+                f"serving {', '.join(extra['models'])}; open {extra['url']} as soon as it is ready"
+            )
         elif message == "request":
             text = _REQUEST.format(**{"model": "", **extra})
         else:
@@ -47,8 +53,12 @@ class PlainFormatter(logging.Formatter):
         level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         if record.exc_info:
             trace = self.formatException(record.exc_info)
-        # Lines of a trace are set in: the message of an exception may have lines that look like the log's.
-        lines = [f"{time} {level}{escape_line(text)}", *(f"    {escape_line(line)}" for line in trace.splitlines())]
+        # Lines of a trace are set in: the message of an exception may have lines that look like the
+        # log's.
+        lines = [
+            f"{time} {level}{escape_line(text)}",
+            *(f"    {escape_line(line)}" for line in trace.splitlines()),
+        ]
         return "\n".join(lines)
 
 
@@ -81,4 +91,6 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""}
+    return {
+        name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""
+    }

@@ -21,7 +21,8 @@ log = logging.getLogger(REQUESTS)
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}")
 _LONGEST_LOGGED = 200  # characters of a path and of other strings of a client in the log
 _PROBES = {"/health", "/ready", "/metrics"}  # asked every few seconds
-_CLIENT_CLOSED = 499  # status in log and metrics: the client closed the connection before the answer
+# Status in log and metrics: the client closed the connection before the answer
+_CLIENT_CLOSED = 499
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"frame-ancestors 'none'"),
@@ -38,16 +39,26 @@ class Metrics:
     def __init__(self, queues: Sequence[Queue]) -> None:
         self.registry = CollectorRegistry()
         options: dict[str, Any] = {"namespace": "albertkit", "registry": self.registry}
-        self.requests = Counter("requests", "Requests by path and status.", ("path", "status"), **options)
-        self.seconds = Histogram("request_seconds", "From request to answer.", ("path",), buckets=_SECONDS, **options)
+        self.requests = Counter(
+            "requests", "Requests by path and status.", ("path", "status"), **options
+        )
+        self.seconds = Histogram(
+            "request_seconds", "From request to answer.", ("path",), buckets=_SECONDS, **options
+        )
         self.tokens = Counter("tokens", "Tokens computed.", ("model", "kind"), **options)
         self.busy = Counter("worker_seconds", "Seconds that the worker computed.", **options)
-        self.restarts = Counter("worker_restarts", "Workers that died and were replaced.", **options)
+        self.restarts = Counter(
+            "worker_restarts", "Workers that died and were replaced.", **options
+        )
         self.batch_tokens = Histogram(
             "batch_tokens", "Tokens of a batch.", buckets=[32 * n for n in _POWERS], **options
         )
-        self.batch_sequences = Histogram("batch_sequences", "Sequences of a batch.", buckets=_POWERS, **options)
-        self.batch_requests = Histogram("batch_requests", "Requests that share a batch.", buckets=_POWERS, **options)
+        self.batch_sequences = Histogram(
+            "batch_sequences", "Sequences of a batch.", buckets=_POWERS, **options
+        )
+        self.batch_requests = Histogram(
+            "batch_requests", "Requests that share a batch.", buckets=_POWERS, **options
+        )
         Gauge("queue_tokens", "Tokens that wait.", **options).set_function(
             lambda: sum(queue.tokens for queue in queues)
         )
@@ -84,7 +95,9 @@ class Observed:
         if method == "HEAD":  # answered as GET; the server sends no body
             scope = {**scope, "method": "GET"}
         client_id = dict(scope["headers"]).get(b"x-request-id", b"")
-        request_id = client_id if _REQUEST_ID.fullmatch(client_id) else secrets.token_hex(16).encode()
+        request_id = (
+            client_id if _REQUEST_ID.fullmatch(client_id) else secrets.token_hex(16).encode()
+        )
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -106,7 +119,9 @@ class Observed:
             log.exception("internal error", extra={"request_id": request_id.decode()})
             if not status:
                 error = MachineError(
-                    "internal-error", "the service failed at this request", "see the log of the service"
+                    "internal-error",
+                    "the service failed at this request",
+                    "see the log of the service",
                 )
                 await refusal(scope["path"], 500, error)(scope, receive, send_with_id)
         finally:
@@ -115,7 +130,9 @@ class Observed:
             # The route's own path: made-up paths must not become names of counters.
             self._metrics.answered(getattr(scope.get("route"), "path", "other"), status, seconds)
             extra = {
-                "client": (scope.get("client") or ("",))[0][:_LONGEST_LOGGED],  # X-Forwarded-For, behind a proxy
+                "client": (scope.get("client") or ("",))[0][
+                    :_LONGEST_LOGGED
+                ],  # X-Forwarded-For, behind a proxy
                 "method": method[:_LONGEST_LOGGED],
                 "path": scope["path"][:_LONGEST_LOGGED],
                 "status": status,
@@ -124,4 +141,6 @@ class Observed:
                 "tokens": state.get("tokens", 0),
                 "request_id": request_id.decode(),
             }
-            log.log(logging.DEBUG if scope["path"] in _PROBES else logging.INFO, "request", extra=extra)
+            log.log(
+                logging.DEBUG if scope["path"] in _PROBES else logging.INFO, "request", extra=extra
+            )

@@ -24,28 +24,33 @@ class ServeOptions(DeviceOptions, BatchOptions):
     Stops on Ctrl-C or SIGTERM after answering all accepted requests.
 
     Attributes:
-        models: Model folders, NAME=FOLDER, or org/name of the hub. A request without a model name goes to the first model that
-            can answer it.
+        models: Model folders, NAME=FOLDER, or org/name of the hub. A request without a model name
+            goes to the first model that can answer it.
         host: Address to listen on. One that other machines can reach needs an API key, or --no-key.
         port: Port to listen on; 0: a free one.
-        api_key_file: File with the key that clients send as `Authorization: Bearer KEY`. Default: the value of ALBERTKIT_API_KEY,
-            or no key.
-        no_key: Allow non-local addresses without an API key, for example behind a proxy that controls access.
-        allow_host: Accepted `Host` header, such as example.org; `*` accepts any. May be repeated. Without an API key a local
-            service accepts only localhost and loopback addresses, to prevent DNS rebinding.
-        allow_origin: Accepted `Origin` of other sites' pages, such as https://example.org; `*` accepts any. May be repeated.
+        api_key_file: File with the key that clients send as `Authorization: Bearer KEY`. Default:
+            the value of ALBERTKIT_API_KEY, or no key.
+        no_key: Allow non-local addresses without an API key, for example behind a proxy that
+            controls access.
+        allow_host: Accepted `Host` header, such as example.org; `*` accepts any. May be repeated.
+            Without an API key a local service accepts only localhost and loopback addresses, to
+            prevent DNS rebinding.
+        allow_origin: Accepted `Origin` of other sites' pages, such as https://example.org; `*`
+            accepts any. May be repeated.
         force: Serve models in int8 even if their outputs differ from fp32.
-        exits: Early exit rule for models trained with --exits: patience:N or entropy:SHARE. Measure it with `albertkit
-            early-exit`.
+        exits: Early exit rule for models trained with --exits: patience:N or entropy:SHARE. Measure
+            it with `albertkit early-exit`.
         threads: Threads of the process that runs the models. 0: all cores.
         batch_tokens: Maximum tokens per batch; sequences of different requests share a batch.
         queue_tokens: Maximum tokens in the queue; further requests get status 429.
-        timeout: Seconds a request may take before status 504. A request that cannot finish in time gets 429 at once.
+        timeout: Seconds a request may take before status 504. A request that cannot finish in time
+            gets 429 at once.
         max_megabytes: Maximum request body, in MB.
         max_upload_megabytes: Maximum video upload, in MB.
-        drain_seconds: Seconds after SIGTERM in which /ready returns 503 while requests are still accepted.
-        log_level: Log level: debug, info, warning or error. Requests are info, probes debug. Default: info, without requests on a
-            terminal.
+        drain_seconds: Seconds after SIGTERM in which /ready returns 503 while requests are still
+            accepted.
+        log_level: Log level: debug, info, warning or error. Requests are info, probes debug.
+            Default: info, without requests on a terminal.
     """
 
     models: Annotated[tuple[str, ...], SEVERAL]
@@ -71,13 +76,25 @@ class ServeOptions(DeviceOptions, BatchOptions):
         check_values(self)
         for option in fields(self):
             value, minimum = getattr(self, option.name), 0 if option.name in _MAY_BE_ZERO else 1e-3
-            if isinstance(value, int | float) and not isinstance(value, bool) and not minimum <= value < math.inf:
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and not minimum <= value < math.inf
+            ):
                 requirement = "a finite number, above 0" if minimum else "0 or more"
-                raise ConfigError("bad-value", f"{option.name} is {value}, it must be {requirement}", "leave it out")
+                raise ConfigError(
+                    "bad-value",
+                    f"{option.name} is {value}, it must be {requirement}",
+                    "leave it out",
+                )
         if self.port > 65535:
-            raise ConfigError("bad-value", f"port {self.port} is above 65535", "use 8000, or 0 for a free one")
+            raise ConfigError(
+                "bad-value", f"port {self.port} is above 65535", "use 8000, or 0 for a free one"
+            )
         for name in ("allow_host", "allow_origin"):
-            object.__setattr__(self, name, tuple(option.lower().rstrip("/") for option in getattr(self, name)))
+            object.__setattr__(
+                self, name, tuple(option.lower().rstrip("/") for option in getattr(self, name))
+            )
         key = self.api_key  # read now, to report its errors first
         if not (is_loopback(self.host) or key or self.no_key):
             raise ConfigError(

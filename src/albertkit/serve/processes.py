@@ -1,6 +1,7 @@
 """Start the processes that run the models.
 
-Nothing here needs torch, so that a worker loads its models while the front still imports what it needs.
+Nothing here needs torch, so that a worker loads its models while the front still imports what it
+needs.
 """
 
 import asyncio
@@ -29,12 +30,20 @@ def parse_folders(models: Sequence[str]) -> dict[str, str]:
         if not equals or Path(model).exists():
             name, folder = Path(model).resolve().name, model
         if not name or not folder:
-            raise ConfigError("bad-value", f"`{model}` is not a model", "write FOLDER or NAME=FOLDER")
+            raise ConfigError(
+                "bad-value", f"`{model}` is not a model", "write FOLDER or NAME=FOLDER"
+            )
         if name in folders:
-            raise ConfigError("bad-value", f"two models are named `{name}`", f"name one yourself: {name}-2={folder}")
+            raise ConfigError(
+                "bad-value",
+                f"two models are named `{name}`",
+                f"name one yourself: {name}-2={folder}",
+            )
         folders[name] = folder
     if not folders:
-        raise ConfigError("bad-value", "there is no model to serve", "name a folder: albertkit serve FOLDER")
+        raise ConfigError(
+            "bad-value", "there is no model to serve", "name a folder: albertkit serve FOLDER"
+        )
     return folders
 
 
@@ -48,11 +57,13 @@ class WorkerProcess:
     def __init__(self, start: StartMessage) -> None:
         """Start a fresh interpreter, which inherits one end of a socket and nothing else.
 
-        Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front and from each other. A text
-        alone took 190 ms of processor time so on two busy cores, and 25 without; batches of 32 took a quarter more.
+        Threads that wait must sleep: OpenMP's spin by default, and take the cores from the front
+        and from each other. A text alone took 190 ms of processor time so on two busy cores, and 25
+        without; batches of 32 took a quarter more.
 
-        Not a fork: torch's threads do not survive one. It ends when the front's end of the socket closes, however that came;
-        signals of the terminal are the front's to hear, so it has a process group of its own.
+        Not a fork: torch's threads do not survive one. It ends when the front's end of the socket
+        closes, however that came; signals of the terminal are the front's to hear, so it has a
+        process group of its own.
         """
         self.start = start
         environment = {name: value for name, value in os.environ.items() if name != API_KEY}
@@ -68,7 +79,8 @@ class WorkerProcess:
                 process_group=0,
             )
             stack.pop_all()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `receive` says so
+        # It has ended: `receive` says so
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(pack_message(start))
 
     def another(self) -> Self:
@@ -82,7 +94,8 @@ class WorkerProcess:
     def send(self, message: Any) -> None:
         """Put a message on its way; what the socket does not take at once, the event loop sends later.
 
-        A process that has ended gets nothing: `receive` reports its end, and uvloop raises at a closed socket.
+        A process that has ended gets nothing: `receive` reports its end, and uvloop raises at a
+        closed socket.
         """
         if not self._writer.is_closing():
             self._writer.write(pack_message(message))
@@ -106,7 +119,9 @@ class WorkerProcess:
 
 def start_workers(options: ServeOptions) -> list[WorkerProcess]:
     """Start a worker for the models of text, and one for captioners: those take seconds, and decode files of unknown clients."""
-    folders = {name: str(local_folder(folder)) for name, folder in parse_folders(options.models).items()}
+    folders = {
+        name: str(local_folder(folder)) for name, folder in parse_folders(options.models).items()
+    }
     captioners = {name: folder for name, folder in folders.items() if is_captioner_folder(folder)}
     texts = {name: folder for name, folder in folders.items() if name not in captioners}
     return [WorkerProcess(StartMessage(group, options)) for group in (texts, captioners) if group]

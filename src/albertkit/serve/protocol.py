@@ -14,7 +14,8 @@ from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError
 from albertkit.serve.options import ServeOptions
 
-TOKEN_STATES = "token-states"  # work for a sentence encoder: the states of all tokens in place of vectors
+# Work for a sentence encoder: the states of all tokens in place of vectors
+TOKEN_STATES = "token-states"
 _LENGTH = struct.Struct("<Q")
 
 

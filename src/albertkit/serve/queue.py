@@ -1,9 +1,10 @@
 """Choose the sequences of the next batch: many requests share one, and none waits behind a large one.
 
-A queue for each pipeline; pipelines take turns. Within a pipeline clients take turns, and so do the requests of a client. Each
-turn gives at most `SHARE` of a batch (deficit round robin): a text that arrives behind a million others waits for one batch,
-not for all of them. Where this would let a request miss its deadline, the one that is due first
-goes first; one that cannot be finished in time even so is refused and not computed.
+A queue for each pipeline; pipelines take turns. Within a pipeline clients take turns, and so do the
+requests of a client. Each turn gives at most `SHARE` of a batch (deficit round robin): a text that
+arrives behind a million others waits for one batch, not for all of them. Where this would let a
+request miss its deadline, the one that is due first goes first; one that cannot be finished in time
+even so is refused and not computed.
 """
 
 import asyncio
@@ -24,19 +25,22 @@ import numpy as np
 
 from albertkit.batches.features import Features
 
-# Those who are refused beyond this number are all told the same time. A tiny model refuses hundreds a second: with 2,048
-# promises 25 % of a simulated minute's were served at their next try, with these (23 MB) 97 %.
+# Those who are refused beyond this number are all told the same time. A tiny model refuses hundreds
+# a second: with 2,048 promises 25 % of a simulated minute's were served at their next try, with
+# these (23 MB) 97 %.
 MAX_PROMISES = 32_768
-# Of the room: the time for which a promise stays open. A request that comes in time waits until the front reads it, for as
-# long as the front needs for all that it holds.
+# Of the room: the time for which a promise stays open. A request that comes in time waits until the
+# front reads it, for as long as the front needs for all that it holds.
 PATIENCE = 1.0
 _BIN_SECONDS = 0.125  # promises due within it are one in the plan
-# Seconds after the promised time for which the room is kept free. So at three times the load all 521 requests that were
-# refused once were answered when they came again.
+# Seconds after the promised time for which the room is kept free. So at three times the load all
+# 521 requests that were refused once were answered when they came again.
 EXACT = 0.2
 SLIGHT = 0.02  # of a promised request: less work than this does not endanger it
-_HISTORY_WEIGHT = 0.98  # weight of earlier requests against the latest one, in the rate at which places become free
-_PROMISED_SHARE = 2 / 3  # of a space: promises are whole seconds, so many clients return at the same moment
+# Weight of earlier requests against the latest one, in the rate at which places become free
+_HISTORY_WEIGHT = 0.98
+# Of a space: promises are whole seconds, so many clients return at the same moment
+_PROMISED_SHARE = 2 / 3
 
 
 class Sender(NamedTuple):
@@ -106,7 +110,8 @@ class Admission:
     """Accept requests, or promise a time.
 
     Args:
-        overdraft: Of the limit of the room, for those who were promised a time: work may take longer than it seemed.
+        overdraft: Of the limit of the room, for those who were promised a time: work may take
+            longer than it seemed.
     """
 
     def __init__(self, overdraft: float = 1.1) -> None:
@@ -118,7 +123,13 @@ class Admission:
         return len(self._promises) > 0
 
     def decide(
-        self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
+        self,
+        sender: Sender,
+        seconds: float,
+        waiting: Waiting,
+        at_work: float,
+        room: Room,
+        now: float,
     ) -> int | None:
         """Return None to accept a request, or the whole seconds until it would be accepted.
 
@@ -146,26 +157,41 @@ class Admission:
         return self._promise(sender, seconds, excess, room, now)
 
     def promise_seconds(
-        self, sender: Sender, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
+        self,
+        sender: Sender,
+        seconds: float,
+        waiting: Waiting,
+        at_work: float,
+        room: Room,
+        now: float,
     ) -> int:
         """Return the seconds until a refused request would be accepted. Arguments as `decide`."""
         excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
         return self._promise(sender, seconds, excess, room, now)
 
-    def _promise(self, sender: Sender, seconds: float, excess: float, room: Room, now: float) -> int:
+    def _promise(
+        self, sender: Sender, seconds: float, excess: float, room: Room, now: float
+    ) -> int:
         wait = max(1, math.ceil(excess))
         if len(self._promises) < MAX_PROMISES:
             end = now + wait + max(1.0, PATIENCE * room.fair)
             self._promises.add(Promise(sender, seconds, now + wait, end))
         return wait
 
-    def _excess(self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float) -> float:
+    def _excess(
+        self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
+    ) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
         turn = (
-            at_work + _seconds_before(client, seconds, waiting, self._promises.due_between(now - EXACT, now)) + seconds
+            at_work
+            + _seconds_before(
+                client, seconds, waiting, self._promises.due_between(now - EXACT, now)
+            )
+            + seconds
         )
         level = max(room.fair, room.limit - (room.limit - room.fair) * turn / room.fair)
-        if not self.has_promised:  # the plan below, without arrays: 0.02 for 0.1 ms of every request
+        # The plan below, without arrays: 0.02 for 0.1 ms of every request
+        if not self.has_promised:
             return max(0.0, at_work + waiting.seconds + seconds - level)
         due, promised, smallest = self._promises.due_after(now - EXACT)
         times, waiting_then = _plan(at_work + waiting.seconds, due - now, promised)
@@ -176,9 +202,10 @@ class Admission:
 class Space:
     """Places, or bytes, that requests use until they end; a request that finds none is promised a time.
 
-    How fast they become free is seen while at least half of them are held, where the latest requests count most; before that
-    they count as held for the longest that a request may take. Once somebody is refused, the space counts as full where
-    `_PROMISED` of it is held; all of it is for those who were promised a time. This is work for an `Admission`.
+    How fast they become free is seen while at least half of them are held, where the latest
+    requests count most; before that they count as held for the longest that a request may take.
+    Once somebody is refused, the space counts as full where `_PROMISED` of it is held; all of it is
+    for those who were promised a time. This is work for an `Admission`.
 
     Attributes:
         capacity: Their number.
@@ -223,7 +250,12 @@ class Space:
     def _work(self, count: float) -> tuple[float, Waiting, float, Room]:
         seconds_each = self._seconds / self._freed if self._freed else self._longest / self.capacity
         full = seconds_each * _PROMISED_SHARE * self.capacity
-        return seconds_each * count, Waiting((), {"": seconds_each * self.used}), 0.0, Room(full, full)
+        return (
+            seconds_each * count,
+            Waiting((), {"": seconds_each * self.used}),
+            0.0,
+            Room(full, full),
+        )
 
 
 _due = attrgetter("due")
@@ -232,7 +264,8 @@ _due = attrgetter("due")
 class _Promises:
     """Promises by due time.
 
-    Every refusal plans with all of them: as sums over `_BIN_SECONDS`, whose number depends on the time and not on the load.
+    Every refusal plans with all of them: as sums over `_BIN_SECONDS`, whose number depends on the
+    time and not on the load.
     """
 
     def __init__(self) -> None:
@@ -240,7 +273,8 @@ class _Promises:
         self._ends: list[tuple[float, int, Promise]] = []  # a heap
         self._by_request = defaultdict[Hashable, list[Promise]](list)
         self._numbers = count()
-        self._bins = np.empty((4, 0))  # due time, sum of the seconds, fewest seconds, and number of promises of each
+        # Due time, sum of the seconds, fewest seconds, and number of promises of each
+        self._bins = np.empty((4, 0))
 
     def __len__(self) -> int:
         return len(self._promises)
@@ -256,7 +290,9 @@ class _Promises:
         self._bins[2, index] = min(self._bins[2, index], promise.seconds)
 
     def remove(self, promise: Promise) -> None:
-        del self._promises[self._promises.index(promise, bisect_left(self._promises, promise.due, key=_due))]
+        del self._promises[
+            self._promises.index(promise, bisect_left(self._promises, promise.due, key=_due))
+        ]
         equal = self._by_request[_request(promise.sender)]
         equal.remove(promise)
         if not equal:
@@ -299,8 +335,8 @@ def _request(sender: Sender) -> Hashable:
 def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
     """Return the promise that a request fulfils.
 
-    Equal requests of one address may be several clients', and some of them may be new: these are told apart by their
-    connections, and by coming exactly at the promised time.
+    Equal requests of one address may be several clients', and some of them may be new: these are
+    told apart by their connections, and by coming exactly at the promised time.
     """
     due = [promise for promise in equal if promise.due <= now]
     same_connection = [promise for promise in due if promise.sender.connection == sender.connection]
@@ -308,16 +344,21 @@ def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
     return next(iter(same_connection or on_time), None)
 
 
-def _seconds_before(client: str, seconds: float, waiting: Waiting, promises: list[Promise]) -> float:
+def _seconds_before(
+    client: str, seconds: float, waiting: Waiting, promises: list[Promise]
+) -> float:
     """Return the seconds of other requests that clients' turns serve before a request is served."""
-    own_seconds, seconds_by_client = [*waiting.own_seconds], defaultdict(float, waiting.seconds_by_client)
+    own_seconds, seconds_by_client = (
+        [*waiting.own_seconds],
+        defaultdict(float, waiting.seconds_by_client),
+    )
     for promise in promises:
         if promise.sender.client == client:
             own_seconds.append(promise.seconds)
         else:
             seconds_by_client[promise.sender.client] += promise.seconds
-    # Of each other client at most as much: counting all that waits refused 39 of 50 requests of one text beside 24 clients
-    # of 512.
+    # Of each other client at most as much: counting all that waits refused 39 of 50 requests of one
+    # text beside 24 clients of 512.
     first = sum(min(own, seconds) for own in own_seconds)
     return first + sum(min(others, first + seconds) for others in seconds_by_client.values())
 
@@ -326,23 +367,31 @@ def _plan(seconds: float, due: np.ndarray, promised: np.ndarray) -> tuple[np.nda
     """Return now (0) and the time of each promise, and the seconds of work that wait then."""
     times = np.concatenate(([0.0], np.maximum(due, 0.0)))
     added = np.concatenate(([seconds], promised))
-    # Where nothing waits, time passes without work: as much as the balance has fallen below zero until then.
+    # Where nothing waits, time passes without work: as much as the balance has fallen below zero
+    # until then.
     balance = np.cumsum(added) - times
     return times, balance - np.minimum.accumulate(balance - added)
 
 
 def _first_time(
-    times: np.ndarray, waiting: np.ndarray, is_slight: np.ndarray, seconds: float, level: float, horizon: float
+    times: np.ndarray,
+    waiting: np.ndarray,
+    is_slight: np.ndarray,
+    seconds: float,
+    level: float,
+    horizon: float,
 ) -> float:
     """Return the first time at which work fits below a level, and from which on it does for as long as the horizon.
 
-    Promises of much more work, for which it is slight, are passed over: their times are not as exact as that.
+    Promises of much more work, for which it is slight, are passed over: their times are not as
+    exact as that.
     """
     excess = waiting + seconds - level
     fits = times + np.maximum(excess, 0.0)
     following = np.append(times[1:], np.inf)
     full = np.where((excess > 0) & ~is_slight, times, np.inf)
-    # Compared with all promises, and not those of the horizon, a simulated machine idled for 8 % of the time.
+    # Compared with all promises, and not those of the horizon, a simulated machine idled for 8 % of
+    # the time.
     next_full = np.append(np.minimum.accumulate(full[:0:-1])[::-1], np.inf)
     return float(fits[np.argmax((fits <= following) & (fits + horizon < next_full))])
 
@@ -351,21 +400,24 @@ CALL_TOKENS = 512  # size of a call (a caption, a look inside) in the queue
 Key = tuple[str, str]  # name of a model, kind of its pipeline
 BACKLOG = 0.6  # of a request's time: in which it should be done, with all that is served before it
 ALONE = 0.9  # of a request's time: limit of all work, or of one request in an empty queue
-# Of a batch: the time of a smaller one is mostly overhead, which makes the speed of a token 10 times too low.
+# Of a batch: the time of a smaller one is mostly overhead, which makes the speed of a token 10
+# times too low.
 _LEARNED_SHARE = 0.5
 _LATEST_WEIGHT = 0.2  # weight of the latest batch
-_DENSITY = 0.25  # tokens of a character, about: English; until a text is tokenized nothing better is known
+# Tokens of a character, about: English; until a text is tokenized nothing better is known
+_DENSITY = 0.25
 SHARE = 8  # parts of a batch that one request may take before others had their turn
-# Of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower. With what is due first going
-# first goodput at three times the load is 100 %; turns alone had 78 %, the slowest answer after 59.9 of 60 s.
+# Of a request's time, more than `BACKLOG`: the rest is for a machine that becomes slower. With what
+# is due first going first goodput at three times the load is 100 %; turns alone had 78 %, the
+# slowest answer after 59.9 of 60 s.
 _DUE_SHARE = 0.7
 
 
 class RequestJob:
     """Hold the work of one request: M sequences, or the arguments of a call, which counts as one.
 
-    The future gets M outputs, or an error. Its client waits until the deadline; it should be done when it is `due`. Both
-    are seconds of the loop's clock. Clients take turns: `sender` names it.
+    The future gets M outputs, or an error. Its client waits until the deadline; it should be done
+    when it is `due`. Both are seconds of the loop's clock. Clients take turns: `sender` names it.
     """
 
     def __init__(
@@ -385,7 +437,8 @@ class RequestJob:
         self.outputs: list[Any] = [None] * (len(self.ends) - 1)
         self.unanswered = len(self.outputs)
         self.todo = deque([(0, len(self.outputs))])  # sequences from, to
-        self.tokens = self.ends[-1]  # that wait; kept, as every refusal asks for those of all requests
+        # That wait; kept, as every refusal asks for those of all requests
+        self.tokens = self.ends[-1]
         self.retried = False
 
     @property
@@ -396,7 +449,8 @@ class RequestJob:
     def take(self, share: int, room: int) -> "RequestPart | None":
         """Take the next sequences, at most `share` tokens and never more than `room`; at least one sequence.
 
-        Room 0 means that the batch is empty: then a sequence of any length fits. None if the next one does not fit.
+        Room 0 means that the batch is empty: then a sequence of any length fits. None if the next
+        one does not fit.
         """
         start, stop = self.todo[0]
         end = start + 1
@@ -484,7 +538,11 @@ class RequestBatch:
     def content(self) -> Features | dict[str, Any]:
         """Return all sequences, or the call."""
         call = self.parts[0].job.content
-        return call if isinstance(call, dict) else Features.concatenated([part.content() for part in self.parts])
+        return (
+            call
+            if isinstance(call, dict)
+            else Features.concatenated([part.content() for part in self.parts])
+        )
 
     def answered(self, outputs: list[Any]) -> None:
         """Give every request its outputs."""
@@ -565,7 +623,9 @@ class Queue:
     @property
     def seconds(self) -> float:
         """Return the seconds that they take, as far as the speed is known."""
-        return sum(self.pace.seconds(key, sum(row.tokens.values())) for key, row in self.rows.items())
+        return sum(
+            self.pace.seconds(key, sum(row.tokens.values())) for key, row in self.rows.items()
+        )
 
     def __iter__(self) -> Iterator[RequestJob]:
         return (job for row in self.rows.values() for job in row)
@@ -631,7 +691,9 @@ class Queue:
         """Return the request that is due first, if some request has little time beyond what must be computed before it."""
         jobs = self._by_deadline()
         # Of what comes now, a batch goes before it, and one more if it just misses that.
-        ahead += 2 * max((self.pace.seconds(key, self.batch_tokens) for key in self.rows), default=0.0)
+        ahead += 2 * max(
+            (self.pace.seconds(key, self.batch_tokens) for key in self.rows), default=0.0
+        )
         for job in jobs:
             ahead += self.pace.seconds(job.key, job.tokens)
             if now + ahead > job.due:
@@ -647,14 +709,14 @@ def _deadline(job: RequestJob) -> float:
     return job.deadline
 
 
-# --- speed of the pipelines ------------------------------------------------------------------------------------------------
+# --- speed of the pipelines -----------------------------------------------------------------------
 
 
 class PipelineSpeed:
     """Tokens a second of each pipeline, and tokens of a character.
 
-    Speed is learned from batches that are at least half full, which there are under load, and from calls. Until then it is
-    unknown, and work counts as done at once.
+    Speed is learned from batches that are at least half full, which there are under load, and from
+    calls. Until then it is unknown, and work counts as done at once.
     """
 
     def __init__(self, batch_tokens: int) -> None:

@@ -30,14 +30,23 @@ _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has a
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _MAX_ERRORS = 3  # of a body, in one message
 _RETRY_SECONDS = 10  # after which disk, descriptors or memory may be free again
-_TYPE = re.compile(r"(list|dict|tuple|union)\[|constrained-|form:")  # names of types in a location of pydantic
+# Names of types in a location of pydantic
+_TYPE = re.compile(r"(list|dict|tuple|union)\[|constrained-|form:")
 _LONGEST_QUOTE = 80  # characters of a path or a method that an answer repeats
 
 
 class ServiceError(AlbertKitError):
     """Refuse a request with an HTTP status."""
 
-    def __init__(self, slug: str, message: str, hint: str = "", *, status: int, retry_after: int | None = None) -> None:
+    def __init__(
+        self,
+        slug: str,
+        message: str,
+        hint: str = "",
+        *,
+        status: int,
+        retry_after: int | None = None,
+    ) -> None:
         super().__init__(slug, message, hint)
         self.status, self.retry_after = status, retry_after
 
@@ -53,7 +62,9 @@ def status_of(error: AlbertKitError) -> int:
     return 422 if isinstance(error, DataError | ConfigError | CheckpointError) else 500
 
 
-def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | None = None) -> JSONResponse:
+def refusal(
+    path: str, status: int, error: AlbertKitError, retry_after: int | None = None
+) -> JSONResponse:
     """Return an error as an answer: in OpenAI's form below `/v1/`, where bad input is 400; else in ours."""
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if status == 401:
@@ -68,7 +79,7 @@ def refusal(path: str, status: int, error: AlbertKitError, retry_after: int | No
     return JSONResponse({"error": theirs}, 400 if status == 422 else status, headers)
 
 
-# --- handlers of the application --------------------------------------------------------------------------------------
+# --- handlers of the application ------------------------------------------------------------------
 
 
 def on_albertkit_error(request: Request, error: Exception) -> JSONResponse:
@@ -85,7 +96,9 @@ def on_system_error(request: Request, error: Exception) -> JSONResponse:
         refused = ServiceError("disk-full", fact, hint, status=507, retry_after=_RETRY_SECONDS)
     elif error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN):
         fact = f"the service is short of something: {os.strerror(error.errno)}"
-        refused = ServiceError("busy", fact, "send it again later", status=503, retry_after=_RETRY_SECONDS)
+        refused = ServiceError(
+            "busy", fact, "send it again later", status=503, retry_after=_RETRY_SECONDS
+        )
     else:
         raise error
     log.error(refused.message, extra={"slug": refused.slug, "folder": tempfile.gettempdir()})
@@ -100,7 +113,9 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
         reason = errors[0].get("ctx", {}).get("error", "")
         fact, hint = f"the body is not JSON: {reason}", "send one JSON object"
         return on_albertkit_error(request, ServiceError("bad-input", fact, hint, status=400))
-    is_text = any(details["loc"] == ("body",) and details["type"] != "missing" for details in errors)
+    is_text = any(
+        details["loc"] == ("body",) and details["type"] != "missing" for details in errors
+    )
     content_type = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if is_text and "json" not in content_type:
         fact = f"the body is sent as {content_type or 'nothing that is named'}"
@@ -113,7 +128,9 @@ def on_bad_request(request: Request, error: Exception) -> JSONResponse:
     if len(errors) > _MAX_ERRORS:
         messages.append(f"and {len(errors) - _MAX_ERRORS} more")
     hint = "GET /openapi.json says what each endpoint takes"
-    return on_albertkit_error(request, ServiceError("bad-input", "; ".join(messages), hint, status=422))
+    return on_albertkit_error(
+        request, ServiceError("bad-input", "; ".join(messages), hint, status=422)
+    )
 
 
 def on_http_error(request: Request, error: Exception) -> JSONResponse:
@@ -124,7 +141,9 @@ def on_http_error(request: Request, error: Exception) -> JSONResponse:
         text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}…"
         for text in (request.method, request.url.path)
     )
-    explained = AlbertKitError(slug, f"{subject}: {error.detail}", _HINTS.get(error.status_code, ""))
+    explained = AlbertKitError(
+        slug, f"{subject}: {error.detail}", _HINTS.get(error.status_code, "")
+    )
     answer = refusal(request.url.path, error.status_code, explained)
     answer.headers.update(error.headers or {})
     return answer

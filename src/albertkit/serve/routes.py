@@ -18,7 +18,14 @@ from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
 from albertkit.serve.bounds import check_ids, check_numbers
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.service import PASSES, Proceed, Service, encode_json, features_in_parts, make_answer
+from albertkit.serve.service import (
+    PASSES,
+    Proceed,
+    Service,
+    encode_json,
+    features_in_parts,
+    make_answer,
+)
 
 router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["models"])
 
@@ -36,21 +43,33 @@ def _questions(body: Any) -> list[dict[str, Any]]:
     return [question.model_dump() for question in body.questions]
 
 
-def _add(kind: str, body: type, result: type, values: Callable[[Any], list[Any]], summary: str) -> None:
+def _add(
+    kind: str, body: type, result: type, values: Callable[[Any], list[Any]], summary: str
+) -> None:
     """Add the endpoint of a kind of pipeline: the values of a body, answered one by one."""
 
     async def endpoint(body: Any, request: Request) -> Response:
         options = {"top": body.top} if hasattr(body, "top") else {}
         truncate = getattr(body, "truncate", None)
-        return await service_of(request).answer(request, kind, body.model, values(body), truncate=truncate, **options)
+        return await service_of(request).answer(
+            request, kind, body.model, values(body), truncate=truncate, **options
+        )
 
     endpoint.__annotations__["body"] = body
     endpoint.__name__, endpoint.__doc__ = kind.replace("-", "_"), summary
     answer = schemas.AnswerResponse[result]  # type: ignore[valid-type]
-    router.post(f"/{kind}", response_model=answer, response_model_exclude_none=kind == "classify")(endpoint)
+    router.post(f"/{kind}", response_model=answer, response_model_exclude_none=kind == "classify")(
+        endpoint
+    )
 
 
-_add("fill-mask", schemas.FillMaskRequest, schemas.Filled, _texts, "The likeliest tokens for each `[MASK]`.")
+_add(
+    "fill-mask",
+    schemas.FillMaskRequest,
+    schemas.Filled,
+    _texts,
+    "The likeliest tokens for each `[MASK]`.",
+)
 _add(
     "sentence-order",
     schemas.SentenceOrderRequest,
@@ -58,10 +77,22 @@ _add(
     lambda body: body.pairs,
     "Whether two texts stand in their order.",
 )
-_add("classify", schemas.ClassifyRequest, schemas.Class, _texts, "The class or the labels of texts or pairs.")
+_add(
+    "classify",
+    schemas.ClassifyRequest,
+    schemas.Class,
+    _texts,
+    "The class or the labels of texts or pairs.",
+)
 _add("score", schemas.ClassifyRequest, schemas.Number, _texts, "The number of texts or pairs.")
 _add("tag", schemas.TagRequest, schemas.Tagged, _texts, "The entities of texts.")
-_add("answer", schemas.AnswerRequest, schemas.Answered, _questions, "Answers to questions, as spans of their contexts.")
+_add(
+    "answer",
+    schemas.AnswerRequest,
+    schemas.Answered,
+    _questions,
+    "Answers to questions, as spans of their contexts.",
+)
 _add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of several choices.")
 
 
@@ -69,7 +100,9 @@ _add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of severa
 async def passes(body: schemas.PassesRequest, request: Request) -> Response:
     """Show each layer of a text: attention, movement of the states, guesses after every layer."""
     name, states = await service_of(request).call(request, PASSES, body.model, {"text": body.text})
-    return Response(encode_json({"model": name})[:-1] + b"," + states[1:], media_type="application/json")
+    return Response(
+        encode_json({"model": name})[:-1] + b"," + states[1:], media_type="application/json"
+    )
 
 
 @router.post("/caption", response_model=schemas.AnswerResponse[schemas.Captioned])
@@ -82,7 +115,9 @@ async def caption(
 ) -> Response:
     """Caption a video."""
     suffix = Path(file.filename or "").suffix
-    with NamedTemporaryFile(suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else "") as video:
+    with NamedTemporaryFile(
+        suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else ""
+    ) as video:
         await run_in_threadpool(_store_upload, file, video)
         arguments: dict[str, Any] = {"videos": video.name, "sheet": sheet}
         if num_captions > 1:
@@ -100,11 +135,13 @@ def _store_upload(file: UploadFile, video: Any) -> None:
     video.flush()
 
 
-# --- OpenAI's embeddings API ----------------------------------------------------------------------------------------------
+# --- OpenAI's embeddings API ----------------------------------------------------------------------
 
 _OPENAI_REFUSALS = schemas.refusals(schemas.OpenAIError)
 _OPENAI_REFUSALS[400] = _OPENAI_REFUSALS.pop(422)  # the status that OpenAI has for it
-openai_router = APIRouter(prefix="/v1", route_class=StrictRoute, responses=_OPENAI_REFUSALS, tags=["OpenAI"])
+openai_router = APIRouter(
+    prefix="/v1", route_class=StrictRoute, responses=_OPENAI_REFUSALS, tags=["OpenAI"]
+)
 _STARTED = int(time.time())
 
 
@@ -117,7 +154,9 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
         for index, result in enumerate(results):
             vector = result["embedding"]
             if body.encoding_format != "float":
-                vector = base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode("ascii")
+                vector = base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode(
+                    "ascii"
+                )
             data.append({"object": "embedding", "index": index, "embedding": vector})
         tokens = sum(result["tokens"] for result in results)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -138,7 +177,10 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
 @openai_router.get("/models", response_model=schemas.ModelList)
 async def models(request: Request) -> dict[str, Any]:
     """List the models that make vectors."""
-    return {"object": "list", "data": [_model_object(name) for name in service_of(request).models.names("embed")]}
+    return {
+        "object": "list",
+        "data": [_model_object(name) for name in service_of(request).models.names("embed")],
+    }
 
 
 @openai_router.get("/models/{model}", response_model=schemas.ModelObject)
@@ -154,7 +196,9 @@ def _model_object(name: str) -> dict[str, Any]:
 
 def input_size(texts: Any) -> int:
     """Return about the number of characters or ids of an `Input`."""
-    return len(texts) if isinstance(texts, str) or isinstance(texts[0], int) else sum(map(len, texts))
+    return (
+        len(texts) if isinstance(texts, str) or isinstance(texts[0], int) else sum(map(len, texts))
+    )
 
 
 def embedding_features(
@@ -191,7 +235,8 @@ def embedding_features(
 def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
     """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row.
 
-    A row as tokenizers return it, `[CLS] … [SEP]` and padded at an end, is read as the ids between them.
+    A row as tokenizers return it, `[CLS] … [SEP]` and padded at an end, is read as the ids between
+    them.
     """
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
     check_ids(rows, tokenizer.vocab_size)
@@ -208,5 +253,7 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
         sequences.append(np.array([specials[0], *ids[:room], specials[1]], np.int32))
         left_out.append(max(len(ids) - room, 0))
     return Features.from_sequences(
-        [(ids, len(ids)) for ids in sequences], range(len(sequences)), left_out=np.array(left_out, np.int64)
+        [(ids, len(ids)) for ids in sequences],
+        range(len(sequences)),
+        left_out=np.array(left_out, np.int64),
     )

@@ -8,19 +8,23 @@ from albertkit.serve.bounds import MAX_CHARACTERS, MAX_CHOICES, MAX_IDS, MAX_TEX
 
 ResultT = TypeVar("ResultT")
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
 
-# A list is given up at its first error, and a value is read as the one form that it has: an answer then has few errors, and
-# they name the form that was meant.
+# A list is given up at its first error, and a value is read as the one form that it has: an answer
+# then has few errors, and they name the form that was meant.
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 # Patterns only describe: the pipelines check them, and their errors show an example.
 FilledText = Annotated[str, Field(max_length=MAX_CHARACTERS, json_schema_extra={"pattern": r"\S"})]
-MaskedText = Annotated[str, Field(max_length=MAX_CHARACTERS, json_schema_extra={"pattern": r"\[MASK\]"})]
+MaskedText = Annotated[
+    str, Field(max_length=MAX_CHARACTERS, json_schema_extra={"pattern": r"\[MASK\]"})
+]
 Pair = Annotated[list[Text], Field(fail_fast=True, min_length=2, max_length=2)]
 FilledPair = Annotated[list[FilledText], Field(fail_fast=True, min_length=2, max_length=2)]
 Word = Annotated[str, Field(max_length=1000, json_schema_extra={"pattern": r"^\S+$"})]
 Words = Annotated[list[Word], Field(fail_fast=True, min_length=1, max_length=MAX_WORDS)]
-Ids = Annotated[list[Annotated[StrictInt, Field(ge=0)]], Field(fail_fast=True, min_length=1, max_length=MAX_IDS)]
+Ids = Annotated[
+    list[Annotated[StrictInt, Field(ge=0)]], Field(fail_fast=True, min_length=1, max_length=MAX_IDS)
+]
 Several = Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)
 
 
@@ -30,20 +34,31 @@ def _form(value: Any) -> str:
 
 def _form_of_input(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else ""
-    kind = "form:rows" if isinstance(first, list) else "form:ids" if isinstance(first, int) else "form:texts"
+    kind = (
+        "form:rows"
+        if isinstance(first, list)
+        else "form:ids"
+        if isinstance(first, int)
+        else "form:texts"
+    )
     return kind if isinstance(value, list) else "form:text"
 
 
 OneText = Annotated[Text, Tag("form:text")]
 Texts = Annotated[OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form)]
 TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
-TextsOrPairs = Annotated[OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)]
+TextsOrPairs = Annotated[
+    OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)
+]
 MaskedTexts = Annotated[
-    Annotated[MaskedText, Tag("form:text")] | Annotated[list[MaskedText], Several, Tag("form:list")],
+    Annotated[MaskedText, Tag("form:text")]
+    | Annotated[list[MaskedText], Several, Tag("form:list")],
     Discriminator(_form),
 ]
 TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
-TextsOrWords = Annotated[OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)]
+TextsOrWords = Annotated[
+    OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)
+]
 # One or several texts, or the ids of their tokens.
 Input = Annotated[
     OneText
@@ -61,7 +76,9 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str | None = Field(None, max_length=500, description="Name of a model. Default: the first that can.")
+    model: str | None = Field(
+        None, max_length=500, description="Name of a model. Default: the first that can."
+    )
 
 
 def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid") -> ConfigDict:
@@ -71,7 +88,9 @@ def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forb
 class FillMaskRequest(RequestBody):
     """Texts with `[MASK]` where tokens are missing."""
 
-    model_config = _example({"texts": ["The following example shows how to use the [MASK]."], "top": 3})
+    model_config = _example(
+        {"texts": ["The following example shows how to use the [MASK]."], "top": 3}
+    )
 
     texts: MaskedTexts
     top: int = Field(5, ge=1, le=50, description="Guesses for each mask.")
@@ -98,7 +117,9 @@ class ClassifyRequest(RequestBody):
 class TagRequest(RequestBody):
     """Texts, or lists of words."""
 
-    model_config = _example({"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]})
+    model_config = _example(
+        {"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]}
+    )
 
     texts: TextsOrWords
 
@@ -116,12 +137,19 @@ class AnswerRequest(RequestBody):
     """Questions."""
 
     model_config = _example(
-        {"questions": [{"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}], "top": 3}
+        {
+            "questions": [
+                {"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}
+            ],
+            "top": 3,
+        }
     )
 
     questions: list[Question] = Several
     top: int = Field(5, ge=1, le=20, description="Candidates for each question.")
-    truncate: bool = Field(False, description="Cut a question that is too long; contexts are read to their end.")
+    truncate: bool = Field(
+        False, description="Cut a question that is too long; contexts are read to their end."
+    )
 
 
 class Choices(BaseModel):
@@ -140,7 +168,11 @@ class ChooseRequest(RequestBody):
     model_config = _example(
         {
             "questions": [
-                {"context": "It rained all night.", "question": "How was the street?", "choices": ["wet", "dry"]}
+                {
+                    "context": "It rained all night.",
+                    "question": "How was the street?",
+                    "choices": ["wet", "dry"],
+                }
             ]
         }
     )
@@ -167,7 +199,7 @@ class PassesRequest(RequestBody):
     text: str = Field(min_length=1, max_length=10_000)
 
 
-# --- requests of text-embeddings-inference ------------------------------------------------------------------------------
+# --- requests of text-embeddings-inference --------------------------------------------------------
 
 Direction = Literal["right", "Right"]
 _SIDE = "Texts are cut at their end; no other direction is computed."
@@ -178,7 +210,9 @@ class Options(RequestBody):
 
     truncate: Truncate | None = None
     truncation_direction: Direction = Field("right", description=_SIDE)
-    prompt_name: str | None = Field(None, max_length=500, description="A prompt of the model, put before each text.")
+    prompt_name: str | None = Field(
+        None, max_length=500, description="A prompt of the model, put before each text."
+    )
 
 
 class EmbedAllRequest(Options):
@@ -193,7 +227,9 @@ class EmbedRequest(EmbedAllRequest):
     """Texts for vectors."""
 
     normalize: bool = Field(True, description="Divide each vector by its length.")
-    dimensions: int | None = Field(None, ge=1, le=100_000, description="Numbers kept of each vector.")
+    dimensions: int | None = Field(
+        None, ge=1, le=100_000, description="Numbers kept of each vector."
+    )
     encoding_format: Literal["float"] = "float"
 
 
@@ -210,7 +246,12 @@ class SentenceSimilarityRequest(RequestBody):
     """A sentence and others for their cosines."""
 
     model_config = _example(
-        {"inputs": {"source_sentence": "A man plays the guitar.", "sentences": ["Someone is making music."]}}
+        {
+            "inputs": {
+                "source_sentence": "A man plays the guitar.",
+                "sentences": ["Someone is making music."],
+            }
+        }
     )
 
     inputs: Sentences
@@ -225,7 +266,8 @@ class SimilarityRequest(RootModel):
     """Texts to compare: `texts`, among themselves or with `others`; or one with several, as text-embeddings-inference."""
 
     root: Annotated[
-        Annotated[CompareRequest, Tag("form:texts")] | Annotated[SentenceSimilarityRequest, Tag("form:inputs")],
+        Annotated[CompareRequest, Tag("form:texts")]
+        | Annotated[SentenceSimilarityRequest, Tag("form:inputs")],
         Discriminator(_form_of_similarity),
     ]
 
@@ -257,28 +299,38 @@ class PredictParameters(BaseModel):
 class PredictRequest(RequestBody):
     """A text, a pair as a list of two, or a list of lists of one or two texts."""
 
-    model_config = _example({"inputs": [["A pleasure from the first page to the last."], ["Dull.", "Never again."]]})
+    model_config = _example(
+        {"inputs": [["A pleasure from the first page to the last."], ["Dull.", "Never again."]]}
+    )
 
     inputs: Annotated[
-        OneText | Annotated[OneOrTwo, Tag("form:list")] | Annotated[list[OneOrTwo], Several, Tag("form:batch")],
+        OneText
+        | Annotated[OneOrTwo, Tag("form:list")]
+        | Annotated[list[OneOrTwo], Several, Tag("form:batch")],
         Discriminator(_form_of_predict),
     ]
     truncate: Truncate | None = None
     truncation_direction: Direction = Field("right", description=_SIDE)
-    raw_scores: bool = Field(False, description="Answer the model's outputs before softmax or sigmoid.")
+    raw_scores: bool = Field(
+        False, description="Answer the model's outputs before softmax or sigmoid."
+    )
     parameters: PredictParameters | None = None
 
 
 class RerankRequest(RequestBody):
     """A query and texts; for models that give a number to a pair."""
 
-    model_config = _example({"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]})
+    model_config = _example(
+        {"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]}
+    )
 
     query: Text
     texts: list[Text] = Several
     truncate: Truncate | None = None
     truncation_direction: Direction = Field("right", description=_SIDE)
-    raw_scores: bool = Field(False, description="Answer the model's number in place of its sigmoid.")
+    raw_scores: bool = Field(
+        False, description="Answer the model's number in place of its sigmoid."
+    )
     return_text: bool = Field(False, description="Put each text into its result.")
 
 
@@ -288,12 +340,18 @@ class TokenizeRequest(RequestBody):
     model_config = _example({"inputs": "A man plays the guitar."})
 
     inputs: Texts
-    add_special_tokens: bool = Field(True, description="Put [CLS] before the tokens and [SEP] after them.")
+    add_special_tokens: bool = Field(
+        True, description="Put [CLS] before the tokens and [SEP] after them."
+    )
     prompt_name: None = Field(None, description="Not read: put the prompt before the text.")
 
 
 def _form_of_ids(value: Any) -> str:
-    return "form:rows" if isinstance(value, list) and value and isinstance(value[0], list) else "form:ids"
+    return (
+        "form:rows"
+        if isinstance(value, list) and value and isinstance(value[0], list)
+        else "form:ids"
+    )
 
 
 class DecodeRequest(RequestBody):
@@ -308,25 +366,28 @@ class DecodeRequest(RequestBody):
     skip_special_tokens: bool = True
 
 
-# --- requests of OpenAI -------------------------------------------------------------------------------------------------
+# --- requests of OpenAI ---------------------------------------------------------------------------
 
 
 class EmbeddingsRequest(BaseModel):
     """Texts for vectors, as OpenAI's clients send them; fields that are unknown here are ignored."""
 
     model_config = _example(
-        {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"}, extra="ignore"
+        {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"},
+        extra="ignore",
     )
 
     input: Input = Field(description="Texts; or ids of their tokens, without [CLS] and [SEP].")
     model: str = Field(max_length=500)
     encoding_format: str = Field("float", pattern="^(float|base64)$")
-    dimensions: int | None = Field(None, ge=1, le=100_000, description="Numbers kept of each vector.")
+    dimensions: int | None = Field(
+        None, ge=1, le=100_000, description="Numbers kept of each vector."
+    )
     truncate: Truncate = False
     user: str | None = Field(None, max_length=1000)
 
 
-# --- answers ---------------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 class _Read(BaseModel):
@@ -503,7 +564,8 @@ class Scored(BaseModel):
 class Info(BaseModel):
     """Version, models and limits of this service; the names are those of text-embeddings-inference.
 
-    `model_id`, `model_type` and `max_input_length` describe the first model, which answers where none is named.
+    `model_id`, `model_type` and `max_input_length` describe the first model, which answers where
+    none is named.
     """
 
     version: str
@@ -511,8 +573,12 @@ class Info(BaseModel):
     model_id: str
     model_type: dict[str, dict[str, Any]]
     model_dtype: str | None = Field(description="Precision; null while the model is loaded.")
-    max_input_length: int | None = Field(description="Tokens that are read of a text; null for captioners.")
-    auto_truncate: bool = Field(description="Whether texts are cut where `truncate` is not sent: they are refused.")
+    max_input_length: int | None = Field(
+        description="Tokens that are read of a text; null for captioners."
+    )
+    auto_truncate: bool = Field(
+        description="Whether texts are cut where `truncate` is not sent: they are refused."
+    )
     max_client_batch_size: int
     max_batch_tokens: int
     max_concurrent_requests: int

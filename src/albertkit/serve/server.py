@@ -30,8 +30,9 @@ _PACKAGES = {
     "prometheus_client": "prometheus-client",
 }
 _SWITCH_SECONDS = 0.0005  # after which a thread releases Python's lock
-# Connections that wait to be accepted; the kernel's own limit, most often 4,096, is lower. uvloop accepts one in a turn: with
-# 2,048 places 575 of 7,000 requests ended in resets at three times the load.
+# Connections that wait to be accepted; the kernel's own limit, most often 4,096, is lower. uvloop
+# accepts one in a turn: with 2,048 places 575 of 7,000 requests ended in resets at three times the
+# load.
 _BACKLOG = 65_535
 _GRACE = 5  # seconds beyond the timeout of requests, in which the last answers are sent
 
@@ -44,11 +45,14 @@ def serve(options: ServeOptions) -> None:
             raise MissingExtraError.for_package(package, "serve", "albertkit serve")
     if os.name == "nt":
         fact = "albertkit serve hands a socket to the process of its models, which Windows cannot"
-        raise ConfigError("unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install")
+        raise ConfigError(
+            "unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install"
+        )
     with ExitStack() as resources:
         listener = resources.enter_context(_listening(options.host, options.port))
         log_to_stderr(options.log_level)  # first, as it reports the model of a run
-        # They load the models while this process imports what it needs: 4.8 s in place of 9.1 until the first answer.
+        # They load the models while this process imports what it needs: 4.8 s in place of 9.1 until
+        # the first answer.
         workers = start_workers(options)
         for worker in workers:
             resources.callback(worker.kill)
@@ -92,9 +96,10 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     log.info("listening", extra={"url": url, "models": list(service.models.folders)})
     torch.set_num_threads(1)  # this process only tokenizes
-    # Its threads make and read large answers while the loop must go on: they give way ten times as often as by default,
-    # and a full collection of garbage no longer walks over the million objects of what is imported (0.2 s). Beside a million
-    # cosines the longest wait for /health fell from 194 to 25 ms.
+    # Its threads make and read large answers while the loop must go on: they give way ten times as
+    # often as by default, and a full collection of garbage no longer walks over the million objects
+    # of what is imported (0.2 s). Beside a million cosines the longest wait for /health fell from
+    # 194 to 25 ms.
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
@@ -114,10 +119,15 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         fact = f"cannot listen on {host} port {port}: {reason}"
-        if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+        if (
+            isinstance(error, socket.gaierror)
+            or getattr(error, "errno", None) == errno.EADDRNOTAVAIL
+        ):
             hint = "give an address of this machine: --host 127.0.0.1, or --host 0.0.0.0 for all"
             raise ConfigError("bad-value", fact, hint) from None
-        raise MachineError("in-use", fact, "choose another port: --port 8001, or --port 0 for any free one") from None
+        raise MachineError(
+            "in-use", fact, "choose another port: --port 8001, or --port 0 for any free one"
+        ) from None
     with listener:
         yield listener
 

@@ -21,7 +21,13 @@ from albertkit.model_paths import is_captioner_folder, loading_digest
 from albertkit.pipelines.captions import CaptionPipeline
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline, check_finite
-from albertkit.serve.bounds import MAX_SPLIT_CHARACTERS, check_expansion, check_ids, check_request, check_results
+from albertkit.serve.bounds import (
+    MAX_SPLIT_CHARACTERS,
+    check_expansion,
+    check_ids,
+    check_request,
+    check_results,
+)
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
@@ -38,7 +44,8 @@ class Models:
 
     Attributes:
         folders: Folder of each model, by name.
-        digests: Digest of the files that were loaded, by name of the model; without captioners, which the front does not load.
+        digests: Digest of the files that were loaded, by name of the model; without captioners,
+            which the front does not load.
     """
 
     def __init__(self, folders: dict[str, str]) -> None:
@@ -72,8 +79,14 @@ class Models:
             return candidates[0]
         if name is not None and name in candidates:
             return name
-        fact = f"no model here can {kind}" if name is None else f"there is no model `{name[:80]}` that can {kind}"
-        alternatives = ", ".join(candidates) if candidates else f"none; models here: {', '.join(self.folders)}"
+        fact = (
+            f"no model here can {kind}"
+            if name is None
+            else f"there is no model `{name[:80]}` that can {kind}"
+        )
+        alternatives = (
+            ", ".join(candidates) if candidates else f"none; models here: {', '.join(self.folders)}"
+        )
         raise ServiceError("unknown-name", fact, f"these can: {alternatives}", status=404)
 
     def tokenizer(self, name: str | None) -> tuple[str, Any]:
@@ -92,18 +105,33 @@ class Models:
 
     def description(self, name: str, facts: Mapping[str, LoadedModel]) -> dict[str, Any]:
         """Return the fields of a model in `/info`, named as in text-embeddings-inference."""
-        pipelines: dict[str, Any] = {kind: loaded for kind, loaded in self._pipelines[name].items() if loaded}
+        pipelines: dict[str, Any] = {
+            kind: loaded for kind, loaded in self._pipelines[name].items() if loaded
+        }
         model_type: dict[str, Any] = {}
         length = None
         if (embed := pipelines.get("embed")) is not None:
-            model_type, length = {"embedding": {"pooling": embed.encoder.pooling}}, embed.encoder.max_length
+            model_type, length = (
+                {"embedding": {"pooling": embed.encoder.pooling}},
+                embed.encoder.max_length,
+            )
         for kind, their_kind in (("classify", "classifier"), ("score", "reranker")):
             if (pipeline := pipelines.get(kind)) is not None:
                 labels = pipeline.model.config.id2label
-                model_type = {their_kind: {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}}
+                model_type = {
+                    their_kind: {
+                        "id2label": labels,
+                        "label2id": {label: i for i, label in labels.items()},
+                    }
+                }
                 length = pipeline.task.length
         precision = facts[name].precision if name in facts else None
-        return {"model_id": name, "model_type": model_type, "model_dtype": precision, "max_input_length": length}
+        return {
+            "model_id": name,
+            "model_type": model_type,
+            "model_dtype": precision,
+            "max_input_length": length,
+        }
 
     def listing(self, facts: Mapping[str, LoadedModel]) -> list[dict[str, Any]]:
         """Return the entry of each model in `/models`. `precision` is None while it is being loaded."""
@@ -111,16 +139,27 @@ class Models:
         for name, pipelines in self._pipelines.items():
             loaded = facts.get(name)
             notes = list(loaded.notes) if loaded else []
-            examples = {kind: pipeline.example for kind, pipeline in pipelines.items() if pipeline is not None}
+            examples = {
+                kind: pipeline.example
+                for kind, pipeline in pipelines.items()
+                if pipeline is not None
+            }
             precision = loaded.precision if loaded else None
             entries.append(
-                {"name": name, "kinds": list(pipelines), "precision": precision, "notes": notes, "examples": examples}
+                {
+                    "name": name,
+                    "kinds": list(pipelines),
+                    "precision": precision,
+                    "notes": notes,
+                    "examples": examples,
+                }
             )
         return entries
 
 
 T = TypeVar("T")
-Proceed = Callable[[], None]  # called between the texts of a request; it raises once the request has ended
+# Called between the texts of a request; it raises once the request has ended
+Proceed = Callable[[], None]
 Prepared = Callable[[Pipeline[Any], Proceed], tuple[list[Any], Features]]
 SMALL = 4_000  # characters or tokens: handled in a millisecond, the cost of a thread
 _THREADS = 2
@@ -135,12 +174,21 @@ class Service:
         is_draining: Whether the service is ending.
     """
 
-    def __init__(self, models: Models, options: ServeOptions, workers: Sequence[WorkerProcess]) -> None:
+    def __init__(
+        self, models: Models, options: ServeOptions, workers: Sequence[WorkerProcess]
+    ) -> None:
         self.models, self.options = models, options
         queues = [Queue(options.batch_tokens) for _ in workers]
         self.metrics = Metrics(queues)
         self.supervisors = [
-            Supervisor(worker, queue, self.metrics, _PATIENCE * options.timeout, models.digests, options.queue_tokens)
+            Supervisor(
+                worker,
+                queue,
+                self.metrics,
+                _PATIENCE * options.timeout,
+                models.digests,
+                options.queue_tokens,
+            )
             for worker, queue in zip(workers, queues, strict=True)
         ]
         self._supervisors = {
@@ -159,12 +207,23 @@ class Service:
     @property
     def facts(self) -> dict[str, LoadedModel]:
         """Return the facts of each model that is loaded, by name."""
-        return {name: facts for supervisor in self.supervisors for name, facts in (supervisor.facts or {}).items()}
+        return {
+            name: facts
+            for supervisor in self.supervisors
+            for name, facts in (supervisor.facts or {}).items()
+        }
 
     @property
     def failure(self) -> AlbertKitError | None:
         """Return the error of loading the models; None if they were loaded."""
-        return next((supervisor.failure for supervisor in self.supervisors if supervisor.failure is not None), None)
+        return next(
+            (
+                supervisor.failure
+                for supervisor in self.supervisors
+                if supervisor.failure is not None
+            ),
+            None,
+        )
 
     async def answer(
         self,
@@ -175,13 +234,14 @@ class Service:
         shaped: Callable[[str, list[Any]], Any] | None = None,
         *,
         truncate: bool | None = None,
-        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
+        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]]
+        | None = None,
         **options: Any,
     ) -> Response:
         """Answer values with a pipeline: `model` and `results`, or the value of `shaped`.
 
-        Without `truncate` texts that are too long are refused; with it results say of how many `tokens` how many were
-        `truncated`. None where nothing is cut.
+        Without `truncate` texts that are too long are refused; with it results say of how many
+        `tokens` how many were `truncated`. None where nothing is cut.
         """
 
         def prepared(pipeline: Pipeline[Any], proceed: Proceed) -> tuple[list[Any], Features]:
@@ -198,7 +258,15 @@ class Service:
         check_request(kind, values, size, options)
         shaped = shaped or make_answer
         return await self.run(
-            request, kind, model, size, prepared, shaped, truncate=truncate, read_results=read_results, **options
+            request,
+            kind,
+            model,
+            size,
+            prepared,
+            shaped,
+            truncate=truncate,
+            read_results=read_results,
+            **options,
         )
 
     async def run(
@@ -211,7 +279,8 @@ class Service:
         shaped: Callable[[str, list[Any]], Any],
         *,
         truncate: bool | None = None,
-        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]] | None = None,
+        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]]
+        | None = None,
         work: str | None = None,
         **options: Any,
     ) -> Response:
@@ -219,8 +288,8 @@ class Service:
 
         Args:
             size: About the number of characters to tokenize.
-            read_results: Returns results for inputs, features and outputs. Default: the pipeline's own, with the numbers of
-                tokens that were read and cut.
+            read_results: Returns results for inputs, features and outputs. Default: the pipeline's
+                own, with the numbers of tokens that were read and cut.
             work: Kind of the outputs that the worker computes. Default: `kind`.
         """
         name, pipeline = self.models.find(kind, model)
@@ -228,7 +297,9 @@ class Service:
         state.model = name
         supervisor = self._ready_supervisor(name)
         with supervisor.announced(sender, key, size, state.deadline):
-            inputs, features = await self._off_the_loop(size, lambda proceed: prepared(pipeline, proceed))
+            inputs, features = await self._off_the_loop(
+                size, lambda proceed: prepared(pipeline, proceed)
+            )
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
             raise _too_long_error(left_out, features)
@@ -243,7 +314,9 @@ class Service:
                 return encode_json(shaped(name, read_results(pipeline, inputs, features, outputs)))
             results = pipeline.results(inputs, features, outputs, **options)
             if left_out is not None and truncate is not None:
-                lengths = np.add.reduceat(features.lengths, features.sequence_bounds(len(inputs))[:-1])
+                lengths = np.add.reduceat(
+                    features.lengths, features.sequence_bounds(len(inputs))[:-1]
+                )
                 results = [
                     {**result, "tokens": int(count), "truncated": int(num_left_out)}
                     for result, count, num_left_out in zip(results, lengths, left_out, strict=True)
@@ -252,7 +325,9 @@ class Service:
 
         return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
 
-    async def tokens(self, request: Request, model: str | None, texts: list[str], special: bool) -> Response:
+    async def tokens(
+        self, request: Request, model: str | None, texts: list[str], special: bool
+    ) -> Response:
         """Return the tokens of texts: `id`, `text`, `special`, `start` and `stop`; nothing is computed."""
         name, tokenizer = self.models.tokenizer(model)
         request.state.model = name
@@ -265,8 +340,13 @@ class Service:
 
         def split(text: str) -> list[dict[str, Any]]:
             ids, spans = tokenizer.encode_with_offsets(text)
-            tokens = [token(int(i), int(start), int(stop)) for i, (start, stop) in zip(ids, spans, strict=True)]
-            return [token(tokenizer.cls_id), *tokens, token(tokenizer.sep_id)] if special else tokens
+            tokens = [
+                token(int(i), int(start), int(stop))
+                for i, (start, stop) in zip(ids, spans, strict=True)
+            ]
+            return (
+                [token(tokenizer.cls_id), *tokens, token(tokenizer.sep_id)] if special else tokens
+            )
 
         def tokenize_texts(proceed: Proceed) -> bytes:
             check_expansion(texts, MAX_SPLIT_CHARACTERS)
@@ -275,26 +355,34 @@ class Service:
         body = await self._off_the_loop(size, tokenize_texts)
         return Response(body, media_type="application/json")
 
-    async def decoded(self, request: Request, model: str | None, rows: list[list[int]], skip_special: bool) -> Response:
+    async def decoded(
+        self, request: Request, model: str | None, rows: list[list[int]], skip_special: bool
+    ) -> Response:
         """Return the text of rows of ids; nothing is computed."""
         name, tokenizer = self.models.tokenizer(model)
         request.state.model = name
 
         def decode_all(proceed: Proceed) -> bytes:
             check_ids(rows, tokenizer.vocab_size)
-            return encode_json([tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)])
+            return encode_json(
+                [tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)]
+            )
 
         body = await self._off_the_loop(sum(map(len, rows)), decode_all)
         return Response(body, media_type="application/json")
 
-    async def call(self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]) -> tuple[str, Any]:
+    async def call(
+        self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]
+    ) -> tuple[str, Any]:
         """Return the name of the model and the result of a call: a caption, or the states of all layers."""
         name, _ = self.models.find(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
         sender = sender_of(request)
         supervisor.admit(sender, (name, kind), CALL_TOKENS, request.state.deadline)
-        outputs = await self._computed(request, supervisor, sender, (name, kind), arguments, CALL_TOKENS)
+        outputs = await self._computed(
+            request, supervisor, sender, (name, kind), arguments, CALL_TOKENS
+        )
         return name, outputs[0]
 
     def check_expansion(self, values: Any) -> None:
@@ -351,17 +439,26 @@ class Service:
 def sender_of(request: Request) -> Sender:
     """Return the sender of a request."""
     host, port = (request.client.host, request.client.port) if request.client else ("", 0)
-    return Sender(client_of(host), port, (request.scope["path"], hash(getattr(request, "_body", b""))))
+    return Sender(
+        client_of(host), port, (request.scope["path"], hash(getattr(request, "_body", b"")))
+    )
 
 
 def features_in_parts(
-    features: Callable[[Any], Features], inputs: Sequence[Any], values: Sequence[Any], proceed: Proceed
+    features: Callable[[Any], Features],
+    inputs: Sequence[Any],
+    values: Sequence[Any],
+    proceed: Proceed,
 ) -> Features:
     """Return the features of inputs, parsed from as many values, part by part while the answer is awaited."""
-    parts = [features(inputs[start:stop]) for start, stop in _while_awaited(_parts(values), proceed)]
+    parts = [
+        features(inputs[start:stop]) for start, stop in _while_awaited(_parts(values), proceed)
+    ]
     if len(parts) == 1:
         return parts[0]
-    left_out = None if parts[0].left_out is None else np.concatenate([part.left_out for part in parts])
+    left_out = (
+        None if parts[0].left_out is None else np.concatenate([part.left_out for part in parts])
+    )
     return replace(Features.concatenated(parts), left_out=left_out)
 
 
@@ -389,10 +486,15 @@ def make_answer(model: str, results: Any) -> dict[str, Any]:
 def encode_json(value: Any) -> bytes:
     """Encode plain values and arrays as JSON; NaN and infinity become null.
 
-    Long lists are encoded item by item, so that other threads have their turn: a million cosines at once take 0.1 s.
+    Long lists are encoded item by item, so that other threads have their turn: a million cosines at
+    once take 0.1 s.
     """
     if isinstance(value, dict):
-        return b"{" + b",".join(to_json(name) + b":" + encode_json(item) for name, item in value.items()) + b"}"
+        return (
+            b"{"
+            + b",".join(to_json(name) + b":" + encode_json(item) for name, item in value.items())
+            + b"}"
+        )
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 1):
         return b"[" + b",".join(map(_encode_item, value)) + b"]"
     return _encode_item(value)
@@ -417,7 +519,11 @@ def _too_long_error(left_out: np.ndarray, features: Features) -> DataError:
     worst = int(left_out.argmax())
     sequences = features.sequence_bounds(len(left_out))[worst : worst + 2]
     num_read = int(features.lengths[sequences[0] : sequences[1]].max())
-    prefix = f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: " if len(left_out) > 1 else ""
+    prefix = (
+        f"{np.count_nonzero(left_out):,} of {len(left_out):,} texts are too long: "
+        if len(left_out) > 1
+        else ""
+    )
     fact = f"{prefix}text {worst} has {num_read + int(left_out[worst]):,} tokens, {num_read:,} of them are read"
     return DataError("too-large", fact, 'send it in parts, or say "truncate": true')
 

@@ -11,26 +11,40 @@ from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.serve.observing import Metrics
 from albertkit.serve.processes import WorkerProcess
 from albertkit.serve.protocol import Alive, Done, Failed, LoadedModel, Ready, WorkMessage
-from albertkit.serve.queue import ALONE, BACKLOG, Admission, Key, Queue, RequestBatch, RequestJob, Room, Sender, Waiting
+from albertkit.serve.queue import (
+    ALONE,
+    BACKLOG,
+    Admission,
+    Key,
+    Queue,
+    RequestBatch,
+    RequestJob,
+    Room,
+    Sender,
+    Waiting,
+)
 from albertkit.serve.refusals import ServiceError
 
 log = logging.getLogger(__name__)
 AHEAD = 2  # batches at the worker: the second one lies ready when the first is done
-_SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0  # seconds until the next start, after a worker that computed nothing
-_CALL_SECONDS = 30.0  # that a call may take: one video of 4.7 million tiny frames decodes for minutes
+# Seconds until the next start, after a worker that computed nothing
+_SHORTEST_DELAY, _LONGEST_DELAY = 1.0, 30.0
+# That a call may take: one video of 4.7 million tiny frames decodes for minutes
+_CALL_SECONDS = 30.0
 _BEAT = 10.0  # seconds after which a worker without work is asked whether it lives
 
 
 class Supervisor:
     """Supervise the worker of a queue.
 
-    A batch is sent as soon as the worker has nothing to do: requests that come while it computes share the next one. None
-    waits for company. A second batch goes ahead only if it is full.
+    A batch is sent as soon as the worker has nothing to do: requests that come while it computes
+    share the next one. None waits for company. A second batch goes ahead only if it is full.
 
     Attributes:
         queue: The requests for this worker.
         facts: Of each model by name; None while no worker is ready.
-        failure: Why the models could not be loaded when the service began; nothing can be served then.
+        failure: Why the models could not be loaded when the service began; nothing can be served
+            then.
         changed: Names of models whose files are not those that the service loaded when it began.
     """
 
@@ -46,13 +60,15 @@ class Supervisor:
         self.facts: dict[str, LoadedModel] | None = None
         self.failure: AlbertKitError | None = None
         self.changed: list[str] = []
-        self._digests = {**(digests or {})}  # of the files from which the front loaded tokenizers and labels
+        # Of the files from which the front loaded tokenizers and labels
+        self._digests = {**(digests or {})}
         self._worker, self.queue = worker, queue
         self._metrics, self._patience = metrics, patience
         self._at_work: dict[int, RequestBatch] = {}
         self._numbers = count()
         self._queue_tokens, self._admission = queue_tokens, Admission()
-        self._coming: list[tuple[Sender, Key, int]] = []  # requests that are being prepared, and their tokens
+        # Requests that are being prepared, and their tokens
+        self._coming: list[tuple[Sender, Key, int]] = []
         self._was_ready = False
         self._is_asked = False  # whether it lives
         self._watchdog: asyncio.Timeout | None = None
@@ -94,17 +110,25 @@ class Supervisor:
         seconds_left = deadline - now
         seconds = self.queue.pace.seconds(key, tokens)
         if seconds > ALONE * seconds_left:
-            fact = f"the request takes about {seconds:.0f} seconds, {seconds_left:.0f} are left for it"
+            fact = (
+                f"the request takes about {seconds:.0f} seconds, {seconds_left:.0f} are left for it"
+            )
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
         seconds, room = self._seconds(key, tokens, seconds_left), self._room(key, seconds_left)
         waiting, at_work = self._waiting(sender.client, seconds_left), self._at_work_seconds()
         if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
-            raise self._busy(self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now))
+            raise self._busy(
+                self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now)
+            )
 
     def _seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
         """Return the seconds that tokens take. While the speed is unknown, a full queue takes all the time of a request."""
         pace = self.queue.pace
-        return pace.seconds(key, tokens) if pace.knows(key) else tokens * ALONE * seconds_left / self._queue_tokens
+        return (
+            pace.seconds(key, tokens)
+            if pace.knows(key)
+            else tokens * ALONE * seconds_left / self._queue_tokens
+        )
 
     def _room(self, key: Key, seconds_left: float) -> Room:
         """Return the room for a request: a share of its remaining time, and of a full queue."""
@@ -131,7 +155,9 @@ class Supervisor:
     def _busy(self, wait: int) -> ServiceError:
         seconds = self._at_work_seconds() + self.queue.seconds
         fact = f"about {seconds:.0f} seconds of work wait, more than can be done in time"
-        return ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait)
+        return ServiceError(
+            "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
+        )
 
     def submit(self, job: RequestJob) -> None:
         """Let a request wait for its turn."""
@@ -216,7 +242,9 @@ class Supervisor:
             self._watchdog.reschedule(end if self._at_work or self._is_asked else None)
 
     def _at_work_seconds(self) -> float:
-        return sum(self.queue.pace.seconds(batch.key, batch.tokens) for batch in self._at_work.values())
+        return sum(
+            self.queue.pace.seconds(batch.key, batch.tokens) for batch in self._at_work.values()
+        )
 
     def _handle(self, message: Ready | Alive | Done | Failed) -> None:
         self._is_asked = False
@@ -226,7 +254,9 @@ class Supervisor:
             self._welcome(message.models)
         elif message.number is None:
             self.failure = None if self._was_ready else message.error
-            log.error(message.error.message, extra={"slug": message.error.slug, "trace": message.trace})
+            log.error(
+                message.error.message, extra={"slug": message.error.slug, "trace": message.trace}
+            )
         else:
             self._hand_out(self._at_work.pop(message.number), message)
         self._send_batches()
@@ -235,22 +265,31 @@ class Supervisor:
     def _welcome(self, models: dict[str, LoadedModel]) -> None:
         """Use a worker that has loaded the same files: ids of another tokenizer would give wrong answers silently."""
         self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
-        self.changed = [name for name, facts in models.items() if facts.digest != self._digests[name]]
+        self.changed = [
+            name for name, facts in models.items() if facts.digest != self._digests[name]
+        ]
         if self.changed:
             error = self.changed_error()
-            self.failure = None if self._was_ready else CheckpointError(error.slug, error.message, error.hint)
+            self.failure = (
+                None if self._was_ready else CheckpointError(error.slug, error.message, error.hint)
+            )
             log.error(error.message, extra={"slug": error.slug, "hint": error.hint})
             for job in list(self.queue):
                 self.queue.discard(job)
                 job.fail(error)
             return
         self.facts, self._was_ready = models, True
-        log.info("ready", extra={"models": {name: facts.precision for name, facts in models.items()}})
+        log.info(
+            "ready", extra={"models": {name: facts.precision for name, facts in models.items()}}
+        )
 
     def _hand_out(self, batch: RequestBatch, message: Done | Failed) -> None:
         if isinstance(message, Failed):
             if message.trace:
-                log.error(message.error.message, extra={"slug": message.error.slug, "trace": message.trace})
+                log.error(
+                    message.error.message,
+                    extra={"slug": message.error.slug, "trace": message.trace},
+                )
             for job in batch.jobs:
                 self.queue.discard(job)
                 job.fail(message.error)
@@ -270,7 +309,9 @@ class Supervisor:
                 break
             number = next(self._numbers)
             self._at_work[number] = batch
-            call_seconds = min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
+            call_seconds = (
+                min(_CALL_SECONDS, batch.parts[0].job.deadline - now) if batch.is_call else 0.0
+            )
             self._worker.send(WorkMessage(number, *batch.key, batch.content(), call_seconds))
         if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
             self._watch()
@@ -280,17 +321,29 @@ class Supervisor:
         for job in self.queue.find_hopeless(now, self._at_work_seconds()):
             self.queue.discard(job)
             seconds_left = job.deadline - now
-            seconds, room = self._seconds(job.key, job.tokens, seconds_left), self._room(job.key, seconds_left)
+            seconds, room = (
+                self._seconds(job.key, job.tokens, seconds_left),
+                self._room(job.key, seconds_left),
+            )
             waiting = self._waiting(job.sender.client, seconds_left)
-            wait = self._admission.promise_seconds(job.sender, seconds, waiting, self._at_work_seconds(), room, now)
+            wait = self._admission.promise_seconds(
+                job.sender, seconds, waiting, self._at_work_seconds(), room, now
+            )
             fact = "the work that waits takes longer than expected, and this request's time is over before"
-            job.fail(ServiceError("busy", fact, f"send it again after {wait} s", status=429, retry_after=wait))
+            job.fail(
+                ServiceError(
+                    "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
+                )
+            )
 
     def _take_back(self) -> None:
         """Put the batches of a dead worker back. Requests of the oldest one, which it was computing, get no third try."""
         batches, self._at_work = list(self._at_work.values()), {}
         self._is_asked = False
-        fact, hint = "the worker died twice while it computed this request", "send it again later, or a smaller one"
+        fact, hint = (
+            "the worker died twice while it computed this request",
+            "send it again later, or a smaller one",
+        )
         died_twice = ServiceError("worker-died", fact, hint, status=503, retry_after=5)
         for job in batches[0].jobs if batches else ():
             if job.retried:

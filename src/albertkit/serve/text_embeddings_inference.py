@@ -1,6 +1,7 @@
 """Define the endpoints of text-embeddings-inference, so that its clients work unchanged. Errors have our form.
 
-That server has one model. Here `model` in the body chooses one; the default is the first that can answer.
+That server has one model. Here `model` in the body chooses one; the default is the first that can
+answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,9 @@ from albertkit.serve.routes import embedding_features, input_size, service_of
 from albertkit.serve.service import Proceed, make_answer
 from albertkit.tasks.texts import TextClassification
 
-router = APIRouter(route_class=StrictRoute, responses=schemas.refusals(), tags=["text-embeddings-inference"])
+router = APIRouter(
+    route_class=StrictRoute, responses=schemas.refusals(), tags=["text-embeddings-inference"]
+)
 
 
 @router.post("/embed", response_model=list[list[float]])
@@ -40,7 +43,9 @@ async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
         "embed",
         body.model,
         input_size(body.inputs),
-        partial(embedding_features, request, body.inputs, body.dimensions, prompt_name=body.prompt_name),
+        partial(
+            embedding_features, request, body.inputs, body.dimensions, prompt_name=body.prompt_name
+        ),
         shaped,
         truncate=body.truncate,
         dimension=body.dimensions,
@@ -52,7 +57,9 @@ async def embed_all(body: schemas.EmbedAllRequest, request: Request) -> Response
     """The hidden states of all tokens of texts, special tokens included; they are neither pooled nor normalised."""
 
     def prepared(pipeline: Any, proceed: Proceed) -> tuple[list[Any], Features]:
-        inputs, features = embedding_features(request, body.inputs, None, pipeline, proceed, body.prompt_name)
+        inputs, features = embedding_features(
+            request, body.inputs, None, pipeline, proceed, body.prompt_name
+        )
         check_numbers(int(features.offsets[-1]) * pipeline.model.config.hidden_size)
         return inputs, features
 
@@ -87,7 +94,9 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
 
     def shaped(model: str, results: list[Any]) -> Any:
         vectors = np.stack([result["embedding"] for result in results])
-        cosines = similarity_matrix(vectors[: len(first)], vectors[len(first) :] if second else vectors)
+        cosines = similarity_matrix(
+            vectors[: len(first)], vectors[len(first) :] if second else vectors
+        )
         return make_answer(model, cosines) if is_pairwise else cosines[0]
 
     texts = [*first, *second]
@@ -116,7 +125,9 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
     def shaped(_: str, results: list[Any]) -> Any:
         return results if is_batch else results[0]
 
-    def labelled(pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]) -> list[Any]:
+    def labelled(
+        pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]
+    ) -> list[Any]:
         names = pipeline.model.config.id2label
         scores = _scores(pipeline, inputs, features, outputs, raw, function)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
@@ -135,16 +146,29 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
 async def rerank(body: schemas.RerankRequest, request: Request) -> Response:
     """Order texts by their score with a query, the best first; by a model that gives a number to a pair."""
 
-    def ranked(pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]) -> list[Any]:
+    def ranked(
+        pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]
+    ) -> list[Any]:
         scores = _scores(pipeline, inputs, features, outputs, body.raw_scores)[:, 0]
         ranks = [
-            {"index": index, "score": float(scores[index])} for index in np.argsort(-scores, kind="stable").tolist()
+            {"index": index, "score": float(scores[index])}
+            for index in np.argsort(-scores, kind="stable").tolist()
         ]
-        return [{**rank, "text": body.texts[rank["index"]]} for rank in ranks] if body.return_text else ranks
+        return (
+            [{**rank, "text": body.texts[rank["index"]]} for rank in ranks]
+            if body.return_text
+            else ranks
+        )
 
     pairs = [(body.query, text) for text in body.texts]
     return await service_of(request).answer(
-        request, "score", body.model, pairs, lambda _, ranks: ranks, truncate=body.truncate, read_results=ranked
+        request,
+        "score",
+        body.model,
+        pairs,
+        lambda _, ranks: ranks,
+        truncate=body.truncate,
+        read_results=ranked,
     )
 
 
@@ -184,7 +208,7 @@ async def root(body: schemas.AnyRequest, request: Request) -> Response:
     return await endpoint(validate(body.root, schema), request)
 
 
-# --- parts of the endpoints -----------------------------------------------------------------------------------------------
+# --- parts of the endpoints -----------------------------------------------------------------------
 
 
 def _first_kind(request: Request, model: Any, kinds: Sequence[str]) -> str:
@@ -195,7 +219,12 @@ def _first_kind(request: Request, model: Any, kinds: Sequence[str]) -> str:
 
 
 def _scores(
-    pipeline: Any, inputs: list[Any], features: Features, outputs: list[Any], raw: bool, function: str | None = None
+    pipeline: Any,
+    inputs: list[Any],
+    features: Features,
+    outputs: list[Any],
+    raw: bool,
+    function: str | None = None,
 ) -> np.ndarray:
     """Return the score of each label, float64 [E, C]: the model's outputs, or their softmax or sigmoid."""
     logits = pipeline.task.logits(inputs, features, outputs)

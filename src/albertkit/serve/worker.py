@@ -64,10 +64,13 @@ def main(descriptor: int) -> None:
             channel.send(_failed(None, error))
             return
         gc.collect()
-        gc.freeze()  # else a collection walks through a million objects, 0.2 s in which nothing is computed
+        # Else a collection walks through a million objects, 0.2 s in which nothing is computed
+        gc.freeze()
         channel.send(Ready(facts))
         while (work := channel.receive()) is not None:
-            channel.send(work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens))
+            channel.send(
+                work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens)
+            )
 
 
 def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
@@ -86,8 +89,9 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
             compare_precision(folder, precision="int8").require(options.force, hint)
         for pipeline in models[name].values():
             if isinstance(pipeline, Pipeline):
-                # The first call of a kernel compiles or loads it, and no client should wait for that.
-                with contextlib.suppress(AlbertKitError):  # an example may be longer than a tiny model reads
+                # The first call of a kernel compiles or loads it, and no client should wait for
+                # that. An example may be longer than a tiny model reads
+                with contextlib.suppress(AlbertKitError):
                     pipeline(pipeline.example)
                 pipeline.engine.follows_weights = False  # no other code changes the model
     return models, facts
@@ -145,7 +149,9 @@ def _failed(number: int | None, error: Exception) -> Failed:
         return Failed(number, error)
     if isinstance(error, OSError) and (explained := explain_os_error(error)):
         return Failed(number, explained)
-    bug = MachineError("internal-error", f"{type(error).__name__}: {error}", "see the log of the service")
+    bug = MachineError(
+        "internal-error", f"{type(error).__name__}: {error}", "see the log of the service"
+    )
     return Failed(number, bug, "".join(traceback.format_exception(error)))
 
 

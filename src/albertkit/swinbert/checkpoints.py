@@ -28,11 +28,14 @@ from albertkit.swinbert.options import ConvertSwinBertOptions
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 ARGS = "log/args.json"  # in the folder above the checkpoints, written by SwinBERT's training
-RECORDED = "albert_folder"  # in it; `model_name_or_path` becomes that of --pretrained_checkpoint there
-STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")  # -1: the configuration's
+# In it; `model_name_or_path` becomes that of --pretrained_checkpoint there
+RECORDED = "albert_folder"
+# -1: the configuration's
+STRUCTURE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 TEXT_MODEL = "trans_encoder."
 NAMES = ("model.bin", "model.safetensors", "pytorch_model.bin")
-_UNUSED = "cls_img_feat."  # a 2048-wide head for masked regions (2.2 M numbers), which no loss and no output looks at
+# A 2048-wide head for masked regions (2.2 M numbers), which no loss and no output looks at
+_UNUSED = "cls_img_feat."
 BACKBONE = "swin."
 _PREDICTIONS = "cls.predictions."
 _DECODER, _WORDS = "predictions.decoder.weight", "albert.embeddings.word_embeddings.weight"
@@ -51,11 +54,13 @@ _AROUND = {
 class SwinBertState:
     """The tensors of a SwinBERT checkpoint, sorted."""
 
-    tensors: dict[str, Tensor] = field(default_factory=dict)  # named as in `AlbertForImageCaptioning`, float32
+    # Named as in `AlbertForImageCaptioning`, float32
+    tensors: dict[str, Tensor] = field(default_factory=dict)
     body: Literal["bert", "albert"] = "bert"  # as Microsoft trains it, or a migrated checkout
     tied: bool = False  # the output matrix is the word embeddings
     backbone: dict[str, Tensor] = field(default_factory=dict)  # `swin.*` under its own names
-    left_out: Counter[str] = field(default_factory=Counter)  # tensors without a place here: `cls_img_feat.*`
+    # Tensors without a place here: `cls_img_feat.*`
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def gate_tokens(self) -> int:
@@ -102,7 +107,10 @@ def find_state_file(source: Path) -> Path:
 def sort_state(state: StateDict, file: Path) -> SwinBertState:
     """Give every tensor its name here."""
     shorts = {name: name.removeprefix(TEXT_MODEL) for name in state}
-    bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {"bert", "albert"}
+    bodies = {short.split(".")[0] for short in shorts.values() if ".img_embedding." in short} & {
+        "bert",
+        "albert",
+    }
     if len(bodies) != 1:
         raise CheckpointError(
             "weights-mismatch",
@@ -137,7 +145,9 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
         )
     _check_projection(sorted_state, file)
     if sorted_state.body == "bert":
-        sorted_state.tensors |= identity_projection(len(sorted_state.tensors[f"{_PROJECTION}weight"]))
+        sorted_state.tensors |= identity_projection(
+            len(sorted_state.tensors[f"{_PROJECTION}weight"])
+        )
     # SwinBERT does not tie the output matrix to the word embeddings unless it is asked to.
     sorted_state.tensors.pop("predictions.decoder.bias", None)  # a second copy of predictions.bias
     decoder = sorted_state.tensors.get(_DECODER)
@@ -162,10 +172,17 @@ def _check_projection(state: SwinBertState, file: Path) -> None:
         )
     if first is None or offset is None:
         return
-    if first.dim() != 2 or second.dim() != 2 or second.shape[1] != len(first) or first.shape[:1] != offset.shape:
+    if (
+        first.dim() != 2
+        or second.dim() != 2
+        or second.shape[1] != len(first)
+        or first.shape[:1] != offset.shape
+    ):
         shapes = f"{list(first.shape)} and {list(second.shape)}"
         raise CheckpointError(
-            "weights-mismatch", f"fc and img_embedding in `{file}` have shapes {shapes}", "copy it again"
+            "weights-mismatch",
+            f"fc and img_embedding in `{file}` have shapes {shapes}",
+            "copy it again",
         )
 
 
@@ -201,7 +218,8 @@ class SwinBertReport(Result):
         tied: Whether the output matrix is the word embeddings.
         gate_tokens: Visual tokens of the learned mask, 0 without one.
         left_out: Tensors that have no place in the model: `cls_img_feat.*`, which nothing uses.
-        training: The arguments in SwinBERT's `log/args.json` that later use depends on: frames, resolution, lengths.
+        training: The arguments in SwinBERT's `log/args.json` that later use depends on: frames,
+            resolution, lengths.
         notes: Facts that no file holds.
     """
 
@@ -226,7 +244,10 @@ class SwinBertReport(Result):
             "notes": None,
             **self.training,
         }
-        return [FactList(facts), Paragraph(join_lines(f"- {note}" for note in self.notes), form="code")]
+        return [
+            FactList(facts),
+            Paragraph(join_lines(f"- {note}" for note in self.notes), form="code"),
+        ]
 
 
 def load_swinbert(
@@ -267,21 +288,29 @@ def load_swinbert_captioner(
                 "copy it again",
             )
     else:
-        notes.append("no swin.* in the file: the captioner has no backbone, and takes prepared features alone")
+        notes.append(
+            "no swin.* in the file: the captioner has no backbone, and takes prepared features alone"
+        )
     if arguments.get("add_od_labels"):
-        notes.append("trained with a second text (add_od_labels); captions are written without one here")
+        notes.append(
+            "trained with a second text (add_od_labels); captions are written without one here"
+        )
     sampling = grid = None
-    # SwinBERT decodes even places from the first frame to the last, rounded down; its files of frames are made by rounding to the
-    # nearest, which moves MSVD's CIDEr from 109.4 to 120.6. Frames differ by 0.98 of 255 levels on average: its decoder repeats
-    # chroma samples, ours interpolates them.
+    # SwinBERT decodes even places from the first frame to the last, rounded down; its files of
+    # frames are made by rounding to the nearest, which moves MSVD's CIDEr from 109.4 to 120.6.
+    # Frames differ by 0.98 of 255 levels on average: its decoder repeats chroma samples, ours
+    # interpolates them.
     if backbone is not None:
         size = arguments.get("img_res", backbone.frame_size)
         frames = arguments.get("max_num_frames")
         if frames is None:
-            # The gate has a row for each visual token: half the frames times the patches of 32 pixels in one.
+            # The gate has a row for each visual token: half the frames times the patches of 32
+            # pixels in one.
             per_frame = backbone.grid(1, backbone.frame_size).num_tokens
             frames = report.gate_tokens // per_frame * backbone.patch[0] or 32
-            notes.append(f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it")
+            notes.append(
+                f"no {ARGS}: {frames} frames of {size} pixels, as the shapes or SwinBERT's defaults have it"
+            )
         sampling = FrameSampling(num_frames=frames, size=size, rounding="floor")
         grid = backbone.grid(frames, size)
     search_names = ("num_beams", "length_penalty", "repetition_penalty")
@@ -357,7 +386,9 @@ def _read_configuration(
     if files:
         values = read_typed(files[0], dict[str, Any], "model configuration")
         structure = {name: arguments.get(name) for name in STRUCTURE}
-        return values | {name: value for name, value in structure.items() if isinstance(value, int) and value > 0}
+        return values | {
+            name: value for name, value in structure.items() if isinstance(value, int) and value > 0
+        }
     if state.body == "albert":
         raise CheckpointError(
             "missing-file",
@@ -372,7 +403,9 @@ def _read_configuration(
             "vocab_size": vocab_size,
             "hidden_size": hidden_size,
             "intermediate_size": inner,
-            "num_hidden_layers": len({name.split(".")[3] for name in shapes if "albert_layer_groups" in name}),
+            "num_hidden_layers": len(
+                {name.split(".")[3] for name in shapes if "albert_layer_groups" in name}
+            ),
             "max_position_embeddings": shapes["albert.embeddings.position_embeddings.weight"][0],
             "type_vocab_size": shapes["albert.embeddings.token_type_embeddings.weight"][0],
         }
@@ -399,17 +432,23 @@ def _make_configuration(
     if "drop_out" in arguments:
         values = values | {"hidden_dropout_prob": arguments["drop_out"]}
     config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
-    settings = {**arguments, **values}  # a configuration in the folder of the weights is that of this very model
+    # A configuration in the folder of the weights is that of this very model
+    settings = {**arguments, **values}
     tie_weights = bool(settings.get("tie_weights", state.tied))
     if tie_weights != state.tied:
         equal = "equal" if state.tied else "not equal"
-        notes.append(f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {equal}")
+        notes.append(
+            f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {equal}"
+        )
     caption = CaptionConfig(
         img_feature_dim=state.tensors["albert.img_embedding.projection.weight"].shape[1],
         backbone_dim=state.backbone_dim,
         visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
-        grid=CaptionConfig.of(config).grid if "albert.img_embedding.time_embeddings" in state.tensors else None,
-        # The learned gate V is added to scores as (1 - V) x -10,000: below 0.999 a visual token sees nothing but itself.
+        grid=CaptionConfig.of(config).grid
+        if "albert.img_embedding.time_embeddings" in state.tensors
+        else None,
+        # The learned gate V is added to scores as (1 - V) x -10,000: below 0.999 a visual token
+        # sees nothing but itself.
         video_attention="legacy" if state.gate_tokens else "full",
         num_visual_tokens=state.gate_tokens,
         hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),
@@ -424,9 +463,21 @@ def _make_configuration(
 
 def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> list[Path]:
     """Return the folders with such files that log/args.json names, as seen from the checkout that the run lies in."""
-    names = [arguments.get(name) for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")]
-    folders = [parent / name for name in names if name and isinstance(name, str) for parent in file.resolve().parents]
-    return [folder for folder in folders if folder.is_dir() and any(any(folder.glob(pattern)) for pattern in patterns)]
+    names = [
+        arguments.get(name)
+        for name in ("config_name", "tokenizer_name", RECORDED, "model_name_or_path")
+    ]
+    folders = [
+        parent / name
+        for name in names
+        if name and isinstance(name, str)
+        for parent in file.resolve().parents
+    ]
+    return [
+        folder
+        for folder in folders
+        if folder.is_dir() and any(any(folder.glob(pattern)) for pattern in patterns)
+    ]
 
 
 def _load_tokenizer(
@@ -440,7 +491,11 @@ def _load_tokenizer(
         folders = [Path(tokenizer_folder)]
     else:
         usual = (file.parent, file.parent / "tokenizer", file.parent.parent / "tokenizer")
-        folders = [folder for folder in usual if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)]
+        folders = [
+            folder
+            for folder in usual
+            if any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)
+        ]
         folders += _model_folders(file, arguments, *_TOKENIZER_FILES)
     if not folders:
         raise CheckpointError(

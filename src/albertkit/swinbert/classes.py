@@ -37,7 +37,8 @@ _CAPTION = frozenset(field.name for field in dataclasses.fields(CaptionConfig)) 
 class AlbertConfig(core.AlbertConfig):
     """A configuration whose values may be set, as SwinBERT's loader sets BERT's.
 
-    The settings of `CaptionConfig` are attributes, too. What ALBERT does not read, such as `loss_type`, is kept as it is.
+    The settings of `CaptionConfig` are attributes, too. What ALBERT does not read, such as
+    `loss_type`, is kept as it is.
     """
 
     @classmethod
@@ -51,7 +52,9 @@ class AlbertConfig(core.AlbertConfig):
         """Read the `config.json` of a folder, or such a file, and set some values."""
         path = Path(folder)
         file = path if path.is_file() else local_folder(folder) / "config.json"
-        config = cls.of(make_config(read_typed(file, dict[str, Any], "model configuration"), file)[0])
+        config = cls.of(
+            make_config(read_typed(file, dict[str, Any], "model configuration"), file)[0]
+        )
         for name, value in changes.items():
             setattr(config, name, value)
         return config
@@ -146,7 +149,8 @@ def load_weights(
     unfit = ["albert.video_gate", f"{_PROJECTION}fc."]
     if caption.tie_weights:
         unfit.append(_DECODER)
-    # Another width of visual tokens costs the projection alone: the fork of 2024 then began with random weights throughout.
+    # Another width of visual tokens costs the projection alone: the fork of 2024 then began with
+    # random weights throughout.
     if projection is not None and projection.shape[1] != caption.img_feature_dim:
         unfit.append(_PROJECTION)
     dropped = [name for name in stored if name.startswith(tuple(unfit))]
@@ -154,7 +158,8 @@ def load_weights(
     tensors = {name: stored[name] for name in stored if name not in dropped and name != second_copy}
     words = tensors.get(f"albert.{_WORDS}", tensors.get(_WORDS))
     if not caption.tie_weights and words is not None:
-        tensors.setdefault(_DECODER, words)  # an output matrix of its own begins as a copy of what it was tied to
+        # An output matrix of its own begins as a copy of what it was tied to
+        tensors.setdefault(_DECODER, words)
     with shapes_only():
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
@@ -183,8 +188,9 @@ def describe_loading(
     yield f"{type(model).__name__}: {model.num_parameters():,} parameters, {trainable:,} of them trainable"
 
 
-# SwinBERT's arguments of a search, with its defaults; those with one possible value; and those that its evaluation gives and
-# that have no effect: constrained search is dead code there (`utils_cbs` is missing).
+# SwinBERT's arguments of a search, with its defaults; those with one possible value; and those that
+# its evaluation gives and that have no effect: constrained search is dead code there (`utils_cbs`
+# is missing).
 _SEARCH = {
     "max_length": 20,
     "num_beams": 1,
@@ -241,25 +247,39 @@ def generate_like_swinbert(
 
     Args:
         model: The model.
-        input_ids: int64 [B, max_length + S]; only the second text in it, of S places, is read, if `add_od_labels`.
+        input_ids: int64 [B, max_length + S]; only the second text in it, of S places, is read, if
+            `add_od_labels`.
         img_feats: [B, M, D].
-        attention_mask: [B, N, N], N = max_length + S + M. What the second text and the video see is taken from it.
-        bos_token_id, eos_token_ids, pad_token_id, mask_token_id: [CLS], [SEP] (one token), [PAD] and [MASK].
+        attention_mask: [B, N, N], N = max_length + S + M. What the second text and the video see is
+            taken from it.
+        bos_token_id, eos_token_ids, pad_token_id, mask_token_id: [CLS], [SEP] (one token), [PAD]
+            and [MASK].
         token_type_ids: int64 [B, max_length + S].
         add_od_labels: Whether there is a second text.
         od_labels_start_posid: Where its positions begin, but not before max_length.
-        bad_ending_ids: Tokens after which no caption ends. SwinBERT takes them and does nothing with them.
-        **arguments: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned, and the finished ones that a
-            search keeps; the others as in `GenerationSettings`. The caption's positions are 0, 1, …: `position_ids` must be None.
+        bad_ending_ids: Tokens after which no caption ends. SwinBERT takes them and does nothing
+            with them.
+        **arguments: max_length counts [CLS] and [SEP]; num_keep_best is K, the captions returned,
+            and the finished ones that a search keeps; the others as in `GenerationSettings`. The
+            caption's positions are 0, 1, …: `position_ids` must be None.
 
     Returns:
-        ids int64 [B, K, max_length]; scores [B, K]: mean log-probability, of a search over length to the length penalty.
+        ids int64 [B, K, max_length]; scores [B, K]: mean log-probability, of a search over length
+        to the length penalty.
     """
     ends = [eos_token_ids] if isinstance(eos_token_ids, int) else list(eos_token_ids)
-    wrong = [name for name, only in _FIXED_ARGUMENTS.items() if (arguments.pop(name, only) or only) != only]
+    wrong = [
+        name
+        for name, only in _FIXED_ARGUMENTS.items()
+        if (arguments.pop(name, only) or only) != only
+    ]
     if len(ends) != 1:
         wrong.append("eos_token_ids")
-    arguments = {name: value for name, value in arguments.items() if name != "position_ids" or value is not None}
+    arguments = {
+        name: value
+        for name, value in arguments.items()
+        if name != "position_ids" or value is not None
+    }
     wrong += sorted(arguments.keys() - _SEARCH.keys() - _WITHOUT_EFFECT)
     if wrong:
         raise ConfigError(
@@ -281,7 +301,8 @@ def generate_like_swinbert(
         types = None if token_type_ids is None else token_type_ids[:, max_length:]
         hidden = torch.cat([albert.embed(text, positions, types), hidden], 1)
     visual_bias = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
-    # Every row of a caption sees the same of the second text and the video: the row of [CLS] says what.
+    # Every row of a caption sees the same of the second text and the video: the row of [CLS] says
+    # what.
     caption_bias = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
     context = encode_context(albert.encoder, hidden, visual_bias, False, caption_bias)
     bad = torch.tensor(bad_ending_ids, device=img_feats.device) if bad_ending_ids else None
@@ -290,7 +311,7 @@ def generate_like_swinbert(
     return generated.ids, generated.scores
 
 
-# --- the tokenizer ----------------------------------------------------------------------------------------------------
+# --- the tokenizer --------------------------------------------------------------------------------
 
 
 class SwinBertTokenizer:
@@ -298,7 +319,8 @@ class SwinBertTokenizer:
 
     Unlike in BERT's, the name of a special token within a caption is plain text.
 
-    What is not here, such as `encode`, `vocab_size`, `mask_token_id` or `save_pretrained`, is the tokenizer's own.
+    What is not here, such as `encode`, `vocab_size`, `mask_token_id` or `save_pretrained`, is the
+    tokenizer's own.
 
     Attributes:
         tokenizer: The tokenizer.
@@ -311,7 +333,9 @@ class SwinBertTokenizer:
         self.tokenizer = tokenizer
         self.tokens = [tokenizer.id_to_piece(number) for number in range(tokenizer.vocab_size)]
         self.vocab = {token: number for number, token in enumerate(self.tokens)}
-        self.all_special_ids = [getattr(tokenizer, f"{role}_id") for role in tokenizer_files.SPECIAL_ROLES]
+        self.all_special_ids = [
+            getattr(tokenizer, f"{role}_id") for role in tokenizer_files.SPECIAL_ROLES
+        ]
         self.all_special_tokens = [self.tokens[number] for number in self.all_special_ids]
 
     def __getattr__(self, name: str) -> Any:
@@ -320,7 +344,9 @@ class SwinBertTokenizer:
         return getattr(self.tokenizer, name)
 
     @classmethod
-    def from_pretrained(cls, folder: StrPath, do_lower_case: bool | None = None) -> "SwinBertTokenizer":
+    def from_pretrained(
+        cls, folder: StrPath, do_lower_case: bool | None = None
+    ) -> "SwinBertTokenizer":
         """Read the tokenizer of a folder; `do_lower_case` as in `AlbertTokenizer.from_pretrained`."""
         return cls(AlbertTokenizer.from_pretrained(folder, do_lower_case=do_lower_case))
 
@@ -339,11 +365,17 @@ class SwinBertTokenizer:
         """Return tokens of a text; unknown ones under the name of the unknown token."""
         return [self.tokens[number] for number in self.tokenizer.encode(text)]
 
-    def convert_ids_to_tokens(self, ids: int | Sequence[int], skip_special_tokens: bool = False) -> str | list[str]:
+    def convert_ids_to_tokens(
+        self, ids: int | Sequence[int], skip_special_tokens: bool = False
+    ) -> str | list[str]:
         """Return token of an id, or tokens of ids."""
         if isinstance(ids, int):
             return self.tokens[ids]
-        return [self.tokens[number] for number in ids if not (skip_special_tokens and number in self.all_special_ids)]
+        return [
+            self.tokens[number]
+            for number in ids
+            if not (skip_special_tokens and number in self.all_special_ids)
+        ]
 
     def convert_tokens_to_string(self, tokens: Sequence[str]) -> str:
         """Return text of tokens."""

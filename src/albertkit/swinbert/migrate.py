@@ -23,9 +23,12 @@ from albertkit.output.sections import FactList, Result
 from albertkit.printable import escape_control_characters, print_note
 from albertkit.swinbert.options import DEFAULT_FOLDER, MigrateOptions
 
-# Only these two scripts, at three places: the ALBERT fork of 2024 replaced names in all of src by regular expressions, those
-# of BERT's own classes, too.
-TASK_SCRIPTS = ("src/tasks/run_caption_VidSwinBert.py", "src/tasks/run_caption_VidSwinBert_inference.py")
+# Only these two scripts, at three places: the ALBERT fork of 2024 replaced names in all of src by
+# regular expressions, those of BERT's own classes, too.
+TASK_SCRIPTS = (
+    "src/tasks/run_caption_VidSwinBert.py",
+    "src/tasks/run_caption_VidSwinBert_inference.py",
+)
 _VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"
 PORTABLE = (
     _VIDEO,
@@ -34,24 +37,34 @@ PORTABLE = (
     "src/configs/config.py",
 )
 
-# What is replaced in a task script: its name, a pattern that must be found once, and the text in its place.
+# What is replaced in a task script: its name, a pattern that must be found once, and the text in
+# its place.
 _ALBERT = (
     (
         "the import of get_bert_model",
         rb"from src\.modeling\.load_bert import get_bert_model(?=\s*?$)",
         rb"from src.modeling.load_albert import get_albert_folder, get_albert_model",
     ),
-    ("the call `= get_bert_model(args)`", rb"= get_bert_model\(args\)", rb"= get_albert_model(args)"),
+    (
+        "the call `= get_bert_model(args)`",
+        rb"= get_bert_model\(args\)",
+        rb"= get_albert_model(args)",
+    ),
     (
         "the assignment of the folder of bert-base-uncased",
         rb"(\w+)\.model_name_or_path = '[^'\n]*bert-base-uncased/?'",
         rb"\1.model_name_or_path = get_albert_folder(args, \1)",
     ),
 )
-# SwinBERT exempts the norms called LayerNorm from weight decay; ALBERT's full_layer_layer_norm is another name.
-_DECAY = (rb"(no_decay = \['bias', 'LayerNorm\.bias', 'LayerNorm\.weight')\]", rb"\1, 'layer_norm.weight']")
+# SwinBERT exempts the norms called LayerNorm from weight decay; ALBERT's full_layer_layer_norm is
+# another name.
+_DECAY = (
+    rb"(no_decay = \['bias', 'LayerNorm\.bias', 'LayerNorm\.weight')\]",
+    rb"\1, 'layer_norm.weight']",
+)
 
-# SwinBERT without its container: on any device, and packages imported where they are used; see `optional_packages`.
+# SwinBERT without its container: on any device, and packages imported where they are used; see
+# `optional_packages`.
 _PACKAGE_IMPORT = re.compile(
     rb"^(?:import (?P<package>deepspeed)"
     rb"|from (?P<module>(?:apex|azureml|fairscale|\.coco_caption|\.cider)[\w.]*) import (?P<name>\w+)(?: as (?P<alias>\w+))?)",
@@ -59,7 +72,10 @@ _PACKAGE_IMPORT = re.compile(
 )
 _ANY_DEVICE = rb"'cuda' if torch.cuda.is_available() else 'cpu'"
 _DEVICE = (
-    (rb"args\.device = torch\.device\(args\.device\)", rb"args.device = available_device(args.device)"),
+    (
+        rb"args\.device = torch\.device\(args\.device\)",
+        rb"args.device = available_device(args.device)",
+    ),
     (rb"(\"--device\", type=str, default=)'cuda'", rb"\1" + _ANY_DEVICE),
 )
 
@@ -92,7 +108,8 @@ def portable_edits(content: bytes, path: str) -> bytes:
     for pattern, text in _DEVICE:
         content = re.sub(pattern, text, content)
     names = b"available_device, optional" if b"available_device(" in content else b"optional"
-    newline = b"\r\n" if b"\r\n" in content else b"\n"  # a patch that changes line ends would touch every line
+    # A patch that changes line ends would touch every line
+    newline = b"\r\n" if b"\r\n" in content else b"\n"
     first = _PACKAGE_IMPORT.search(content)
     if first is not None:
         line = b"from albertkit.swinbert.optional_packages import " + names + newline
@@ -118,7 +135,9 @@ def _lazy_import(match: re.Match[bytes]) -> bytes:
     """Return the assignment in an import's place."""
     if match["package"]:
         return b'%b = optional("%b")' % (match["package"], match["package"])
-    module = b"src.evalcap" + match["module"] if match["module"].startswith(b".") else match["module"]
+    module = (
+        b"src.evalcap" + match["module"] if match["module"].startswith(b".") else match["module"]
+    )
     return b'%b = optional("%b", "%b")' % (match["alias"] or match["name"], module, match["name"])
 
 
@@ -127,7 +146,8 @@ GUIDE = "ALBERT.md"
 _WRITTEN = "Written by `albertkit migrate swinbert`; the classes are albertkit's."
 _HEADS = "MaskedLM MultipleChoice PreTraining QuestionAnswering SequenceClassification TokenClassification".split()
 _MODEL_CLASSES = [f"AlbertFor{head}" for head in _HEADS]
-# Module of `src/layers/albert` to what it is, and to names and the modules of albertkit that hold them.
+# Module of `src/layers/albert` to what it is, and to names and the modules of albertkit that hold
+# them.
 _MODULES: dict[str, tuple[str, dict[str, str]]] = {
     "modeling_albert": (
         "ALBERT's classes, as `modeling_bert` has BERT's.",
@@ -249,7 +269,8 @@ class FileChange:
     """A file of the checkout, and its contents; None: no such file."""
 
     path: str
-    original: bytes | None  # before the migration, with the edits that were made since in other places
+    # Before the migration, with the edits that were made since in other places
+    original: bytes | None
     current: bytes | None
     target: bytes | None
 
@@ -299,9 +320,10 @@ class MigrationReport(Result):
 def migrate(options: MigrateOptions) -> MigrationReport:
     """Put ALBERT into BERT's place in a checkout of SwinBERT, or take that back.
 
-    A few places of the two task scripts are replaced, and files are added; `src/layers/bert` is never touched. Applying twice
-    is the same as once. Killed at any moment, the same call or `revert` goes on. The patch that leads back lies in
-    `.albertkit-migration.patch` of the checkout; edits made since in other places stay.
+    A few places of the two task scripts are replaced, and files are added; `src/layers/bert` is
+    never touched. Applying twice is the same as once. Killed at any moment, the same call or
+    `revert` goes on. The patch that leads back lies in `.albertkit-migration.patch` of the
+    checkout; edits made since in other places stay.
     """
     actions: list[Action] = [action for action in get_args(Action) if getattr(options, action)]
     if len(actions) > 1:
@@ -364,13 +386,17 @@ def migrate(options: MigrateOptions) -> MigrationReport:
         if not patch.paths:
             notes.append("there is no patch of a migration here: nothing to take back")
         patch.remove()
-    diff = unified_diff({file.path: file.current for file in changes}, {file.path: file.target for file in changes})
+    diff = unified_diff(
+        {file.path: file.current for file in changes}, {file.path: file.target for file in changes}
+    )
     return MigrationReport(
         checkout=checkout,
         action=action,
         migrated=action == "apply" or (action != "revert" and not changes),
         portable=portable,
-        changed=tuple(file.path for file in changes if file.current is not None and file.target is not None),
+        changed=tuple(
+            file.path for file in changes if file.current is not None and file.target is not None
+        ),
         added=tuple(file.path for file in changes if file.current is None),
         removed=tuple(file.path for file in changes if file.target is None),
         notes=tuple(notes),
@@ -388,9 +414,14 @@ def _read_originals(
     """Return the files that a migration changes or reads, as they were before it."""
     paths = patch.paths
     if action != "revert":
-        configs = [file.relative_to(checkout).as_posix() for file in (checkout / CONFIGS).glob("*.json")]
+        configs = [
+            file.relative_to(checkout).as_posix() for file in (checkout / CONFIGS).glob("*.json")
+        ]
         portable_files = [path for path in PORTABLE if (checkout / path).exists()]
-        paths = [*TASK_SCRIPTS, *sorted({*portable_files, *configs, *patch.paths} - {*TASK_SCRIPTS})]
+        paths = [
+            *TASK_SCRIPTS,
+            *sorted({*portable_files, *configs, *patch.paths} - {*TASK_SCRIPTS}),
+        ]
     originals: dict[str, bytes | None] = {}
     for path in paths:
         content = _read_bytes(checkout / path)
@@ -417,10 +448,18 @@ def _migrate_files(
 ) -> dict[str, bytes | None]:
     """Return the files as they shall be, those first that others import."""
     # Nothing is written before all is known to work.
-    configs = {path.rpartition("/")[2]: content for path, content in before.items() if path.startswith(CONFIGS)}
-    added = added_files({name: content for name, content in configs.items() if content is not None}, portable)
+    configs = {
+        path.rpartition("/")[2]: content
+        for path, content in before.items()
+        if path.startswith(CONFIGS)
+    }
+    added = added_files(
+        {name: content for name, content in configs.items() if content is not None}, portable
+    )
     skipped_paths = {note.removeprefix("left as it was edited: ") for note in notes}
-    after: dict[str, bytes | None] = {path: content for path, content in added.items() if path not in skipped_paths}
+    after: dict[str, bytes | None] = {
+        path: content for path, content in added.items() if path not in skipped_paths
+    }
     for path in (*PORTABLE, *TASK_SCRIPTS):
         content = before.get(path)
         unknown = list[str]()
@@ -481,7 +520,13 @@ def show_migration(report: MigrationReport) -> None:
         print_note(note)
     if report.action != "diff":
         hidden = ("diff", "notes")
-        to_terminal([FactList({name: value for name, value in report.to_dict().items() if name not in hidden})])
+        to_terminal(
+            [
+                FactList(
+                    {name: value for name, value in report.to_dict().items() if name not in hidden}
+                )
+            ]
+        )
     elif report.migrated:
         print_note("nothing left to change")
     elif sys.stdout.isatty():
@@ -517,7 +562,8 @@ def unified_diff(before: Contents, after: Contents) -> bytes:
 class StoredPatch:
     """The patch of a checkout's migration, which leads from the original files to the migrated ones.
 
-    It is stored before the first file is changed, so that a killed process leaves nothing that cannot be taken back.
+    It is stored before the first file is changed, so that a killed process leaves nothing that
+    cannot be taken back.
     """
 
     def __init__(self, checkout: Path) -> None:
@@ -528,8 +574,13 @@ class StoredPatch:
             return
         self.is_portable = b"--portable" in self._file.read_bytes().partition(b"\n")[0]
         numbers = _run_git(checkout, "apply", "--numstat", "-z", PATCH)
-        self.paths = [entry.split("\t")[2] for entry in numbers.stdout.decode().split("\0") if entry]
-        outside = any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in self.paths)
+        self.paths = [
+            entry.split("\t")[2] for entry in numbers.stdout.decode().split("\0") if entry
+        ]
+        outside = any(
+            PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts
+            for path in self.paths
+        )
         if numbers.returncode or outside:
             raise CheckpointError(
                 "corrupt",
@@ -556,7 +607,8 @@ class StoredPatch:
             _write_new(file, content)
             if _run_git(folder, *command, "-R").returncode == 0:
                 return _read_bytes(file)
-            if _run_git(folder, *command, "--check").returncode == 0:  # a killed process had not come to this file
+            # A killed process had not come to this file
+            if _run_git(folder, *command, "--check").returncode == 0:
                 return content
         raise CheckpointError(
             "exists",
@@ -580,7 +632,9 @@ def _run_git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess
         "HOME": str(folder),
     }
     settings |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | settings
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    } | settings
     try:
         return subprocess.run(
             ["git", *arguments],

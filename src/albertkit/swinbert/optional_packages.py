@@ -1,7 +1,7 @@
 """Packages that SwinBERT imports first and mostly does without: apex, deepspeed, fairscale, azureml, the COCO scorer.
 
-`albertkit migrate swinbert --portable` writes `name = optional(…)` in place of their imports. Nothing is imported until the
-name is used.
+`albertkit migrate swinbert --portable` writes `name = optional(…)` in place of their imports.
+Nothing is imported until the name is used.
 """
 
 import json
@@ -156,8 +156,8 @@ class _NoRun:
         """Discard the record."""
 
 
-# Where a package is missing when it is used: `apex.amp` at level O0 is plain float32; azureml's run only reports scores to a
-# service; the COCO caption scorer is ours.
+# Where a package is missing when it is used: `apex.amp` at level O0 is plain float32; azureml's run
+# only reports scores to a service; the COCO caption scorer is ours.
 _STAND_INS = {
     ("apex", "amp"): _PlainFloat32,
     ("azureml.core.run", "Run"): _NoRun,

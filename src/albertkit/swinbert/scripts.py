@@ -34,9 +34,11 @@ class ModelArguments:
         tokenizer_name: Folder of the tokenizer. Default: the model's folder.
         do_lower_case: Lower-case text, for a `vocab.txt` without a file of settings.
         drop_out: Dropout of hidden states.
-        tie_weights, freeze_embedding, label_smoothing, drop_worst_ratio, drop_worst_after: As in `CaptionConfig`.
+        tie_weights, freeze_embedding, label_smoothing, drop_worst_ratio, drop_worst_after: As in
+            `CaptionConfig`.
         img_feature_dim: Width of a visual token; concerns the projection alone.
-        num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: -1 keeps the configuration's.
+        num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: -1 keeps the
+            configuration's.
         init: Whether weights are taken from the folder: auto takes them if there are any.
     """
 
@@ -61,7 +63,11 @@ class ModelArguments:
     def of(cls, args: Any) -> "ModelArguments":
         """Read a Namespace, an EasyDict or a dictionary; what is missing, or None, has its default."""
         kinds = get_type_hints(cls)
-        values = {name: value for name, value in vars_of(args).items() if name in kinds and value is not None}
+        values = {
+            name: value
+            for name, value in vars_of(args).items()
+            if name in kinds and value is not None
+        }
         errors = list_wrong_values(values, kinds)
         if not values.get("model_name_or_path"):
             errors.append("model_name_or_path is not given")
@@ -77,21 +83,24 @@ class ModelArguments:
 def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig, SwinBertTokenizer]:
     """Make the text model that SwinBERT's arguments ask for, with pretrained weights where there are any.
 
-    What was loaded and what was not is printed on stderr. `args.initialised_from` becomes the folder or "scratch", and
-    `args.albert_folder` the folder, so that SwinBERT's log/args.json records them. Where the arguments evaluate a run, its
-    own tokenizer is used, and its checkpoint must hold every parameter of the model.
+    What was loaded and what was not is printed on stderr. `args.initialised_from` becomes the
+    folder or "scratch", and `args.albert_folder` the folder, so that SwinBERT's log/args.json
+    records them. Where the arguments evaluate a run, its own tokenizer is used, and its checkpoint
+    must hold every parameter of the model.
 
     Args:
-        args: Namespace, EasyDict or dictionary; see `ModelArguments` for what is read and its defaults.
+        args: Namespace, EasyDict or dictionary; see `ModelArguments` for what is read and its
+            defaults.
 
     Returns:
-        The model on the CPU in evaluation mode, its configuration, and its tokenizer with the methods of SwinBERT's.
+        The model on the CPU in evaluation mode, its configuration, and its tokenizer with the
+        methods of SwinBERT's.
 
     Raises:
-        ConfigError: bad-value, wrong-model; weights-mismatch for a width, or a number of heads, that the
-            weights do not have.
-        CheckpointError: wrong-tokenizer, missing-file, corrupt, weights-mismatch, no-tokenizer. DataError: not-found,
-            bad-file. MachineError: unreachable.
+        ConfigError: bad-value, wrong-model; weights-mismatch for a width, or a number of heads,
+            that the weights do not have.
+        CheckpointError: wrong-tokenizer, missing-file, corrupt, weights-mismatch, no-tokenizer.
+            DataError: not-found, bad-file. MachineError: unreachable.
     """
     arguments = ModelArguments.of(args)
     folder = local_folder(arguments.model_name_or_path)
@@ -101,11 +110,14 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
     stored, notes = make_config(read_typed(file, dict[str, Any], "model configuration"), file)
     config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
-    tokenizer = SwinBertTokenizer.of_run(local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case)
+    tokenizer = SwinBertTokenizer.of_run(
+        local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case
+    )
     run = EvaluatedRun.of(args)
     if run is not None:
         tokenizer = run.tokenizer(tokenizer, arguments.do_lower_case)
-    # The guide of 2024 copies BERT's vocabulary of 30,522 tokens, which the weights of no ALBERT have (30,000).
+    # The guide of 2024 copies BERT's vocabulary of 30,522 tokens, which the weights of no ALBERT
+    # have (30,000).
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",
@@ -140,9 +152,16 @@ def _adapt_config(
 ) -> AlbertConfig:
     """Return the configuration of the folder with what the arguments ask for."""
     structure = {name: getattr(arguments, name) for name in STRUCTURE}
-    changes = {name: value for name, value in structure.items() if value > 0 and value != getattr(stored, name)}
-    # Any number of layers can be made of one layer; with more groups each layer has weights of its own.
-    fixed = sorted(name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1)
+    changes = {
+        name: value
+        for name, value in structure.items()
+        if value > 0 and value != getattr(stored, name)
+    }
+    # Any number of layers can be made of one layer; with more groups each layer has weights of its
+    # own.
+    fixed = sorted(
+        name for name in changes if name != "num_hidden_layers" or stored.num_hidden_groups > 1
+    )
     if weights and fixed:
         requested = ", ".join(f"{name} {changes[name]}" for name in fixed)
         stored_values = ", ".join(f"{name} {getattr(stored, name)}" for name in fixed)
@@ -169,15 +188,20 @@ def _adapt_config(
     if arguments.img_feature_dim > 0:
         caption["img_feature_dim"] = arguments.img_feature_dim
     changed = stored.replace(**changes, hidden_dropout_prob=arguments.drop_out)
-    return cast(AlbertConfig, CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).put_into(changed))
+    return cast(
+        AlbertConfig,
+        CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).put_into(changed),
+    )
 
 
 def get_albert_folder(args: Any, train_args: Any) -> str:
     """Return the folder of the ALBERT that a run was trained with; the migrated scripts evaluate with it.
 
-    What the command line or its --config names is used, after a warning, only where that folder is gone.
+    What the command line or its --config names is used, after a warning, only where that folder is
+    gone.
     """
-    # SwinBERT's scripts take all arguments of an evaluation from log/args.json, and then put bert-base-uncased here.
+    # SwinBERT's scripts take all arguments of an evaluation from log/args.json, and then put
+    # bert-base-uncased here.
     before = vars_of(train_args)
     now = vars_of(args)
     trained_with = before.get(RECORDED) or before.get("model_name_or_path")
@@ -187,9 +211,13 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
     if not requested_folder or Path(requested_folder) == Path(trained_with):
         return str(trained_with)
     if _is_available(trained_with):
-        print_note(f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`")
+        print_note(
+            f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`"
+        )
         return str(trained_with)
-    print_note(f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used")
+    print_note(
+        f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used"
+    )
     return str(requested_folder)
 
 
@@ -212,7 +240,11 @@ class EvaluatedRun:
         """Return the run that SwinBERT's arguments evaluate; None in a training."""
         values = vars_of(args)
         folder = values.get("eval_model_dir")
-        if not folder or not (values.get("do_eval") or values.get("do_test")) or values.get("do_train"):
+        if (
+            not folder
+            or not (values.get("do_eval") or values.get("do_test"))
+            or values.get("do_train")
+        ):
             return None
         checkpoint = Path(values.get("resume_checkpoint") or f"{folder}model.bin")
         return cls(checkpoint, Path(folder).parent / "tokenizer")

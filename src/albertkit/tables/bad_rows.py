@@ -29,7 +29,8 @@ class BadRow:
         file: Path of the file.
         line: Line, from 1; of JSON documents the number of the record, from 1.
         reason: What is wrong with it.
-        where: How the row is called: "line 5", or what it is better known by, such as the id of a question.
+        where: How the row is called: "line 5", or what it is better known by, such as the id of a
+            question.
         hint: What to do about it; "": mend it, or skip it.
     """
 

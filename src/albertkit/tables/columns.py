@@ -17,13 +17,16 @@ class Columns:
     """Names of the columns of a table. None: the column is missing, or has the task's usual name.
 
     Attributes:
-        text: Column of the text, or of the first text of a pair; of multiple choice the text to read first.
+        text: Column of the text, or of the first text of a pair; of multiple choice the text to
+            read first.
         pair: Column of the second text; of multiple choice the question.
-        label: Column of the label (name or number). For `multilabel`: several 0/1 columns, separated by commas.
-        id: Column of example ids for the predictions. Default: `id`, `index`, `idx` or `guid` if there is one, else the row
-            number from 0.
+        label: Column of the label (name or number). For `multilabel`: several 0/1 columns,
+            separated by commas.
+        id: Column of example ids for the predictions. Default: `id`, `index`, `idx` or `guid` if
+            there is one, else the row number from 0.
         columns: Names of all columns of a file without a header, separated by commas.
-        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated files.
+        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated
+            files.
     """
 
     title: ClassVar[str] = "Columns of a table"
@@ -49,5 +52,8 @@ class Columns:
 
 def format_options(fields: Iterable[str]) -> str:
     """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
-    options = [f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}" for name in fields]
+    options = [
+        f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}"
+        for name in fields
+    ]
     return " and ".join(options)

@@ -70,12 +70,13 @@ class InputFile:
 def find_inputs(inputs: Sequence[StrPath | Records]) -> list[InputFile]:
     """Return the files that paths, globs, folders and URLs name.
 
-    Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted by path. Names in a
-    folder that begin with a dot are passed over, as are `Thumbs.db` and `desktop.ini`; links that are broken or lead back
-    are refused. A file named twice is read once.
+    Arguments keep their order; the files of a folder (with its subfolders) or of a glob are sorted
+    by path. Names in a folder that begin with a dot are passed over, as are `Thumbs.db` and
+    `desktop.ini`; links that are broken or lead back are refused. A file named twice is read once.
 
     Args:
-        inputs: Paths, globs (`**` for any depth), folders, URLs that fsspec knows (`s3://…`, `https://…`), or rows in memory.
+        inputs: Paths, globs (`**` for any depth), folders, URLs that fsspec knows (`s3://…`,
+            `https://…`), or rows in memory.
     """
     files: dict[str, InputFile] = {}
     for item in inputs:
@@ -159,7 +160,9 @@ def _files_below(root: str) -> list[str]:
             folder = os.path.join(parent, name)
             target = os.path.realpath(folder)
             if os.path.islink(folder) and target in map(os.path.realpath, Path(folder).parents):
-                fact = f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
+                fact = (
+                    f"`{folder}` is a link that leads back to `{target}`, a folder that it lies in"
+                )
                 raise DataError("wrong-kind", fact, f"remove the link: rm '{folder}'")
         for name in names:
             if not name.startswith(".") and name.lower() not in _LITTER:
@@ -201,7 +204,11 @@ def is_record_name(name: str) -> bool:
 
 def check_not_records(data: Path) -> None:
     """Refuse the TFRecords that the Model Garden and google-research/albert make for fine-tuning."""
-    names = sorted(entry.name for entry in data.iterdir() if entry.is_file()) if data.is_dir() else [data.name]
+    names = (
+        sorted(entry.name for entry in data.iterdir() if entry.is_file())
+        if data.is_dir()
+        else [data.name]
+    )
     records = [name for name in names if is_record_name(name)]
     if records and all("meta_data" in name for name in names if name not in records):
         fact = f"`{data}` holds TFRecords for fine-tuning ({format_list(records, 3)}): ids without the texts, which are needed"
@@ -220,7 +227,11 @@ def _suggest_file(path: str) -> str:
     close = closest_name(name, names[:1000], _CLOSE)
     if close:
         return f"did you mean `{close}`?"
-    return f"`{folder}` holds {format_list(names, _LISTED)}" if names else f"the folder `{folder}` is empty"
+    return (
+        f"`{folder}` holds {format_list(names, _LISTED)}"
+        if names
+        else f"the folder `{folder}` is empty"
+    )
 
 
 def _remote(url: str) -> list[InputFile]:
@@ -254,7 +265,9 @@ class ByteStream:
             raw = open(file.path, "rb", buffering=0)  # noqa: SIM115
         self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
         head = self._raw.peek(8)[:8]
-        self.packing = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+        self.packing = next(
+            (name for magic, name in _MAGIC.items() if head.startswith(magic)), None
+        )
         _refuse_other_packings(self._raw.peek(64)[:64], file)
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
@@ -392,7 +405,9 @@ class _ZstandardStream(io.RawIOBase):
                         raise EOFError
                     return b""
             if self._frame is None:
-                self._frame = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
+                self._frame = zstandard.ZstdDecompressor(
+                    max_window_size=_LARGEST_WINDOW
+                ).decompressobj()
             self._text = self._frame.decompress(self._packed)
             self._packed = b""
             if self._frame.eof:

@@ -16,7 +16,8 @@ from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
 
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
 _CLOSE = 0.6
-_CLOSE_LABEL = 0.75  # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
+# `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
+_CLOSE_LABEL = 0.75
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,10 @@ class TableForm:
         text: Column of the text, or of the first of a pair.
         pair: Of the second text; "" for none.
         label: Of the label; "" for none.
-        ids: Names that the column of the ids may have. Without any of them the number of the row is the id.
-        numbered: What the labels 0, 1, … stand for in this form. Empty: numbers are no labels, or names as any other.
+        ids: Names that the column of the ids may have. Without any of them the number of the row is
+            the id.
+        numbered: What the labels 0, 1, … stand for in this form. Empty: numbers are no labels, or
+            names as any other.
         header: Of files without a header: names of the first columns.
     """
 
@@ -55,12 +58,15 @@ class TaskLayout:
         metric: The score that counts.
         folder: Name of its folder in a collection such as GLUE.
         files: Split to the names, without extension, that its file may have, best first.
-        submissions: Split to the name of the submission file, without extension; "" for all other splits.
+        submissions: Split to the name of the submission file, without extension; "" for all other
+            splits.
         quoted: As `Table`.
-        similar_from: Of a regression whose benchmark also scores pairs as similar or not: the label from which they are.
-        empty_texts: Whether rows with an empty text are read, a pair without its second text as a single one; else they are bad
-            rows. The published files have such rows.
-        short_rows: Whether labelled rows that lack fields at their end are passed over, as the original does.
+        similar_from: Of a regression whose benchmark also scores pairs as similar or not: the label
+            from which they are.
+        empty_texts: Whether rows with an empty text are read, a pair without its second text as a
+            single one; else they are bad rows. The published files have such rows.
+        short_rows: Whether labelled rows that lack fields at their end are passed over, as the
+            original does.
         label_names: What the hub calls the labels, in their order; they are read as `labels`.
     """
 
@@ -126,7 +132,8 @@ def find_split_files(
 ) -> Mapping[str, DataFile]:
     """Return the files of a folder by split: the one with a name of the split's that is no other split's.
 
-    `data` is the folder, one above it that holds it under the name `folder`, or one file, which is then "train".
+    `data` is the folder, one above it that holds it under the name `folder`, or one file, which is
+    then "train".
     """
 
     def find(data: Path) -> dict[str, Path]:
@@ -141,7 +148,9 @@ def find_split_files(
                     for hub_name in (stem, *hub_names):
                         paths = paths or find_shards(data, hub_name)
                 if not (candidates and stem in _BESIDE_GLUES):
-                    candidates += [path for path in paths if path not in (*by_split.values(), *candidates)]
+                    candidates += [
+                        path for path in paths if path not in (*by_split.values(), *candidates)
+                    ]
             if candidates:
                 by_split[split] = check_one_file(data, split, candidates)
         return by_split
@@ -169,7 +178,11 @@ def check_one_file(data: Path, split: str, candidates: Sequence[Path]) -> Path:
 def find_shards(data: Path, name: str) -> list[Path]:
     """Return the path of the one shard of a split, as the hub names them, or the glob of several; none if there is none."""
     for folder in (data, data / "data"):
-        shards = [path for path in sorted(folder.glob(f"{glob.escape(name)}-*")) if _SHARD.search(path.name)]
+        shards = [
+            path
+            for path in sorted(folder.glob(f"{glob.escape(name)}-*"))
+            if _SHARD.search(path.name)
+        ]
         if len(shards) == 1 and "-of-00001" in shards[0].name:
             return shards
         if shards:
@@ -204,8 +217,8 @@ def choose_form(
 ) -> TableForm:
     """Return which of the forms a table has that was just opened; where its first line is a row, declare it one.
 
-    A first line is only taken for a row if one of the task's labels is in it, or a number if there are none. The error names
-    the task, and those of the others whose columns the file has.
+    A first line is only taken for a row if one of the task's labels is in it, or a number if there
+    are none. The error names the task, and those of the others whose columns the file has.
     """
     for form in forms:
         if not form.header and set(form.required_columns(labelled)) <= set(table.columns):
@@ -217,8 +230,12 @@ def choose_form(
             table.without_header(form.header, more_fields=True)
             return form
     with_header = [form for form in forms if not form.header]
-    nearest = max(with_header, key=lambda form: len(set(form.required_columns(labelled)) & set(table.columns)))
-    missing = [column for column in nearest.required_columns(labelled) if column not in table.columns]
+    nearest = max(
+        with_header, key=lambda form: len(set(form.required_columns(labelled)) & set(table.columns))
+    )
+    missing = [
+        column for column in nearest.required_columns(labelled) if column not in table.columns
+    ]
     names = ", ".join(f"`{column[:40]}`" for column in table.columns)
     hint = _columns_hint(table, nearest, missing, labelled)
     alike = []

@@ -68,16 +68,20 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
     """Return rows in memory as dictionaries of columns.
 
     Args:
-        rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of dictionaries.
+        rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of
+            dictionaries.
         subject: What they are, for messages.
 
     Raises:
-        ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column twice.
+        ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column
+            twice.
     """
     hint = f"{ROWS_HINT}, a DataFrame, a Dataset, or the path of a file"
     if hasattr(rows, "collect"):
         raise ConfigError(
-            "bad-value", f"{subject} are a {type(rows).__name__}, which is not computed yet", "call .collect() on it"
+            "bad-value",
+            f"{subject} are a {type(rows).__name__}, which is not computed yet",
+            "call .collect() on it",
         )
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):
         if not rows.columns.is_unique:
@@ -90,7 +94,11 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
         records: list[Any] = rows.to_dict("records")
     elif hasattr(rows, "iter_rows"):
         records = list(rows.iter_rows(named=True))
-    elif isinstance(rows, Iterable) and not isinstance(rows, bytes | bytearray | str) and not hasattr(rows, "iloc"):
+    elif (
+        isinstance(rows, Iterable)
+        and not isinstance(rows, bytes | bytearray | str)
+        and not hasattr(rows, "iloc")
+    ):
         records = list(rows)
     else:
         raise ConfigError(
@@ -125,8 +133,9 @@ def with_added_columns(
     """Return the kept rows of the data, with their types, with further columns.
 
     Args:
-        original: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back as one; of other data, such
-            as a generator or a stream, which can be read only once, the result is a list.
+        original: The data as the caller gave them. A DataFrame or a `datasets.Dataset` comes back
+            as one; of other data, such as a generator or a stream, which can be read only once, the
+            result is a list.
         rows: Its rows, as `list_rows` returns them.
         selected: Numbers of the rows to return.
         added: The further columns of each of these rows.
@@ -149,9 +158,10 @@ def as_files(data: Data) -> Iterator[DataFiles]:
     """Yield data as readers take them, wherever they are; copies are removed at the end.
 
     Args:
-        data: A path; an address that fsspec knows (`gs://bucket/MRPC`), which is copied; "-" for standard input; rows in
-            memory: a list of dictionaries, a DataFrame of pandas or polars, a `datasets.Dataset`; or several of these by
-            split, as a dictionary or a `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
+        data: A path; an address that fsspec knows (`gs://bucket/MRPC`), which is copied; "-" for
+            standard input; rows in memory: a list of dictionaries, a DataFrame of pandas or polars,
+            a `datasets.Dataset`; or several of these by split, as a dictionary or a
+            `datasets.DatasetDict`: "train", and perhaps "dev" (or "validation") and "test".
     """
     if isinstance(data, Mapping):
         splits = SplitRecords()
@@ -262,7 +272,8 @@ def name_classes(value: Any, names: Sequence[str]) -> Any:
 def _plain(value: Any) -> Any:
     """Return a value that JSON does not know in a form that it does.
 
-    Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None, all else but bytes text.
+    Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None,
+    all else but bytes text.
     """
     if isinstance(value, bytes | bytearray):
         fact = f"`{bytes(value[:40])!r}` in the data is bytes, not text"

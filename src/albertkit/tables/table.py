@@ -1,6 +1,7 @@
 """Read rows of any table, by column name: CSV, TSV, JSON lines, a JSON array, Parquet; gzip, xz and zstandard. Streaming.
 
-A reader is opened for the kind of file: it returns a `_TableSource`, which yields records as lists of fields or as dictionaries.
+A reader is opened for the kind of file: it returns a `_TableSource`, which yields records as lists
+of fields or as dictionaries.
 """
 
 import csv
@@ -41,7 +42,8 @@ class ParquetFile:
 
     Attributes:
         schema: Its columns, a `pyarrow.Schema`.
-        class_names: Names of the classes in columns that are a `ClassLabel` of datasets, as files of the hub have them.
+        class_names: Names of the classes in columns that are a `ClassLabel` of datasets, as files
+            of the hub have them.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -109,7 +111,8 @@ _SAMPLE = 1 << 20
 _SEPARATORS = "\t,;|"
 _SEPARATOR_LINES = 200  # that the separator is judged by
 _QUOTES = 'double the quotes within quoted fields; if `"` is a character as any other here, say --no-quoted'
-_DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)  # Excel's first line, which is no row
+# Excel's first line, which is no row
+_DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
 
 
@@ -120,9 +123,12 @@ def canonical_column_name(name: str) -> str:
 
 
 JSON_DECODER = json.JSONDecoder(
-    object_pairs_hook=lambda pairs: unique_keys([(canonical_column_name(name), value) for name, value in pairs])
+    object_pairs_hook=lambda pairs: unique_keys(
+        [(canonical_column_name(name), value) for name, value in pairs]
+    )
 )
-_Report = Callable[..., None]  # takes line, reason and perhaps a hint of a record that cannot be read
+# Takes line, reason and perhaps a hint of a record that cannot be read
+_Report = Callable[..., None]
 
 
 class ListText(str):
@@ -138,7 +144,8 @@ class TableRow(NamedTuple):
 
     Attributes:
         number: Its place among the rows, from 0; rows that cannot be read are counted.
-        line: Its line in the file, from 1; of JSON arrays and Parquet the number of the record, from 1.
+        line: Its line in the file, from 1; of JSON arrays and Parquet the number of the record,
+            from 1.
         values: Column name to text.
     """
 
@@ -155,9 +162,10 @@ class _TableSource(NamedTuple):
     has_own_names: bool
 
 
-# Not pandas, DuckDB, polars or pyarrow: on 51 small files of shapes that had failed, 41, 38, 37 and 37 had the right rows or an
-# error, 8 to 11 were silently wrong. All four take a column name twice, a quote that swallows rows, a zero byte, and `sep=;` as
-# header; none names the encoding. Of 1,340 lines here a library would replace 250, and imports take as long (pandas 0.37 s).
+# Not pandas, DuckDB, polars or pyarrow: on 51 small files of shapes that had failed, 41, 38, 37 and
+# 37 had the right rows or an error, 8 to 11 were silently wrong. All four take a column name twice,
+# a quote that swallows rows, a zero byte, and `sep=;` as header; none names the encoding. Of 1,340
+# lines here a library would replace 250, and imports take as long (pandas 0.37 s).
 class Table:
     """A table, opened at its first row. The first bytes say what it is, and the extension where they leave it open.
 
@@ -168,20 +176,24 @@ class Table:
       `labels.label`.
 
     Args:
-        file: Path or URL, or rows in memory; a glob that names several files reads them one after the other, each with a
-            header if one has.
-        quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look": with tabs the first mebibyte
-            decides. Default: as above, and a table with tabs that shows that it was written otherwise is refused.
+        file: Path or URL, or rows in memory; a glob that names several files reads them one after
+            the other, each with a header if one has.
+        quoted: Whether fields of a separated table may be in quotes. "commas": as above. "look":
+            with tabs the first mebibyte decides. Default: as above, and a table with tabs that
+            shows that it was written otherwise is refused.
         bad_rows: Collects every row that cannot be read. Default: such a row is an error.
-        lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension, that has none of these lists in
-            its first line is read as a text a line, as a table with one column, the first one named. Default: a table.
-        skip_short: Whether rows of a separated table that lack fields are counted in `num_short`; else they are bad rows.
+        lines_unless: Lists of columns, of one task: a `.txt` file, or one without an extension,
+            that has none of these lists in its first line is read as a text a line, as a table with
+            one column, the first one named. Default: a table.
+        skip_short: Whether rows of a separated table that lack fields are counted in `num_short`;
+            else they are bad rows.
 
     Attributes:
         file: Path of the file that is being read, or the rows in memory.
         source: The argument `file`, as a path.
         columns: Names of the columns in NFC; of a separated table the fields of its first line.
-        has_own_names: False for separated tables, whose first line may be a row: see `without_header`.
+        has_own_names: False for separated tables, whose first line may be a row: see
+            `without_header`.
         is_lines: Whether every line is a text.
         num_short: How many rows were skipped because they lack fields.
     """
@@ -260,7 +272,9 @@ class Table:
             self.is_lines = not any(header.issuperset(columns) for columns in lines_unless)
         if self.is_lines:
             name = lines_unless[0][0]
-            return _TableSource((name,), lambda _: ((n, {name: line}) for n, line in lines(stream)), True)
+            return _TableSource(
+                (name,), lambda _: ((n, {name: line}) for n, line in lines(stream)), True
+            )
         return open_separated(lines(stream), path, sample, extension, quoted, self._bad)
 
     def without_header(self, names: Sequence[str], more_fields: bool = False) -> None:
@@ -268,8 +282,8 @@ class Table:
 
         Args:
             names: Of the columns.
-            more_fields: Whether rows may have further fields, which are ignored; such rows may also lack those fields at the
-                end that are not asked for.
+            more_fields: Whether rows may have further fields, which are ignored; such rows may also
+                lack those fields at the end that are not asked for.
         """
         self._first_row = [(1, list(self.columns))]
         self.columns = tuple(map(canonical_column_name, names))
@@ -284,8 +298,10 @@ class Table:
         """Yield the rows from where the table stands, in order.
 
         Args:
-            columns: The wanted columns; a row without one of them is a bad row. Default: all, none of which a row must have.
-            optional: Further columns of the table; they come first, and are "" in rows that lack them.
+            columns: The wanted columns; a row without one of them is a bad row. Default: all, none
+                of which a row must have.
+            optional: Further columns of the table; they come first, and are "" in rows that lack
+                them.
             lists: The wanted columns that may hold lists; of another one a list is a bad row.
         """
         no_lists = set(columns or ()).difference(lists)
@@ -299,9 +315,13 @@ class Table:
             self.file = shard.file
             self._has_lines = shard._has_lines
             shard._number = self._number
-            in_shard = {name: spelled for name, spelled in requested.items() if name in shard.columns}
+            in_shard = {
+                name: spelled for name, spelled in requested.items() if name in shard.columns
+            }
             for row in shard._rows_of_first_file(in_shard, needed, no_lists):
-                yield row._replace(values={spelled: row.values.get(spelled, "") for spelled in requested.values()})
+                yield row._replace(
+                    values={spelled: row.values.get(spelled, "") for spelled in requested.values()}
+                )
             self._number = shard._number
             self.num_short += shard.num_short
 
@@ -335,7 +355,9 @@ class Table:
                 if any(map(has_half_characters, values.values())):
                     self._bad(line, NOT_UTF8)
                     continue
-                columns_with_list = [name for name in no_lists if isinstance(values[name], ListText)]
+                columns_with_list = [
+                    name for name in no_lists if isinstance(values[name], ListText)
+                ]
                 if columns_with_list:
                     hint = "write one text; lists of labels are for `multilabel`, lists of choices for `choice`"
                     self._bad(line, f"`{columns_with_list[0]}` is a list, not a text", hint)
@@ -361,7 +383,9 @@ class Table:
                 fact = f"{self.name} has {count} columns `{name}`"
                 raise DataError("ambiguous", fact, "give them different names")
 
-    def _values_by_name(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    def _values_by_name(
+        self, requested: dict[str, str], needed: set[str]
+    ) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield line numbers and values; `requested` has each column's name in NFC, and as it is asked for."""
         for line, record in self._records(list(requested)):
             missing = [name for name in requested if name in needed and name not in record]
@@ -370,7 +394,9 @@ class Table:
             else:
                 yield line, {spelled: record.get(name, "") for name, spelled in requested.items()}
 
-    def _values_by_index(self, requested: dict[str, str], needed: set[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    def _values_by_index(
+        self, requested: dict[str, str], needed: set[str]
+    ) -> Iterator[tuple[int, dict[str, str]]]:
         indices = {spelled: self.columns.index(name) for name, spelled in requested.items()}
         width = len(self.columns)
         min_width = max(map(self.columns.index, needed), default=0) + 1
@@ -382,11 +408,19 @@ class Table:
             if empty_line:  # one at the end of a file is none
                 self._bad(empty_line, "an empty line")
                 empty_line = 0
-            is_header = fields[0] == self.columns[0] and tuple(map(str.strip, fields)) == self.columns
+            is_header = (
+                fields[0] == self.columns[0] and tuple(map(str.strip, fields)) == self.columns
+            )
             if is_header and width > 1 and not self._first_row:
                 self._bad(line, "the names of the columns again, as in the first line")
             elif len(fields) == width or (self._more_fields and len(fields) >= min_width):
-                yield line, {name: fields[index] if index < len(fields) else "" for name, index in indices.items()}
+                yield (
+                    line,
+                    {
+                        name: fields[index] if index < len(fields) else ""
+                        for name, index in indices.items()
+                    },
+                )
             elif self._skip_short and len(fields) < width:
                 self.num_short += 1
                 self._number += 1
@@ -435,7 +469,7 @@ class Table:
         self.close()
 
 
-# --- separated fields -------------------------------------------------------------------------------------------------
+# --- separated fields -----------------------------------------------------------------------------
 
 
 def open_separated(
@@ -461,7 +495,8 @@ def open_separated(
     usual = "," if extension == "csv" else "\t"
     declared = _DECLARED_SEPARATOR.fullmatch(head)
     separator = declared[1] if declared else _detect_separator(text, head, usual)
-    watched = quoted not in (False, "commas")  # GLUE's QQP keeps quotes of CSV that the original reads as text
+    # GLUE's QQP keeps quotes of CSV that the original reads as text
+    watched = quoted not in (False, "commas")
     if quoted == "look" and separator == "\t":
         verdicts = {_shows_quoting(line.split(separator)) for line in text.split("\n")[:-1]}
         in_quotes = True in verdicts and False not in verdicts
@@ -491,7 +526,9 @@ def open_separated(
 
 def _detect_separator(text: str, head: str, usual: str) -> str:
     """Return the separator of the first line that gives most of the first rows as many fields as it has."""
-    candidates = [separator for separator in dict.fromkeys(usual + _SEPARATORS) if separator in head]
+    candidates = [
+        separator for separator in dict.fromkeys(usual + _SEPARATORS) if separator in head
+    ]
     if len(candidates) < 2:
         return candidates[0] if candidates else usual
     some_lines = re.split("\r\n|[\r\n]", text, maxsplit=_SEPARATOR_LINES)[:_SEPARATOR_LINES]
@@ -510,10 +547,11 @@ def _detect_separator(text: str, head: str, usual: str) -> str:
 
 def _shows_quoting(fields: list[str]) -> bool | None:
     """Return whether a row that was split without looking at quotes was written with quotes; None if it does not show it."""
-    # A writer that quotes doubles the quotes within a field, so every field with a `"` begins and ends with one and has only
-    # pairs between. A field that breaks this shows that nothing was quoted; one that fits and holds a pair shows the opposite.
-    # RTE's quoted edition has 558 fields that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a
-    # pair, and 1,914 that break it.
+    # A writer that quotes doubles the quotes within a field, so every field with a `"` begins and
+    # ends with one and has only pairs between. A field that breaks this shows that nothing was
+    # quoted; one that fits and holds a pair shows the opposite. RTE's quoted edition has 558 fields
+    # that fit, all with pairs, and none that breaks it; MRPC has 148 that fit, none with a pair,
+    # and 1,914 that break it.
     has_pairs = None
     for field in fields:
         if '"' in field:
@@ -594,19 +632,24 @@ def _read_quoted(
 
 def _swallowed_rows(fields: list[str], separator: str) -> int:
     """Return how many whole rows a field seems to hold; 0 for a text of several lines."""
-    # Its inner lines are then rows of this table, its first line ends as a row does from its column on, its last line begins
-    # as one does up to there; and no separator is followed by a blank, as the commas of an address or a poem are.
+    # Its inner lines are then rows of this table, its first line ends as a row does from its column
+    # on, its last line begins as one does up to there; and no separator is followed by a blank, as
+    # the commas of an address or a poem are.
     enough = 1 if separator == "\t" else 3  # a text may well have a comma in a line, or in two
     for column, field in enumerate(fields) if len(fields) > 1 else ():
         first, *inner, last = field.split("\n") if "\n" in field else ("", "")
         counts = [line.count(separator) for line in (first, *inner, last)]
         expected = [len(fields) - 1 - column, *[len(fields) - 1] * len(inner), column]
-        if len(inner) >= enough and counts == expected and (separator == "\t" or f"{separator} " not in field):
+        if (
+            len(inner) >= enough
+            and counts == expected
+            and (separator == "\t" or f"{separator} " not in field)
+        ):
             return len(inner)
     return 0
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------
 
 
 def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
@@ -614,7 +657,11 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
     has_lines = is_json_lines(stream)
 
     def records(report: _Report) -> Iterator[tuple[int, dict[str, str]]]:
-        items = json_lines(lines(stream), report) if has_lines else json_items(lines(stream), stream.file.path)
+        items = (
+            json_lines(lines(stream), report)
+            if has_lines
+            else json_items(lines(stream), stream.file.path)
+        )
         for number, item in items:
             if not isinstance(item, dict):
                 report(number, f"a {type(item).__name__}, not an object")
@@ -640,7 +687,9 @@ def _open_json(stream: ByteStream, bad: _Report) -> _TableSource:
             f"{quoted_name(stream.file.source)} has no record{why}",
             "name a file with rows",
         )
-    return _TableSource(tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True)
+    return _TableSource(
+        tuple(columns), lambda _: itertools.chain([first], rows), has_own_names=True
+    )
 
 
 def is_json_lines(stream: ByteStream) -> bool:
@@ -670,7 +719,9 @@ def text_lines(file: InputFile, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
                 yield number, line
 
 
-def json_lines(numbered_lines: Iterator[tuple[int, str]], report: _Report) -> Iterator[tuple[int, Any]]:
+def json_lines(
+    numbered_lines: Iterator[tuple[int, str]], report: _Report
+) -> Iterator[tuple[int, Any]]:
     """Yield the values of lines of JSON; empty lines are passed over."""
     for number, line in numbered_lines:
         if line and not line.isspace():
@@ -684,7 +735,8 @@ def json_lines(numbered_lines: Iterator[tuple[int, str]], report: _Report) -> It
 
 def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator[tuple[int, Any]]:
     """Yield the items of one array, or documents one after the other, numbered from 1 and decoded one at a time."""
-    # What stands after an item that is no JSON cannot be read: nothing says where the next one begins.
+    # What stands after an item that is no JSON cannot be read: nothing says where the next one
+    # begins.
     text = ""
     position = 0
     number = 0
@@ -697,11 +749,15 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
                 is_array = text.startswith("[", position)
                 before = "[" if is_array else ""
             item = _next_item(text, position, before)
-        except (ValueError, RecursionError) as error:  # it is broken, or goes on in what is not read yet
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # it is broken, or goes on in what is not read yet
             text = text[position:]
             position = 0
             following = ""
-            min_characters = max(1 << 20, len(text))  # twice as much each time: no record is decoded over and over
+            # Twice as much each time: no record is decoded over and over
+            min_characters = max(1 << 20, len(text))
             for _, line in numbered_lines:
                 following += line + "\n"
                 if len(following) >= min_characters:
@@ -766,7 +822,7 @@ def _flatten_texts(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return values
 
 
-# --- Parquet ----------------------------------------------------------------------------------------------------------
+# --- Parquet --------------------------------------------------------------------------------------
 
 
 def _open_parquet(stream: ByteStream) -> _TableSource:

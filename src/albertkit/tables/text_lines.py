@@ -22,7 +22,9 @@ _MIN_COMMA_ROWS = 3
 _MIN_REPEATING_ROWS = 6
 _MARKUP_SHARE, _STRUCTURED_SHARE = 0.5, 0.9  # of the lines
 _KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "|": "csv", "\t": "tsv"}
-_COMMON_COLUMNS = set("id idx index text label sentence sentence1 document content review title".split())
+_COMMON_COLUMNS = set(
+    "id idx index text label sentence sentence1 document content review title".split()
+)
 _JSON = re.compile(r'(\{\s*["}]|\[\s*[{"])')
 _MARKUP_LINE = re.compile(r"\s*</?[A-Za-z][\w:.-]*[^<>]*>")
 _BEGINNINGS = {
@@ -35,7 +37,9 @@ _BEGINNINGS = {
     "mail with its headers": re.compile(
         r"(From \S+@.*\n)?((From|Received|Return-Path|Message-ID|X-\S+): .*\n)([\w-]+: |[ \t])"
     ),
-    "subtitles with times": re.compile(r"WEBVTT|\[Script Info\]|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->"),
+    "subtitles with times": re.compile(
+        r"WEBVTT|\[Script Info\]|\d+\s*\n\d\d:\d\d:\d\d[,.]\d{3} +-->"
+    ),
 }
 _LINES = {  # as which most lines, but for comments, are written
     "words with tags": re.compile(r"\S.*[ \t](O|[BIESMLU]-\S+)\s*"),
@@ -47,7 +51,9 @@ _LINES = {  # as which most lines, but for comments, are written
         r"|\[?\d+([-./] ?|년 )\d+([-./] ?|월 )\d+[일.]?,?[T ](오전 |오후 |at )?\d\d?:\d\d\b).*"  # of logs and of chats
     ),
     "records (YAML)": re.compile(r"(- [\w-]+:|\s+[\w-]+:)(\s.*)?|---|\s+- .*"),
-    "messages with translations (PO)": re.compile(r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'),
+    "messages with translations (PO)": re.compile(
+        r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'
+    ),
     "words with their parts of speech": re.compile(
         # of a sentence, or a word a line; "Bonjour !" is no word with its tag
         r"\s*+\S+/[^\s/]++(\s++\S+/[^\s/]++)+\s*|(\S+[ \t][A-Z]{2,6}\$?|[^\w\s]+[ \t][^\w\s]{1,2})\s*"
@@ -62,7 +68,8 @@ class Structure(NamedTuple):
     """The form of a file that holds no running text.
 
     Attributes:
-        kind: "csv", "tsv" and "jsonl" are formats whose texts can be named by a column; "other" has none.
+        kind: "csv", "tsv" and "jsonl" are formats whose texts can be named by a column; "other" has
+            none.
         description: "a table of 3 columns (`id`, `text`, `label`)".
         column: The column with the longest texts; "" for another kind than a table.
     """
@@ -83,12 +90,15 @@ def check_running_text(
     Args:
         head: Its first bytes, at most `HEAD_BYTES`.
         path: Of the file.
-        hints: What to do, for each `Structure.kind`; `{column}` stands for the column with the longest texts.
+        hints: What to do, for each `Structure.kind`; `{column}` stands for the column with the
+            longest texts.
         name: Of the file, if it may tell that it is a table.
     """
     structure = detect_structure(head, name)
     if structure is not None:
-        hint = hints[structure.kind].format(column=shlex.quote(structure.column) if structure.column else "COLUMN")
+        hint = hints[structure.kind].format(
+            column=shlex.quote(structure.column) if structure.column else "COLUMN"
+        )
         raise DataError(
             "doubtful",
             f"`{path}` is no running text, but {structure.description}",
@@ -118,10 +128,16 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
         matching = sum(pattern.fullmatch(line) is not None for line in written)
         if len(written) > 1 and matching >= _STRUCTURED_SHARE * len(written):
             return Structure("other", description)
-    extension = next((part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), "")
+    extension = next(
+        (part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), ""
+    )
     for separator in "\t,;|":
         rows = _split_rows(lines, separator)
-        if len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and (extension or _is_table(rows, separator)):
+        if (
+            len({len(row) for row in rows}) == 1
+            and len(rows[0]) > 1
+            and (extension or _is_table(rows, separator))
+        ):
             return _table_structure(rows, _KINDS[separator])
     signs = {"csv": ',;"', "tsv": "\t", "": ""}[extension]
     if any(sign in line for line in lines for sign in signs):
@@ -146,14 +162,18 @@ def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:
     if len(rows) < _MIN_COMMA_ROWS:
         return False
     if separator == "|":  # Hindi has it for a full stop
-        filled_columns = [column for column in zip(*rows, strict=True) if any(map(str.strip, column))]
+        filled_columns = [
+            column for column in zip(*rows, strict=True) if any(map(str.strip, column))
+        ]
         return len(filled_columns) > 1
     if any(field.startswith(" ") for row in rows for field in row[1:]):
         return False
     has_common_name = not _COMMON_COLUMNS.isdisjoint(name.strip().lower() for name in rows[0])
     columns = list(zip(*rows[1:], strict=True))
     has_numbers = any(all(map(_NUMBER.fullmatch, column)) for column in columns)
-    has_classes = len(rows) > _MIN_REPEATING_ROWS and any(2 * len(set(column)) < len(column) for column in columns)
+    has_classes = len(rows) > _MIN_REPEATING_ROWS and any(
+        2 * len(set(column)) < len(column) for column in columns
+    )
     has_quoted_separators = any(separator in field for row in rows for field in row)
     return has_common_name or has_numbers or has_classes or has_quoted_separators
 
@@ -172,7 +192,8 @@ def _table_structure(rows: Sequence[Sequence[str]], kind: Literal["csv", "tsv"])
 
 
 MAX_RECORD_CHARACTERS = 64 << 20  # characters of a line or a record
-# That are no part of a word or of a label: white space, such as U+00A0 and U+3000, and what is not even seen.
+# That are no part of a word or of a label: white space, such as U+00A0 and U+3000, and what is not
+# even seen.
 BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\u200b\ufeff"
 NOT_UTF8 = "bytes that are not UTF-8"  # see `utf8_hint`
 _HALF = re.compile("[\ud800-\udfff]")
@@ -211,7 +232,8 @@ def byte_lines(stream: ByteStream) -> Iterator[bytes]:
 def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
     """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
     for first, block in blocks(stream):
-        text = block.decode("utf-8", "surrogateescape")  # lines are whole, so no character is cut in two
+        # Lines are whole, so no character is cut in two
+        text = block.decode("utf-8", "surrogateescape")
         if first == 1:
             text = text.removeprefix("\ufeff")
         if text:
@@ -243,7 +265,11 @@ def json_problem(error: ValueError | RecursionError) -> str:
 def utf8_hint(file: DataFile | str) -> str:
     """Return what to do about rows that are not UTF-8."""
     in_memory = isinstance(file, Records)
-    hint = 'make it UTF-8: text.encode("utf-8", "replace").decode()' if in_memory else encoding_hint(str(file))
+    hint = (
+        'make it UTF-8: text.encode("utf-8", "replace").decode()'
+        if in_memory
+        else encoding_hint(str(file))
+    )
     return f"{hint}; or leave such rows out with --on-error skip"
 
 

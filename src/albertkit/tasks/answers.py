@@ -19,7 +19,13 @@ from albertkit.model.heads import span_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import DataFile, DataFiles
-from albertkit.tasks.metrics import Version, are_korean, bootstrap_intervals, question_scores, squad_scores
+from albertkit.tasks.metrics import (
+    Version,
+    are_korean,
+    bootstrap_intervals,
+    question_scores,
+    squad_scores,
+)
 from albertkit.tasks.nbest import (
     TopPositions,
     answer_record,
@@ -52,7 +58,8 @@ class Paragraph(NamedTuple):
     @classmethod
     def of(cls, text: str, tokenizer: AlbertTokenizer) -> "Paragraph":
         """Tokenize a text."""
-        # Google aligns approximately: it drops texts that are all Hangul, and loses a decomposed accent at the end.
+        # Google aligns approximately: it drops texts that are all Hangul, and loses a decomposed
+        # accent at the end.
         ids, spans = tokenizer.encode_with_offsets(text)
         bounds = np.array(spans, np.int32).reshape(-1, 2)
         return cls(
@@ -73,7 +80,8 @@ class Window(NamedTuple):
 
     start: int  # its first token
     stop: int  # one past its last
-    # bool [stop - start]; whether no other window shows more of what stands around the token ("max context")
+    # bool [stop - start]; whether no other window shows more of what stands around the token ("max
+    # context")
     is_best: np.ndarray
 
 
@@ -81,8 +89,8 @@ class Window(NamedTuple):
 def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
     """Cut a paragraph of P tokens into windows of `room`; at least one, which is empty if there are no tokens.
 
-    A window begins every `stride` tokens, at most every `room`, so that no token is left out; such windows do not overlap, and
-    an answer where two meet is in neither.
+    A window begins every `stride` tokens, at most every `room`, so that no token is left out; such
+    windows do not overlap, and an answer where two meet is in neither.
     """
     bounds = [(0, min(room, num_pieces))]
     start = 0
@@ -117,12 +125,14 @@ def answer_features(
     """Return windows of all questions. Each text is tokenized once, however many questions there are about it.
 
     Returns:
-        Features. Per token: `char_starts` and `char_ends`, int32, the characters of the text that the token stands for, -1
-        outside the text; `max_context`, bool, whether no other window shows more around it. Per sequence: `text_starts`,
-        int64, the place of the first token of the text; `question_cut`, bool, whether the question was longer than kept;
-        with labels, `start_positions` and `end_positions`, int64, the first and last token of the answer, and `impossible`,
-        int64. A window that does not hold the whole answer is labelled 0, 0 and impossible, in SQuAD 1.1, too. `left_out`
-        counts the tokens of each question beyond the limit.
+        Features. Per token: `char_starts` and `char_ends`, int32, the characters of the text that
+        the token stands for, -1 outside the text; `max_context`, bool, whether no other window
+        shows more around it. Per sequence: `text_starts`, int64, the place of the first token of
+        the text; `question_cut`, bool, whether the question was longer than kept; with labels,
+        `start_positions` and `end_positions`, int64, the first and last token of the answer, and
+        `impossible`, int64. A window that does not hold the whole answer is labelled 0, 0 and
+        impossible, in SQuAD 1.1, too. `left_out` counts the tokens of each question beyond the
+        limit.
     """
     limit = question_limit(length, max_query_length)
     questions = tokenizer.encode_batch([example.question for example in examples])
@@ -144,7 +154,9 @@ def answer_features(
             start = example.target.start
             answer = paragraph.pieces_of(start, start + len(example.target.in_context))
         for window in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
-            rows.append((np.concatenate([head, paragraph.ids[window.start : window.stop], sep]), len(head)))
+            rows.append(
+                (np.concatenate([head, paragraph.ids[window.start : window.stop], sep]), len(head))
+            )
             owners.append(number)
             windows.append((paragraph, window))
             target = (0, 0, 1)
@@ -158,11 +170,15 @@ def answer_features(
     if labelled:
         columns = np.array(targets, np.int64).reshape(-1, 3).T
         names = ("start_positions", "end_positions", "impossible")
-        per_sequence |= {name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)}
+        per_sequence |= {
+            name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)
+        }
     char_starts = np.full(len(features.input_ids), -1, np.int32)
     char_ends = char_starts.copy()
     max_context = np.zeros(len(char_starts), np.bool_)
-    for first, (paragraph, (start, stop, is_best)) in zip(features.offsets[:-1] + text_starts, windows, strict=True):
+    for first, (paragraph, (start, stop, is_best)) in zip(
+        features.offsets[:-1] + text_starts, windows, strict=True
+    ):
         tokens = slice(first, first + stop - start)
         char_starts[tokens] = paragraph.starts[start:stop]
         char_ends[tokens] = paragraph.ends[start:stop]
@@ -180,7 +196,9 @@ class Unrecoverable(NamedTuple):
     reason: str  # why
 
 
-def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> Iterator[Unrecoverable]:
+def unrecoverable(
+    examples: Sequence[QuestionExample], features: Features
+) -> Iterator[Unrecoverable]:
     """Yield the questions whose answer, cut from the text by the labels of no window, is exactly the one to learn.
 
     White space around either does not count. Unanswerable questions have nothing to recover.
@@ -196,8 +214,12 @@ def unrecoverable(examples: Sequence[QuestionExample], features: Features) -> It
         if target is None:
             continue
         expected = target.in_context.strip()
-        windows = [window for window in range(bounds[number], bounds[number + 1]) if has_answer[window]]
-        recovered_texts = {example.context[starts[window] : ends[window]].strip() for window in windows}
+        windows = [
+            window for window in range(bounds[number], bounds[number + 1]) if has_answer[window]
+        ]
+        recovered_texts = {
+            example.context[starts[window] : ends[window]].strip() for window in windows
+        }
         if recovered_texts != {expected}:
             text = min(recovered_texts, default="")
             yield Unrecoverable(example.id, expected, text, _reason(expected, text))
@@ -233,14 +255,17 @@ def best_texts(predictions: Predictions) -> dict[str, str]:
     """Return the best answer with a text, whatever the threshold was; "" if there is none."""
     texts = {}
     for record in predictions:
-        texts[record["id"]] = next((entry["text"] for entry in record["nbest"] if entry["text"]), "")
+        texts[record["id"]] = next(
+            (entry["text"] for entry in record["nbest"] if entry["text"]), ""
+        )
     return texts
 
 
 class BestThreshold(NamedTuple):
     """The best threshold for a score."""
 
-    # null odds up to which questions are to be answered; below all odds if it is best to answer none
+    # null odds up to which questions are to be answered; below all odds if it is best to answer
+    # none
     threshold: float
     score: float  # the mean score that it reaches, 0 to 1
 
@@ -252,8 +277,8 @@ def best_threshold(
 ) -> BestThreshold:
     """Return the threshold with the best mean score, of several the lowest; of equal odds all are answered or none.
 
-    `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0 if the model has any
-    answer for it, 1 if not. Not answering scores 1 where there is no answer.
+    `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0
+    if the model has any answer for it, 1 if not. Not answering scores 1 where there is no answer.
     """
     odds = np.array(null_odds, np.float64)
     has_answer = np.array(answerable, np.bool_)
@@ -264,7 +289,8 @@ def best_threshold(
     possible = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
     best = possible[np.argmax(total[possible])]
     none = float((~has_answer).sum())
-    # Where answering nothing is best, the official threshold is 0; this one reaches the score that was found.
+    # Where answering nothing is best, the official threshold is 0; this one reaches the score that
+    # was found.
     if total[best] <= 0:
         return BestThreshold(float(np.nextafter(odds[0], -np.inf)), none / len(odds))
     return BestThreshold(float(odds[best]), float(none + total[best]) / len(odds))
@@ -288,7 +314,7 @@ def hold_out_articles(
     return remaining, [example for example in examples if example.article in held_out_articles]
 
 
-# --- anybody's predictions --------------------------------------------------------------------------------------------
+# --- anybody's predictions ------------------------------------------------------------------------
 
 
 def score_answers(
@@ -298,7 +324,9 @@ def score_answers(
 ) -> dict[str, Any]:
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
     file: File = options.predictions
-    if options.f1_of != "words" and are_korean(answer.text for question in questions for answer in question.answers):
+    if options.f1_of != "words" and are_korean(
+        answer.text for question in questions for answer in question.answers
+    ):
         raise ConfigError(
             "doubtful",
             "the answers are Korean: KorQuAD's F1 counts characters, SQuAD's counts words",
@@ -316,7 +344,9 @@ def score_answers(
     odds: dict[str, float] | None = None
     if options.null_odds is not None:
         odds = read_object(options.null_odds)
-        if not isinstance(odds, dict) or any(type(value) not in (int, float) for value in odds.values()):
+        if not isinstance(odds, dict) or any(
+            type(value) not in (int, float) for value in odds.values()
+        ):
             raise DataError(
                 "predictions-mismatch",
                 f"`{options.null_odds}` does not map question ids to numbers",
@@ -332,7 +362,11 @@ def score_answers(
             f"`{file}` has an answer to none of {pluralize(missing, 'question')}",
             SAME_FILE,
         )
-    overruled = sum(odds[name] > options.null_threshold and bool(answers.get(name)) for name in names) if odds else 0
+    overruled = (
+        sum(odds[name] > options.null_threshold and bool(answers.get(name)) for name in names)
+        if odds
+        else 0
+    )
     ruled = f"counted as none, with null odds above {options.null_threshold:g}; --null-threshold says which are"
     notes = [
         (missing, "question", "without a prediction, counted as wrong"),
@@ -343,7 +377,8 @@ def score_answers(
 
     def sample_scores(rows: np.ndarray) -> dict[str, float]:
         return {
-            name: 100 * float(column[rows].mean()) for name, column in zip(("exact_match", "f1"), columns, strict=True)
+            name: 100 * float(column[rows].mean())
+            for name, column in zip(("exact_match", "f1"), columns, strict=True)
         }
 
     return {
@@ -383,15 +418,17 @@ class AnswerTask(Task[QuestionExample]):
 
     Attributes:
         version: 1: every question has an answer. 2: it may have none.
-        head_kind: spans: a start and an end logit a token, which transformers knows, too. beam: Google's SQuAD 2 head, ends
-            given the start and a logit for "no answer".
+        head_kind: spans: a start and an end logit a token, which transformers knows, too. beam:
+            Google's SQuAD 2 head, ends given the start and a logit for "no answer".
         stride: Pieces of the text from the start of a window to the start of the next.
         max_query_length: Pieces of a question that are kept, the first.
-        n_best_size: Answers kept for a question; the span head also tries so many starts and ends of a window.
+        n_best_size: Answers kept for a question; the span head also tries so many starts and ends
+            of a window.
         max_answer_length: Longest answer, in tokens.
-        threshold: Null odds up to which a question is answered (version 2). None: not chosen yet, 0 is used.
-        threshold_from: What it was chosen on: train (questions kept from training) or dev (the very questions that are
-            scored, as Google does).
+        threshold: Null odds up to which a question is answered (version 2). None: not chosen yet, 0
+            is used.
+        threshold_from: What it was chosen on: train (questions kept from training) or dev (the very
+            questions that are scored, as Google does).
     """
 
     kind: ClassVar[str] = "answers"
@@ -415,11 +452,15 @@ class AnswerTask(Task[QuestionExample]):
         if problems:
             raise ConfigError("bad-value", "; ".join(problems), "change these settings")
 
-    # --- the model and the data ---------------------------------------------------------------------------------------
+    # --- the model and the data -------------------------------------------------------------------
 
     @property
     def model_class(self) -> type[PretrainedAlbert]:
-        return AlbertForBeamQuestionAnswering if self.head_kind == "beam" else AlbertForQuestionAnswering
+        return (
+            AlbertForBeamQuestionAnswering
+            if self.head_kind == "beam"
+            else AlbertForQuestionAnswering
+        )
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
@@ -459,7 +500,7 @@ class AnswerTask(Task[QuestionExample]):
             labelled=labelled,
         )
 
-    # --- the model on a batch -----------------------------------------------------------------------------------------
+    # --- the model on a batch ---------------------------------------------------------------------
 
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
@@ -497,7 +538,7 @@ class AnswerTask(Task[QuestionExample]):
         assert isinstance(model, AlbertForQuestionAnswering)
         return top_spans(*model.packed_logits(batch.packed), self.n_best_size)
 
-    # --- the result ---------------------------------------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------------
 
     def predictions(
         self, examples: Sequence[QuestionExample], features: Features, outputs: Sequence[Any]
@@ -505,10 +546,10 @@ class AnswerTask(Task[QuestionExample]):
         """Return a record a question.
 
         Returns:
-            `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer" by the beam head: the
-            probability of that); `start` and `end`, its characters, None for none; in version 2 `null_odds`; `nbest`, a
-            list of `text`, `probability`, `start`, `end`, `start_score`, `end_score`; and `question_cut` if the question
-            was too long.
+            `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer"
+            by the beam head: the probability of that); `start` and `end`, its characters, None for
+            none; in version 2 `null_odds`; `nbest`, a list of `text`, `probability`, `start`,
+            `end`, `start_score`, `end_score`; and `question_cut` if the question was too long.
         """
         judge = judge_beams if self.head_kind == "beam" else judge_spans
         threshold = UNDECIDED if self.threshold is None else self.threshold
@@ -525,7 +566,10 @@ class AnswerTask(Task[QuestionExample]):
                 max_answer_length=self.max_answer_length,
             )
             cut = bool(features.per_sequence["question_cut"][windows.start])
-            records.append(answer_record(example.id, verdict, threshold) | ({"question_cut": True} if cut else {}))
+            records.append(
+                answer_record(example.id, verdict, threshold)
+                | ({"question_cut": True} if cut else {})
+            )
         return records
 
     def score(
@@ -535,7 +579,8 @@ class AnswerTask(Task[QuestionExample]):
     ) -> dict[str, float]:
         """Return the scores of the official script: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
-        Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold answer in the choice of it.
+        Version 2 is scored as predicted: null odds play no part beyond the threshold, and no gold
+        answer in the choice of it.
         """
         texts = {record["id"]: record["answer"] for record in predictions}
         return squad_scores(texts, gold_pairs(examples), official_version(self.version))
@@ -563,18 +608,28 @@ class AnswerTask(Task[QuestionExample]):
             for prefix, is_member in groups.items():
                 members = rows[is_member[rows]]
                 for name, values in columns.items():
-                    means[f"{prefix}_{name}"] = float(values[members].mean()) if len(members) else np.nan
+                    means[f"{prefix}_{name}"] = (
+                        float(values[members].mean()) if len(members) else np.nan
+                    )
             return means
 
-        sizes = {f"{prefix}_{name}": int(part.sum()) for prefix, part in groups.items() for name in columns}
+        sizes = {
+            f"{prefix}_{name}": int(part.sum())
+            for prefix, part in groups.items()
+            for name in columns
+        }
         intervals = bootstrap_intervals(sample_scores, len(examples), sizes=sizes)
         details: dict[str, Any] = {
             "intervals": {name: list(bounds) for name, bounds in intervals.items()},
             "questions_cut": sum(bool(record.get("question_cut")) for record in predictions),
-            "answers_moved_to_where_the_text_has_them": sum(example.repaired for example in examples),
+            "answers_moved_to_where_the_text_has_them": sum(
+                example.repaired for example in examples
+            ),
         }
         if are_korean(answer.text for example in examples for answer in example.answers):
-            details["notes"] = ["f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"]
+            details["notes"] = [
+                "f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"
+            ]
         if self.version == 2:
             odds = {record["id"]: record["null_odds"] for record in predictions}
             best = squad_scores(best_texts(predictions), gold, official, odds)
@@ -617,10 +672,14 @@ class AnswerTask(Task[QuestionExample]):
         """
         contents: dict[str, Any] = {
             "predictions.json": {record["id"]: record["answer"] for record in predictions},
-            "nbest_predictions.json": {record["id"]: official_nbest(record) for record in predictions},
+            "nbest_predictions.json": {
+                record["id"]: official_nbest(record) for record in predictions
+            },
         }
         if self.version == 2:
-            contents["null_odds.json"] = {record["id"]: record["null_odds"] for record in predictions}
+            contents["null_odds.json"] = {
+                record["id"]: record["null_odds"] for record in predictions
+            }
             contents["threshold.json"] = self._decision()
         for name, content in contents.items():
             write_json(folder / name, content)
@@ -631,14 +690,15 @@ class AnswerTask(Task[QuestionExample]):
             return {"threshold": UNDECIDED, "threshold_from": "default"}
         return {"threshold": self.threshold, "threshold_from": self.threshold_from}
 
-    # --- the threshold ------------------------------------------------------------------------------------------------
+    # --- the threshold ----------------------------------------------------------------------------
 
     def calibration_split(
         self, train: Sequence[QuestionExample]
     ) -> tuple[list[QuestionExample], list[QuestionExample]]:
         """Keep whole articles from training, at least a twentieth of the questions, to choose the threshold on.
 
-        Nothing is kept in version 1, or where there is one article only, or no question without an answer.
+        Nothing is kept in version 1, or where there is one article only, or no question without an
+        answer.
         """
         if self.version == 1 or not any(example.impossible for example in train):
             return list(train), []

@@ -1,7 +1,8 @@
 """A look at the data of a task before training: labels, lengths, what is cut, what is twice, what leaks into dev.
 
-Source of what is looked for: what went wrong for others, google-research/albert issues 7 and 9 of the specification among
-them: columns swapped, labels in the wrong column, texts cut, the tokenizer of another language.
+Source of what is looked for: what went wrong for others, google-research/albert issues 7 and 9 of
+the specification among them: columns swapped, labels in the wrong column, texts cut, the tokenizer
+of another language.
 """
 
 import re
@@ -110,12 +111,16 @@ def label_findings(
     if rare and kind in ("classification", "multilabel", "tagging"):
         yield f"{_listed(rare)}: fewer than {FEW} training examples"
     if kind in ("classification", "multilabel", "tagging"):
-        yield from _similar_labels([name for counts in balances.values() for name in counts if name != NO_LABEL])
+        yield from _similar_labels(
+            [name for counts in balances.values() for name in counts if name != NO_LABEL]
+        )
         yield from _joined_labels(kind, train)
     for split, counts in balances.items():
         unknown = {name: int(count) for name, count in counts.items() if name not in train}
         known_types = {label[2:] for label in labels} if kind == "tagging" else set(labels)
-        refused = {name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}}
+        refused = {
+            name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}
+        }
         if refused and kind in ("classification", "multilabel", "tagging"):
             yield f"finetune will stop: labels of {split} that train lacks: {format_counts(refused)}"
         elif unknown and kind != "answers":
@@ -138,7 +143,9 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
     """Yield labels that look alike, or are the same number."""
     groups: dict[Any, list[str]] = {}
     for name in dict.fromkeys(names):
-        groups.setdefault(float(name) if is_number(name) else plain_text(name.translate(_LOOK)), []).append(name)
+        groups.setdefault(
+            float(name) if is_number(name) else plain_text(name.translate(_LOOK)), []
+        ).append(name)
     for group in groups.values():
         if len(group) < 2:
             continue
@@ -166,9 +173,15 @@ def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
     for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
         joined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
-        is_shared = max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
+        is_shared = (
+            max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
+        )
         if joined and kind != "tagging" and is_shared:
-            advice = "is the task `multilabel`?" if kind == "classification" else "write commas between them, or a list"
+            advice = (
+                "is the task `multilabel`?"
+                if kind == "classification"
+                else "write commas between them, or a list"
+            )
             yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
 
 
@@ -176,14 +189,21 @@ def missing_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
     """Yield texts that programs write where there is none."""
     if kind in ("classification", "regression", "multilabel"):
         texts = [text for example in train for text in texts_of(kind, example)]
-        missing = [text for text in texts if text.strip().lower() in ("nan", "none", "null", "<na>", "#n/a")]
+        missing = [
+            text
+            for text in texts
+            if text.strip().lower() in ("nan", "none", "null", "<na>", "#n/a")
+        ]
         if missing:
             yield f"{pluralize(len(missing), 'training text')} such as `{missing[0].strip()}`: or is it missing there?"
 
 
 def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
     """Yield what is odd about pairs of texts: equal, or the one where the other should be."""
-    if kind not in ("classification", "regression", "multilabel") or examples["train"][0].pair is None:
+    if (
+        kind not in ("classification", "regression", "multilabel")
+        or examples["train"][0].pair is None
+    ):
         return
     train = [(example.text, example.pair) for example in examples["train"]]
     equal = sum(text == pair for text, pair in train)
@@ -194,7 +214,9 @@ def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
         pairs = [(example.text, example.pair) for example in rows if example.pair is not None]
         if split == "train" or not pairs:
             continue
-        swapped = sum((pair, text) in train_pairs and (text, pair) not in train_pairs for text, pair in pairs)
+        swapped = sum(
+            (pair, text) in train_pairs and (text, pair) not in train_pairs for text, pair in pairs
+        )
         if swapped > 0.05 * len(pairs):
             yield f"{pluralize(swapped, 'pair')} of {split} in train the other way round: are the columns swapped?"
 
@@ -238,8 +260,8 @@ class SplitCheck:
     """Statistics of one split."""
 
     examples: int  # how many
-    # count of each label; of entities in tagging, of positions in multiple choice; of a regression lowest, median
-    # and highest
+    # count of each label; of entities in tagging, of positions in multiple choice; of a regression
+    # lowest, median and highest
     labels: dict[str, float]
     labelled: int  # what the shares of `labels` are of: examples; in tagging entities
     # length of the longest sequence of an example before anything is cut: median, p90, p99, longest
@@ -250,9 +272,11 @@ class SplitCheck:
     unknown: float  # share of the tokens that the tokenizer does not know
     empty: int  # examples with an empty text
     wordless: int  # examples whose first text has no letter
-    repeated: int  # examples that an earlier one of the split equals, upper case and white space apart
+    # Examples that an earlier one of the split equals, upper case and white space apart
+    repeated: int
     contradictory: int  # examples whose texts occur with different labels
-    overlap: Overlap = field(default_factory=Overlap)  # of another split than train: what it has in common with train
+    # Of another split than train: what it has in common with train
+    overlap: Overlap = field(default_factory=Overlap)
 
 
 @dataclass(frozen=True)
@@ -274,10 +298,15 @@ class DataCheckReport(Result):
     def sections(self) -> list[Section]:
         """Return tables of the splits and of their labels, and the findings."""
         checks = self.splits.values()
-        rows: list[list[Any]] = [["examples", *(check.examples for check in checks)]]  # a column a split: 80 characters
+        # A column a split: 80 characters
+        rows: list[list[Any]] = [["examples", *(check.examples for check in checks)]]
         for key in next(iter(checks)).tokens:
             rows.append([f"tokens, {key}", *(check.tokens[key] for check in checks)])
-        for key, name in (("cut", "cut"), ("windowed", "in windows"), ("repeated", "twice in the split")):
+        for key, name in (
+            ("cut", "cut"),
+            ("windowed", "in windows"),
+            ("repeated", "twice in the split"),
+        ):
             rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
         rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
         shared = [
@@ -293,9 +322,13 @@ class DataCheckReport(Result):
             for check in map(self.splits.__getitem__, labelled_splits):
                 value = check.labels.get(label, 0)
                 share = value / max(check.labelled, 1)
-                cells.append(f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}")
+                cells.append(
+                    f"{value:g}" if isinstance(value, float) else f"{value:,}  {share:6.1%}"
+                )
             label_rows.append([label, *cells])
-        note = f"and {len(labels) - MAX_LABELS_SHOWN:,} more" if len(labels) > MAX_LABELS_SHOWN else ""
+        note = (
+            f"and {len(labels) - MAX_LABELS_SHOWN:,} more" if len(labels) > MAX_LABELS_SHOWN else ""
+        )
         findings = [Paragraph(finding, tone="warning") for finding in self.findings]
         return [
             Paragraph(f"{self.length} tokens at most", self.task),
@@ -340,7 +373,9 @@ def check_task(
     if bad_rows.rows:
         first_rows = bad_rows.rows[:MAX_SHOWN]
         them = "it" if len(bad_rows.rows) == 1 else "the first of them"
-        listing = "; ".join(f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in first_rows)
+        listing = "; ".join(
+            f"`{Path(row.file).name}`, {row.where}: {row.reason}" for row in first_rows
+        )
         if len(bad_rows.rows) > MAX_SHOWN:
             listing += f"; and {len(bad_rows.rows) - MAX_SHOWN:,} more"
         findings.append(
@@ -372,7 +407,9 @@ def check_data(
     """Look at examples by split; all but those of UNLABELLED have labels."""
     # Answers are looked up in the tokens of labelled features.
     features = {
-        split: task.features(rows, tokenizer, labelled=task.kind == "answers" and split != UNLABELLED)
+        split: task.features(
+            rows, tokenizer, labelled=task.kind == "answers" and split != UNLABELLED
+        )
         for split, rows in examples.items()
     }
     labelled_examples = {split: rows for split, rows in examples.items() if split != UNLABELLED}
@@ -383,7 +420,9 @@ def check_data(
         labels_of_key = defaultdict(list)
         for key, example in zip(keys, rows, strict=True):
             labels_of_key[key].append(label_of(task.kind, example))
-        contradictory = [group for group in labels_of_key.values() if any(label != group[0] for label in group)]
+        contradictory = [
+            group for group in labels_of_key.values() if any(label != group[0] for label in group)
+        ]
         whole_features = task.with_changes(length=NO_TRUNCATION).features(
             rows,
             tokenizer,
@@ -408,12 +447,18 @@ def check_data(
             wordless=sum(not _LETTER.search(key[0]) for key in keys),
             repeated=len(keys) - len(set(keys)),
             contradictory=sum(map(len, contradictory)),
-            overlap=Overlap() if split in _NOT_EVALUATED else measure_overlap(task.kind, examples["train"], rows),
+            overlap=Overlap()
+            if split in _NOT_EVALUATED
+            else measure_overlap(task.kind, examples["train"], rows),
         )
-        repeated = [name for name, count in Counter(example.id for example in rows).items() if count > 1]
+        repeated = [
+            name for name, count in Counter(example.id for example in rows).items() if count > 1
+        ]
         if repeated:
             names = format_list([f"`{name}`" for name in repeated], MAX_SHOWN)
-            repeated_ids.append(f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}")
+            repeated_ids.append(
+                f"{pluralize(len(repeated), 'id')} of {split} there more than once: {names}"
+            )
     balances = {split: splits[split].labels for split in labelled_examples}
     findings = [
         *label_findings(task.kind, balances, getattr(task, "labels", ())),
@@ -424,7 +469,9 @@ def check_data(
     ]
     if task.kind == "answers":
         findings += answer_findings(labelled_examples, features)
-    if getattr(task, "version", 1) == 2 and not any(example.impossible for example in examples["train"]):
+    if getattr(task, "version", 1) == 2 and not any(
+        example.impossible for example in examples["train"]
+    ):
         findings.append(
             "no training question is unanswerable, so nothing is learned about that: are these data SQuAD 1.1 (`squad1`)?"
         )

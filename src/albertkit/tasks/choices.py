@@ -53,7 +53,8 @@ class ChoiceExample:
         label: Place of the right choice, from 0; None if not read.
         names: What the choices are called, one each; mostly A, B, C, …
         first: What the numbers of labels begin with in the file; None if the label is a name.
-        level: Part of the data that is scored for itself, too: "middle" or "high" of RACE; "" for none.
+        level: Part of the data that is scored for itself, too: "middle" or "high" of RACE; "" for
+            none.
     """
 
     id: str
@@ -108,7 +109,9 @@ def checked_example(
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:
-            raise ValueError(f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}")
+            raise ValueError(
+                f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}"
+            )
     return ChoiceExample(
         name,
         context.strip() and context,
@@ -123,7 +126,8 @@ def checked_example(
 
 _NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
 _LABEL = re.compile("[A-E1-5]")
-_CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")  # in any case
+# In any case
+_CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")
 _LABELS = ("label", "answer")
 _WINOGRANDE = {"sentence", "option1", "option2"}
 
@@ -133,15 +137,18 @@ class QuestionForm:
     """The columns of one form in which questions are found."""
 
     question: str  # column of the question; "" for none
-    # columns of the choices, in order; one alone holds a list, of texts or of objects with `text` and `label`
+    # columns of the choices, in order; one alone holds a list, of texts or of objects with `text`
+    # and `label`
     choices: tuple[str, ...]
     labels: tuple[str, ...]  # columns that may hold the label
     names: str = ""  # column of a list of the choices' names; "" for none
     first: int = 0  # what the numbers of labels begin with
     context: str = ""  # column of the text to read first; "": one of `_CONTEXTS`
-    passage: str = ""  # column of the name of the passage, by which its questions are numbered; "" for none
+    # Column of the name of the passage, by which its questions are numbered; "" for none
+    passage: str = ""
     repeated: tuple[str, ...] = ()  # columns with parts of what is read
-    right_choice: str = ""  # column of the choice that is right in every row, in place of a label; "" for none
+    # Column of the choice that is right in every row, in place of a label; "" for none
+    right_choice: str = ""
     has_gap: bool = False  # whether `_` in the question stands for the right choice
     labels_beside: bool = False  # whether the labels may be in a file of their own
     header: bool = True  # whether the first line of the file has the names of the columns
@@ -149,10 +156,13 @@ class QuestionForm:
     @property
     def columns(self) -> list[str]:
         """The columns that a table of this form has, but for the label."""
-        return [*filter(None, (self.question, *self.choices, self.names, self.context, self.passage))]
+        return [
+            *filter(None, (self.question, *self.choices, self.names, self.context, self.passage))
+        ]
 
 
-_RACE = QuestionForm("question", ("options",), ("answer", "label"), passage="example_id")  # on the hub
+# On the hub
+_RACE = QuestionForm("question", ("options",), ("answer", "label"), passage="example_id")
 FORMS = (
     QuestionForm(
         "question",
@@ -164,9 +174,15 @@ FORMS = (
     QuestionForm("goal", ("sol1", "sol2"), ("label",), labels_beside=True),  # PIQA
     _RACE,
     QuestionForm("question.stem", ("question.choices",), ("answerKey",)),  # ARC, OpenBookQA
-    QuestionForm("question", ("choices.text",), ("answerKey",), names="choices.label"),  # ARC, CommonsenseQA on the hub
-    QuestionForm("question_stem", ("choices.text",), ("answerKey",), names="choices.label"),  # OpenBookQA on the hub
-    QuestionForm("", ("endings",), ("label",), context="ctx", repeated=("ctx_a", "ctx_b")),  # HellaSwag
+    QuestionForm(
+        "question", ("choices.text",), ("answerKey",), names="choices.label"
+    ),  # ARC, CommonsenseQA on the hub
+    QuestionForm(
+        "question_stem", ("choices.text",), ("answerKey",), names="choices.label"
+    ),  # OpenBookQA on the hub
+    QuestionForm(
+        "", ("endings",), ("label",), context="ctx", repeated=("ctx_a", "ctx_b")
+    ),  # HellaSwag
     QuestionForm(
         "sent2",
         tuple(f"ending{n}" for n in range(4)),
@@ -194,12 +210,14 @@ def read_choices(
 ) -> Iterator[ChoiceExample]:
     """Read the questions of a table.
 
-    It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …), `label`, and a `question`, a text to
-    read first, or both. The task may name others for the text, the question (`pair`), the label and the id.
+    It has one of `FORMS`; or `choice1`, `choice2`, … (also `ending_1`, `alternative_1`, …),
+    `label`, and a `question`, a text to read first, or both. The task may name others for the text,
+    the question (`pair`), the label and the id.
 
-    A label is the name of a choice (A, B, …), that of its column, or its number: from 0; SocialIQA's, ARC's and WinoGrande's own
-    from 1. SciQ has none: the right choice is the last. A CSV without header is question, choices, label. The labels of
-    SocialIQA and PIQA may be in a file beside it, `dev-labels.lst` of `dev.jsonl`.
+    A label is the name of a choice (A, B, …), that of its column, or its number: from 0;
+    SocialIQA's, ARC's and WinoGrande's own from 1. SciQ has none: the right choice is the last. A
+    CSV without header is question, choices, label. The labels of SocialIQA and PIQA may be in a
+    file beside it, `dev-labels.lst` of `dev.jsonl`.
     """
     with Table(file, quoted=task.quoted, bad_rows=bad_rows) as table:
         if task.columns:
@@ -215,11 +233,16 @@ def read_choices(
             table.check([form.labels[0]])
         ids = [name for name in IDS if name in table.columns and name not in form.columns]
         id_column = task.id_column or next(iter(ids), "")
-        if (labelled and split == "train") or not form.context:  # which a model may have been trained with
+        # Which a model may have been trained with
+        if (labelled and split == "train") or not form.context:
             read_columns = [*form.columns, *form.repeated, label, id_column]
             note_unread_texts(table, read_columns, bad_rows)
         optional = [name for name in (id_column, form.context, *form.choices[2:]) if name]
-        required = [name for name in (*form.columns, label if labelled else "") if name and name not in optional]
+        required = [
+            name
+            for name in (*form.columns, label if labelled else "")
+            if name and name not in optional
+        ]
         questions = Counter[str]()  # of each passage
         lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
         for row in table.rows(required, optional, lists):
@@ -227,7 +250,11 @@ def read_choices(
             if labelled and label:
                 answer = row.values[label]
             elif labelled:
-                answer = separate_labels[row.number] if row.number < len(separate_labels) else form.right_choice
+                answer = (
+                    separate_labels[row.number]
+                    if row.number < len(separate_labels)
+                    else form.right_choice
+                )
             name = row.values[id_column] if id_column else ""
             if form.passage:
                 passage = row.values[form.passage]
@@ -245,7 +272,13 @@ def read_choices(
 
 def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
     """Return the form of a table, with the columns that the task names in place of its own."""
-    table.check([name for name in (task.text_column, task.pair_column, task.label_column, task.id_column) if name])
+    table.check(
+        [
+            name
+            for name in (task.text_column, task.pair_column, task.label_column, task.id_column)
+            if name
+        ]
+    )
     for form in (*FORMS, *_numbered_forms(table.columns)):
         labels = (task.label_column,) if task.label_column else form.labels
         question = task.pair_column or form.question
@@ -310,7 +343,9 @@ def _row_example(
     choices: list[Any] = [values[column] for column in form.choices]
     if len(form.choices) == 1:
         choices = _parse_list(choices[0], form.choices[0])
-        if choices and all(isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices):
+        if choices and all(
+            isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices
+        ):
             names = [str(c["label"]) for c in choices]
             choices = [c["text"] for c in choices]
     elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
@@ -319,11 +354,14 @@ def _row_example(
         names = [str(name) for name in _parse_list(values[form.names], form.names)]
     context = values[form.context] if form.context else ""
     question = values[form.question] if form.question else ""
-    if form.has_gap:  # as WinoGrande's authors do: the text before the gap, then each choice with what follows
+    # As WinoGrande's authors do: the text before the gap, then each choice with what follows
+    if form.has_gap:
         if "_" not in question:
             raise ValueError(f"no `_` in `{form.question}`, where the choices belong")
         question, _, after_gap = question.partition("_")
-        choices = [choice.strip() and f"_ {after_gap.strip()}".replace("_", choice) for choice in choices]
+        choices = [
+            choice.strip() and f"_ {after_gap.strip()}".replace("_", choice) for choice in choices
+        ]
     if isinstance(context, ListText):
         raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None
@@ -371,8 +409,12 @@ def race_files(data: DataFiles) -> Mapping[str, DataFile]:
 
     def find(data: Path) -> dict[str, Path]:
         root = data / "RACE" if (data / "RACE").is_dir() else data
-        folders = {split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()}
-        if not folders and (any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))):
+        folders = {
+            split: root / split for split in ("train", "dev", "test") if (root / split).is_dir()
+        }
+        if not folders and (
+            any((data / level).is_dir() for level in LEVELS) or any(data.glob("*.txt"))
+        ):
             return {"train": data}
         tables: dict[str, Path] = {}
         for split, names in SPLIT_NAMES.items():
@@ -394,7 +436,9 @@ def read_race(
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
     for file, level in _passage_files(path, levels):
         # A stream may be named, not lie among passages.
-        source = check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
+        source = (
+            check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
+        )
         with ByteStream(find_input_file(source)) as stream:
             for number, line in lines(stream):
                 if line.strip():
@@ -410,7 +454,8 @@ def _passage_files(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[Data
     folders = [path / level for level in levels if (path / level).is_dir()] or [path]
     passages = []
     for folder in folders:
-        names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))  # 9.txt before 10.txt
+        # 9.txt before 10.txt
+        names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))
         if len(names) > 1 and folder / _MERGED in names:
             raise DataError(
                 "ambiguous",
@@ -472,7 +517,9 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
         raise ValueError(f"no field `{missing[0]}`")
     columns = [_parse_list(passage[field], field) for field in fields[1:]]
     if len({len(column) for column in columns}) > 1:
-        counts = ", ".join(f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True))
+        counts = ", ".join(
+            f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True)
+        )
         raise ValueError(f"not as many of each: {counts}")
     if not labelled:
         columns.append([None] * len(columns[0]))
@@ -513,7 +560,8 @@ class ChoiceTask(Task[ChoiceExample]):
         max_qa_length: Pieces of question and choice at most; see `choice_features`.
         cloze: Whether a `_` in a question is a gap for the choice, as in RACE.
         levels: Which parts of RACE are read.
-        text_column: Column of the text to read first. "": the one with a known name, such as `context`.
+        text_column: Column of the text to read first. "": the one with a known name, such as
+            `context`.
         pair_column: Of the question, likewise.
         label_column: Of the label.
         id_column: Of the ids.
@@ -534,7 +582,7 @@ class ChoiceTask(Task[ChoiceExample]):
     columns: tuple[str, ...] = ()
     quoted: bool | None = None
 
-    # --- the data -----------------------------------------------------------------------------------------------------
+    # --- the data ---------------------------------------------------------------------------------
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads a table with other columns; length and all else stay."""
@@ -542,7 +590,11 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
-        return race_files(data) if self.name == "race" else find_split_files(data, _FILES.get(self.name, SPLIT_NAMES))
+        return (
+            race_files(data)
+            if self.name == "race"
+            else find_split_files(data, _FILES.get(self.name, SPLIT_NAMES))
+        )
 
     def examples(
         self,
@@ -564,7 +616,9 @@ class ChoiceTask(Task[ChoiceExample]):
             yield example
         if num_doubtful:
             questions = pluralize(num_doubtful, "question")
-            bad_rows.note(f"{quoted_name(file)}: {questions} with two choices that are equal, or differ only in case")
+            bad_rows.note(
+                f"{quoted_name(file)}: {questions} with two choices that are equal, or differ only in case"
+            )
 
     def features(
         self,
@@ -578,10 +632,12 @@ class ChoiceTask(Task[ChoiceExample]):
         if not labelled:
             return features
         labels = np.zeros(features.num_sequences, np.int64)
-        labels[features.sequence_bounds(len(examples))[:-1] + np.array(labels_of(examples), np.int64)] = 1
+        labels[
+            features.sequence_bounds(len(examples))[:-1] + np.array(labels_of(examples), np.int64)
+        ] = 1
         return replace(features, per_sequence={"labels": labels})
 
-    # --- the model on a batch -----------------------------------------------------------------------------------------
+    # --- the model on a batch ---------------------------------------------------------------------
 
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
@@ -606,7 +662,7 @@ class ChoiceTask(Task[ChoiceExample]):
         assert isinstance(model, AlbertForMultipleChoice)
         return model.packed_logits(batch.packed).squeeze(1).float().tolist()
 
-    # --- the result ---------------------------------------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------------
 
     def predictions(
         self, examples: Sequence[ChoiceExample], features: Features, outputs: Sequence[float]
@@ -635,7 +691,9 @@ class ChoiceTask(Task[ChoiceExample]):
         predictions: Predictions,
     ) -> dict[str, float]:
         """Return the accuracy."""
-        return {"accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")}
+        return {
+            "accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")
+        }
 
     def details(
         self,
@@ -645,12 +703,17 @@ class ChoiceTask(Task[ChoiceExample]):
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right = _is_right(examples, predictions)
         levels = np.array([example.level for example in examples])
-        parts = {f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})}
+        parts = {
+            f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})
+        }
         all_parts = {"accuracy": np.ones(len(right), bool), **parts}
 
         def scores(rows: np.ndarray) -> dict[str, float]:
             parts_right = {name: right[rows][part[rows]] for name, part in all_parts.items()}
-            return {name: float(values.mean()) if len(values) else float("nan") for name, values in parts_right.items()}
+            return {
+                name: float(values.mean()) if len(values) else float("nan")
+                for name, values in parts_right.items()
+            }
 
         all_scores = scores(np.arange(len(right)))
         sizes = {name: int(part.sum()) for name, part in parts.items()}
@@ -671,11 +734,13 @@ class ChoiceTask(Task[ChoiceExample]):
     ) -> list[Prediction]:
         """Read records or a table with `label`, ARC's `predictions.csv`, SocialIQA's `predictions.lst`, or RACE's `answers.json`.
 
-        A choice has its name, or its number. Numbers begin as those of the gold file do; if that has names, as the predictions
-        show by a 0 or by the number of choices.
+        A choice has its name, or its number. Numbers begin as those of the gold file do; if that
+        has names, as the predictions show by a 0 or by the number of choices.
         """
         content = read_object(file)
-        if isinstance(content, dict) and all(isinstance(letters, list) for letters in content.values()):
+        if isinstance(content, dict) and all(
+            isinstance(letters, list) for letters in content.values()
+        ):
             predictions = [
                 Predicted(f"{name}-{number}", str(letter), 0)
                 for name, letters in content.items()
@@ -697,11 +762,17 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def error(self, example: ChoiceExample, prediction: Prediction) -> float:
         """Return the probability of the chosen answer, where it is wrong."""
-        return 0.0 if prediction["index"] == example.label else max(prediction["probabilities"].values())
+        return (
+            0.0
+            if prediction["index"] == example.label
+            else max(prediction["probabilities"].values())
+        )
 
     def describe_example(self, example: ChoiceExample) -> dict[str, Any]:
         """Return context, question and choices, and the right one's name."""
-        choices = [f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)]
+        choices = [
+            f"{name}: {choice}" for name, choice in zip(example.names, example.choices, strict=True)
+        ]
         texts = [text for text in (example.context, example.question, "; ".join(choices)) if text]
         return {
             "texts": texts,
@@ -711,8 +782,8 @@ class ChoiceTask(Task[ChoiceExample]):
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.
 
-        RACE: `answers.json`, passage to letters, as its own files have them. SocialIQA: `predictions.lst`, a number from 1 a
-        line. ARC: `predictions.csv`, `id,label`.
+        RACE: `answers.json`, passage to letters, as its own files have them. SocialIQA:
+        `predictions.lst`, a number from 1 a line. ARC: `predictions.csv`, `id,label`.
         """
         records = folder / "predictions.jsonl"
         write_lines(records, predictions)
@@ -730,7 +801,9 @@ class ChoiceTask(Task[ChoiceExample]):
             return [records]
         name, line = official[self.name]
         with atomic_file(folder / name, "w") as stream:
-            stream.writelines(line.format(**record | {"index": record["index"] + 1}) for record in predictions)
+            stream.writelines(
+                line.format(**record | {"index": record["index"] + 1}) for record in predictions
+            )
         return [records, folder / name]
 
 
@@ -744,7 +817,9 @@ def _find_number_base(values: Sequence[str], examples: Sequence[ChoiceExample], 
         for value, example in zip(values, examples, strict=True)
         if value.isdecimal() and value not in example.names
     ]
-    fitting = [base for base in (0, 1) if all(base <= number < base + count for number, count in numbered)]
+    fitting = [
+        base for base in (0, 1) if all(base <= number < base + count for number, count in numbered)
+    ]
     if numbered and len(fitting) > 1:
         raise DataError(
             "predictions-mismatch",
@@ -766,17 +841,16 @@ def _is_right(examples: Sequence[ChoiceExample], predictions: Predictions) -> np
 def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
     """Return the cross-entropy of logits [N] by a softmax within groups of any size.
 
-    `groups` int64 [N] has equal numbers for a group, together; `right` bool [N] has one True in each group with a label.
-    Nothing waits for the device: there are at most N groups.
+    `groups` int64 [N] has equal numbers for a group, together; `right` bool [N] has one True in
+    each group with a label. Nothing waits for the device: there are at most N groups.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     positions = torch.arange(len(logits), device=logits.device)
     group = torch.cat([positions[:1], (groups[1:] != groups[:-1]).cumsum(0)])
     log_probs = ragged_log_softmax(logits, group)
     top = torch.full_like(logits, -torch.inf).scatter_reduce(0, group, logits.detach(), "amax")
-    best = torch.where(
-        logits == top[group], positions, len(positions)
-    )  # of equal logits the first, as in `predictions`
+    # Of equal logits the first, as in `predictions`
+    best = torch.where(logits == top[group], positions, len(positions))
     first = torch.full_like(positions, len(positions)).scatter_reduce(0, group, best, "amin")
     loss_sum = torch.where(right, -log_probs, 0).sum()
     return SummedLoss(loss_sum, (right & (first[group] == positions)).sum(), right.sum())
@@ -791,17 +865,19 @@ def choice_features(
 ) -> Features:
     """Return `[CLS] context [SEP] question choice [SEP]`, as Google has RACE.
 
-    Without context it is `[CLS] question [SEP] choice [SEP]`.
-    The second segment keeps its last `max_qa_length` tokens, the context loses what is too long at its end. A question that
-    stands alone in the first segment loses it at its start: what is asked stands at the end.
+    Without context it is `[CLS] question [SEP] choice [SEP]`. The second segment keeps its last
+    `max_qa_length` tokens, the context loses what is too long at its end. A question that stands
+    alone in the first segment loses it at its start: what is asked stands at the end.
 
     Returns:
-        M sequences; the choices of an example stand together, in their order. `left_out` is of the choice that loses most.
+        M sequences; the choices of an example stand together, in their order. `left_out` is of the
+        choice that loses most.
 
     Source: google-research/albert, `race_utils.py`, `convert_single_example`.
     """
     room = tokens_for_text(length, 3)
-    texts: dict[str, int] = {}  # every text once: a passage of RACE has five questions of four choices
+    # Every text once: a passage of RACE has five questions of four choices
+    texts: dict[str, int] = {}
     segments: list[tuple[int, int]] = []  # the two texts of each sequence
     owners: list[int] = []
     for number, example in enumerate(examples):
@@ -824,7 +900,9 @@ def choice_features(
         num_tokens = len(text) + len(answer)
         answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
         remaining = room - len(answer)
-        text = text[:remaining] if examples[owner].context else text[max(len(text) - remaining, 0) :]
+        text = (
+            text[:remaining] if examples[owner].context else text[max(len(text) - remaining, 0) :]
+        )
         rows.append((np.concatenate([cls, text, sep, answer, sep]), len(text) + 2))
         left_out[owner] = max(left_out[owner], num_tokens - len(text) - len(answer))
     return Features.from_sequences(rows, owners, left_out=left_out)

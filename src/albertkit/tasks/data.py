@@ -17,14 +17,24 @@ from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.records import Data, DataFile, DataFiles, Records, as_files, file_name, quoted_name
+from albertkit.tables.records import (
+    Data,
+    DataFile,
+    DataFiles,
+    Records,
+    as_files,
+    file_name,
+    quoted_name,
+)
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
 
 Key = tuple[str, ...]
 
 _FEW = 10  # examples, each of which may well have a label of its own
-_SPLIT_SEED = 0  # which examples are held out does not change with the seed of a run: runs must be compared on the same
+# Which examples are held out does not change with the seed of a run: runs must be compared on the
+# same
+_SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -32,8 +42,10 @@ class Overlap:
     """Counts of the examples of a split that a training has seen, or of which it has seen a part.
 
     Attributes:
-        same: In train, too, the texts of a pair in either order; upper case and white space make no difference.
-        sharing: Not in train, but with a text of a training example, punctuation apart: one of a pair, the context of a question.
+        same: In train, too, the texts of a pair in either order; upper case and white space make no
+            difference.
+        sharing: Not in train, but with a text of a training example, punctuation apart: one of a
+            pair, the context of a question.
     """
 
     same: int = 0
@@ -108,7 +120,9 @@ def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[An
         texts = texts_of(kind, example)
         if texts and _unordered(map(plain_text, texts)) in train_keys:
             num_same += 1
-        elif not train_texts.isdisjoint(filter(None, map(_words, _identifying_texts(kind, example)))):
+        elif not train_texts.isdisjoint(
+            filter(None, map(_words, _identifying_texts(kind, example)))
+        ):
             num_sharing += 1
     plain_text.cache_clear()
     _words.cache_clear()
@@ -128,33 +142,41 @@ def draw_held_out(
 ) -> set[int]:
     """Return numbers of about a share of the examples, at random, that have nothing in common with the others.
 
-    Of questions whole articles are drawn, of pairs all that share a text: a model could else find the label of a pair as the one
-    that its premise was not seen with (counting tokens was right 12.7 % of the time on a third of KLUE-NLI drawn pair by
-    pair). Where the examples hang together too much for that, those with the same first text are drawn together, or those that
-    are equal; the last resort is to draw them one by one.
+    Of questions whole articles are drawn, of pairs all that share a text: a model could else find
+    the label of a pair as the one that its premise was not seen with (counting tokens was right
+    12.7 % of the time on a third of KLUE-NLI drawn pair by pair). Where the examples hang together
+    too much for that, those with the same first text are drawn together, or those that are equal;
+    the last resort is to draw them one by one.
     """
     count = round(share * len(examples))
     held_out: set[int] = set()
     for keys in _key_levels(kind, examples):
         held_out = _draw_groups(_connected_groups(keys), labels, count)
-        # Less than half or more than twice the share, and the next level is drawn. By rows, of 60 texts five times each
-        # all 30 of dev were in train.
+        # Less than half or more than twice the share, and the next level is drawn. By rows, of 60
+        # texts five times each all 30 of dev were in train.
         if count <= 2 * len(held_out) <= 4 * count:
             break
     is_possible = 0 < count < len(examples)
     if is_possible and held_out:
         return held_out
-    if len(set(labels)) == len(examples) > _FEW and all(len(example_labels) == 1 for example_labels in labels):
+    if len(set(labels)) == len(examples) > _FEW and all(
+        len(example_labels) == 1 for example_labels in labels
+    ):
         raise DataError(
             "too-little-data",
             f"every one of the {len(examples):,} training examples in {quoted_name(data)} has a label of its own",
             "is it the right column? Name that of the label with --label-column",
         )
-    reason = "; every label, or every question's text, would be missing from training" if is_possible else ""
+    reason = (
+        "; every label, or every question's text, would be missing from training"
+        if is_possible
+        else ""
+    )
     raise DataError(
         "too-little-data",
         f"{quoted_name(data)} has no dev file, and {share:.0%} of {len(examples):,} training examples are {count}{reason}",
-        "name a dev file with --dev, or " + ("add examples" if count else "a larger share with --held-out"),
+        "name a dev file with --dev, or "
+        + ("add examples" if count else "a larger share with --held-out"),
     )
 
 
@@ -166,7 +188,10 @@ def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
         texts = texts_of(kind, example)
         whole_keys.append({("whole", *_unordered(map(_words, texts)))} if texts else set())
     yield [_strict_keys(kind, example) for example in examples]
-    yield [{(text,) for text in part[:1]} | whole_key for part, whole_key in zip(parts, whole_keys, strict=True)]
+    yield [
+        {(text,) for text in part[:1]} | whole_key
+        for part, whole_key in zip(parts, whole_keys, strict=True)
+    ]
     yield whole_keys
     yield [set() for _ in examples]
 
@@ -187,12 +212,16 @@ def _connected_groups(keys: Sequence[set[Key]]) -> list[list[int]]:
     numbers: dict[Key, int] = {}
     edges: list[tuple[int, int]] = []
     for example, example_keys in enumerate(keys):
-        edges += [(example, len(keys) + numbers.setdefault(key, len(numbers))) for key in example_keys]
+        edges += [
+            (example, len(keys) + numbers.setdefault(key, len(numbers))) for key in example_keys
+        ]
     size = len(keys) + len(numbers)
     ends = np.array(edges, np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(len(edges), bool), (ends[0], ends[1])), shape=(size, size))
     groups: dict[int, list[int]] = {}
-    for example, component in enumerate(connected_components(graph, directed=False)[1][: len(keys)].tolist()):
+    for example, component in enumerate(
+        connected_components(graph, directed=False)[1][: len(keys)].tolist()
+    ):
         groups.setdefault(component, []).append(example)
     return list(groups.values())
 
@@ -206,7 +235,8 @@ def _draw_groups(
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(groups)).tolist()
     remaining = Counter(label for example_labels in labels for label in example_labels)
     if all(len(example_labels) == 1 for example_labels in labels):
-        # The r-th of the n examples of a class stands at (r + 1/2) / n: whatever is cut off in front has its share of all.
+        # The r-th of the n examples of a class stands at (r + 1/2) / n: whatever is cut off in
+        # front has its share of all.
         sizes = Counter[str]()
         ranks = Counter[str]()
         positions: dict[int, float] = {}
@@ -240,9 +270,8 @@ class TaskData:
     calibration: list[Any]
     notes: list[str]  # a line for each thing that the user should know
     dev_file: str = "dev"  # name of the dev file, or what the dev examples are a share of
-    unlabelled: list[Any] = field(
-        default_factory=list
-    )  # examples without labels, of which a teacher's outputs are learned
+    # Examples without labels, of which a teacher's outputs are learned
+    unlabelled: list[Any] = field(default_factory=list)
 
 
 def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
@@ -330,7 +359,9 @@ def read_data(
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = f"{file_name(train_file)}, held out"
-    notes.append(f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}")
+    notes.append(
+        f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}"
+    )
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
     calibration: list[Any] = []
     with _naming_left_out_rows(bad_rows):
@@ -351,7 +382,10 @@ def read_data(
         )
     notes += bad_rows.report_lines()
     if task.kind in ("classification", "multilabel"):
-        labels = (example.label if isinstance(example.label, tuple) else (example.label,) for example in train)
+        labels = (
+            example.label if isinstance(example.label, tuple) else (example.label,)
+            for example in train
+        )
         notes += placeholder_lines(task.kind, Counter(chain.from_iterable(labels)))
     return TaskData(task, train, dev_examples, calibration, notes, dev_name, unlabelled_examples)
 
@@ -371,7 +405,11 @@ def _read_unlabelled(
     for split, split_file in other_files.items():
         compared += task.examples(split_file, split=split, labelled=False, bad_rows=unreadable)
     held_out_keys = {key for example in compared for key in _strict_keys(task.kind, example)}
-    remaining = [example for example in examples if held_out_keys.isdisjoint(_strict_keys(task.kind, example))]
+    remaining = [
+        example
+        for example in examples
+        if held_out_keys.isdisjoint(_strict_keys(task.kind, example))
+    ]
     # They hold every text of the file.
     _words.cache_clear()
     plain_text.cache_clear()
@@ -437,7 +475,8 @@ def read_given(
     with ExitStack() as stack:
         files = stack.enter_context(as_files(data))
         dev_files, unlabelled_files = (
-            None if source is None else stack.enter_context(as_files(source)) for source in (dev, unlabelled)
+            None if source is None else stack.enter_context(as_files(source))
+            for source in (dev, unlabelled)
         )
         return read_data(
             task,
@@ -467,7 +506,9 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
             f"`{task.name}` has no two classes",
             "leave --positive-class out",
         )
-    return task.with_changes(**{name: value for name, value in values.items() if name in names and value is not None})
+    return task.with_changes(
+        **{name: value for name, value in values.items() if name in names and value is not None}
+    )
 
 
 def fingerprint(features: Features) -> str:
@@ -491,7 +532,8 @@ def _hold_out(
     data: DataFiles,
 ) -> tuple[list[Any], list[Any]]:
     """Keep a share as dev, see `draw_held_out`."""
-    labels: list[tuple[str, ...]] = []  # that must stay in training: no numbers, no choices, of tagged sentences types
+    # That must stay in training: no numbers, no choices, of tagged sentences types
+    labels: list[tuple[str, ...]] = []
     for example in train:
         label = getattr(example, "label", None)
         if tags := getattr(example, "tags", ()):

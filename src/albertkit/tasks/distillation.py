@@ -1,8 +1,8 @@
 """The losses of a student that learns from a model that was fine-tuned on the same task: its logits, and its hidden states.
 
-T tokens of N sequences, C labels, H hidden size of the student, K of the teacher. Sources: Hinton et al. 2015, section 2
-(temperature, T² on the soft loss); Sun et al. 2019, PKD, and Jiao et al. 2020, TinyBERT, equations 8 and 10 (hidden states,
-uniform map of layers, learned projection).
+T tokens of N sequences, C labels, H hidden size of the student, K of the teacher. Sources: Hinton
+et al. 2015, section 2 (temperature, T² on the soft loss); Sun et al. 2019, PKD, and Jiao et al.
+2020, TinyBERT, equations 8 and 10 (hidden states, uniform map of layers, learned projection).
 """
 
 import copy
@@ -32,17 +32,20 @@ from albertkit.training.loop import LossPart, no_losses
 class DistillationLosses(nn.Module):
     """The losses of a student: (1 - weight) of the task's, `weight` of the teacher's, and that of the hidden states.
 
-    What the teacher's loss is depends on the head, with t the temperature (higher shows more of unlikely classes):
+    What the teacher's loss is depends on the head, with t the temperature (higher shows more of
+    unlikely classes):
 
     - classes of sequences and of labelled tokens, the choices of an example, the places where an answer starts and ends (the
-      mean of both): t² times the Kullback-Leibler divergence of the student's softmax(logits / t) from the teacher's;
+      mean of both): t² times the Kullback-Leibler divergence of the student's softmax(logits / t)
+      from the teacher's;
     - several labels: t² times the binary cross-entropy with the teacher's sigmoid(logits / t) for targets;
     - numbers: the squared error against the teacher's.
 
-    `hidden_weight` weighs the mean squared error between the student's states after each layer and the teacher's at the same
-    share of its depth, over all tokens. As the loop's model this module has the student's parameters and, where hidden sizes
-    differ, those of a projection, which is saved with the state but belongs to no model. The teacher is none of its parts;
-    without one its logits are in the batches.
+    `hidden_weight` weighs the mean squared error between the student's states after each layer and
+    the teacher's at the same share of its depth, over all tokens. As the loop's model this module
+    has the student's parameters and, where hidden sizes differ, those of a projection, which is
+    saved with the state but belongs to no model. The teacher is none of its parts; without one its
+    logits are in the batches.
     """
 
     def __init__(
@@ -140,18 +143,24 @@ class DistillationLosses(nn.Module):
         # Times t^2 the gradients keep their size, whatever the temperature.
         t = self.temperature
         if isinstance(self.student, AlbertForQuestionAnswering):
-            positions = batch.packed.padded_positions()  # log-probabilities are over the places of each sequence
+            # Log-probabilities are over the places of each sequence
+            positions = batch.packed.padded_positions()
             log_probs = []
             for values in (*logits, *teacher_logits):
                 real = _at_least_fp32(values).flatten().index_select(0, positions)
                 log_probs.append(ragged_log_softmax(real / t, positions // batch.packed.longest))
             starts, ends, teacher_starts, teacher_ends = log_probs
-            return (_divergence(starts, teacher_starts) + _divergence(ends, teacher_ends)) * t**2 / 2
+            return (
+                (_divergence(starts, teacher_starts) + _divergence(ends, teacher_ends)) * t**2 / 2
+            )
         logits = _at_least_fp32(logits)
         teacher_logits = _at_least_fp32(teacher_logits)
         if isinstance(self.student, AlbertForMultipleChoice):
             groups = F.pad((batch.examples.diff() != 0).cumsum(0), (1, 0))
-            soft = [ragged_log_softmax(values.squeeze(1) / t, groups) for values in (logits, teacher_logits)]
+            soft = [
+                ragged_log_softmax(values.squeeze(1) / t, groups)
+                for values in (logits, teacher_logits)
+            ]
             return _divergence(*soft) * t**2
         if isinstance(self.student, AlbertForTokenClassification):
             is_imitated = _imitated_tokens(batch)
@@ -161,9 +170,14 @@ class DistillationLosses(nn.Module):
             return F.mse_loss(logits, teacher_logits, reduction="sum")
         elif problem == "multi_label_classification":
             return (
-                F.binary_cross_entropy_with_logits(logits / t, (teacher_logits / t).sigmoid(), reduction="sum") * t**2
+                F.binary_cross_entropy_with_logits(
+                    logits / t, (teacher_logits / t).sigmoid(), reduction="sum"
+                )
+                * t**2
             )
-        return _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
+        return (
+            _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
+        )
 
 
 def _imitated_tokens(batch: LabelledBatch) -> Tensor:

@@ -1,7 +1,7 @@
 """Early exits of a classifier: a head after every layer, learned with the model; when to believe it, and what it gains.
 
-L layers, N sequences, C classes, H hidden. Sources: Zhou et al. 2020, PABEE, section 3 (patience, the weighted loss);
-Xin et al. 2020, DeeBERT, section 3 (entropy).
+L layers, N sequences, C classes, H hidden. Sources: Zhou et al. 2020, PABEE, section 3 (patience,
+the weighted loss); Xin et al. 2020, DeeBERT, section 3 (entropy).
 """
 
 import copy
@@ -66,7 +66,9 @@ class ExitHeads(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write them beside the weights."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.named_parameters()}
+        tensors = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in self.named_parameters()
+        }
         write_tensors(folder / EXITS, tensors)
 
     @classmethod
@@ -114,7 +116,9 @@ class ExitLosses(nn.Module):
         self.model = model
         self.task = task
         self.class_weights = class_weights
-        self.exits = ExitHeads(num_layers(model), model.config.hidden_size, model.config.num_labels).to(model.device)
+        self.exits = ExitHeads(
+            num_layers(model), model.config.hidden_size, model.config.num_labels
+        ).to(model.device)
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of the task's loss."""
@@ -139,15 +143,18 @@ class ExitLosses(nn.Module):
             layer_losses = self.task.losses(answered(self.model, logits), batch, self.class_weights)
             for name, loss in layer_losses.items():
                 sums[name] = sums.get(name, 0) + loss.loss_sum * (number / total)
-        return {name: LossPart(sums[name], counts[name], loss.correct) for name, loss in layer_losses.items()}
+        return {
+            name: LossPart(sums[name], counts[name], loss.correct)
+            for name, loss in layer_losses.items()
+        }
 
 
 @dataclass(frozen=True)
 class ExitRule:
     """When to leave."""
 
-    # patience: after `threshold` layers in a row that said the same as the one before; entropy: as soon as the
-    # entropy of the probabilities, in shares of its maximum, is below `threshold`
+    # patience: after `threshold` layers in a row that said the same as the one before; entropy: as
+    # soon as the entropy of the probabilities, in shares of its maximum, is below `threshold`
     by: Literal["patience", "entropy"]
     threshold: float  # layers, or a share
 
@@ -197,13 +204,19 @@ def leave_early(
         rule: When to leave.
 
     Raises:
-        CheckpointError: wrong-model for a model that was trained without exits; what reading them raises.
+        CheckpointError: wrong-model for a model that was trained without exits; what reading them
+            raises.
     """
     exits = exits_of(model, ExitHeads.load(folder, model), rule)
 
     def packed_logits(batch: PackedBatch, trace: Trace | None = None) -> Tensor:
-        # One call: to stay to the end costs at most 2 %; a pool of 4,096 tokens between Python and single layers cost 33 to 47.
-        return exit_early(engine, batch, exits).logits if trace is None else model.packed_logits(batch, trace)
+        # One call: to stay to the end costs at most 2 %; a pool of 4,096 tokens between Python and
+        # single layers cost 33 to 47.
+        return (
+            exit_early(engine, batch, exits).logits
+            if trace is None
+            else model.packed_logits(batch, trace)
+        )
 
     leaving = copy.copy(model)
     leaving.packed_logits = packed_logits  # type: ignore[method-assign]
@@ -212,7 +225,9 @@ def leave_early(
 
 def exit_notes(folder: str | Path, rule: str | None) -> list[str]:
     """Say that a model runs all layers in spite of a rule."""
-    return [] if rule is None or has_exits(folder) else ["trained without exits: all layers are run"]
+    return (
+        [] if rule is None or has_exits(folder) else ["trained without exits: all layers are run"]
+    )
 
 
 def check_exits(folders: Iterable[str], rule: str) -> None:
@@ -228,7 +243,8 @@ def check_exits(folders: Iterable[str], rule: str) -> None:
 
 def default_rules(layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
-    # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on MRPC.
+    # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on
+    # MRPC.
     patience = [ExitRule("patience", float(n)) for n in range(1, layers - 1)]
     return [
         *patience,
@@ -236,7 +252,7 @@ def default_rules(layers: int) -> Sequence[ExitRule]:
     ]
 
 
-# --- measured ---------------------------------------------------------------------------------------------------------
+# --- measured -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -294,7 +310,9 @@ class ExitCurve(Result):
             )
             for point in self.points
         ]
-        best = next((number for number, point in enumerate(self.points) if point.rule == self.best), None)
+        best = next(
+            (number for number, point in enumerate(self.points) if point.rule == self.best), None
+        )
         if best is None:
             note = f"every rule loses more than {self.allowed:g}"
         elif self.points[best].speed <= 1:
@@ -349,7 +367,8 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
         logits, layers = zip(*outputs[name], strict=True)
         value = task.score(examples, task.predictions(examples, features, logits))[task.metric]
         ratios = [
-            full_seconds / rule_seconds for full_seconds, rule_seconds in zip(seconds[_ALL], seconds[name], strict=True)
+            full_seconds / rule_seconds
+            for full_seconds, rule_seconds in zip(seconds[_ALL], seconds[name], strict=True)
         ]
         counts = np.bincount(np.array(layers), minlength=num_hidden_layers + 1)[1:]
         return ExitPoint(name, value, float(np.mean(layers)), median(ratios), counts.tolist())

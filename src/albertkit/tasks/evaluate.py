@@ -28,7 +28,13 @@ from albertkit.tasks.predictions import File, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Prediction, Task, rarer_of_two_classes, sorted_labels
-from albertkit.tasks.texts import USUAL_LABELS, TextClassification, TextExample, TextTask, table_task
+from albertkit.tasks.texts import (
+    USUAL_LABELS,
+    TextClassification,
+    TextExample,
+    TextTask,
+    table_task,
+)
 from albertkit.training.processes import join_world
 from albertkit.training.results import result_sections, save_results
 
@@ -38,8 +44,9 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     """Score a fine-tuned model on labelled examples; see `EvaluateOptions`.
 
     Raises:
-        CheckpointError: wrong-model, exists, and what loading raises. DataError: missing-file, bad-row, and what reading
-            raises. ConfigError: bad-value, no-device, conflicting-options.
+        CheckpointError: wrong-model, exists, and what loading raises. DataError: missing-file,
+            bad-row, and what reading raises. ConfigError: bad-value, no-device,
+            conflicting-options.
     """
     if (options.length, options.held_out, options.seed) != (None, None, None):
         raise ConfigError(
@@ -133,14 +140,18 @@ def predict_examples(
 def truncation_line(truncated: int, examples: int, task: Task) -> str:
     """Return the line about texts that were not read to their end."""
     subject = f"{pluralize(examples, 'example')} {'is' if truncated == 1 else 'are'}"
-    longer = " (a model trained with --long-texts windows reads all of a text)" if task.kind == "classification" else ""
+    longer = (
+        " (a model trained with --long-texts windows reads all of a text)"
+        if task.kind == "classification"
+        else ""
+    )
     return (
         f"{truncated:,} of {subject} longer than the {task.length} tokens that the model was trained to read; "
         f"the end was not read{longer}"
     )
 
 
-# --- predictions of any origin ----------------------------------------------------------------------------------------
+# --- predictions of any origin --------------------------------------------------------------------
 
 
 class Scores(dict[str, Any]):
@@ -163,8 +174,10 @@ def score_file(options: ScoreOptions) -> Scores:
     """Score a file of predictions; see `ScoreOptions`.
 
     Raises:
-        ConfigError: unknown-name, missing-column, bad-label, conflicting-options, doubtful (Korean answers).
-        DataError: predictions-mismatch, bad-label, bad-row, too-little-data, and what reading raises.
+        ConfigError: unknown-name, missing-column, bad-label, conflicting-options, doubtful (Korean
+            answers).
+        DataError: predictions-mismatch, bad-label, bad-row, too-little-data, and what reading
+            raises.
     """
     task = options.task
     predictions = options.predictions
@@ -274,14 +287,22 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     if name == "regress":
         return _score_records(task, examples, records)
     gold_counts = Counter(label for example in examples for label in _as_labels(example.label))
-    predicted = [label for record in records for label in _as_labels(record.get("labels", record.get("label")))]
+    predicted = [
+        label
+        for record in records
+        for label in _as_labels(record.get("labels", record.get("label")))
+    ]
     if gold_counts.keys().isdisjoint(predicted):
         raise wrong_label_error(file, predicted, sorted(gold_counts))
     strange = sorted({*predicted} - gold_counts.keys())
     listed = format_list([f"`{label}`" for label in strange], 12)
     are_numbers = all(label.isdecimal() for label in (*predicted, *gold_counts))
     # classes 1 to 5 as indices 0 to 4
-    if strange and are_numbers and any({str(int(n) + step) for n in predicted} <= set(gold_counts) for step in (1, -1)):
+    if (
+        strange
+        and are_numbers
+        and any({str(int(n) + step) for n in predicted} <= set(gold_counts) for step in (1, -1))
+    ):
         raise DataError(
             "predictions-mismatch",
             f"`{file}` has numbers that begin with another one than those of `{gold}`: predicted, but no label: {listed}",
@@ -291,7 +312,9 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     counts = {label: gold_counts[label] for label in {*gold_counts, *predicted}}
     task = task.with_changes(labels=sorted_labels(counts))
     if isinstance(task, TextClassification):
-        task = task.with_changes(positive_class=options.positive_class or rarer_of_two_classes(counts))
+        task = task.with_changes(
+            positive_class=options.positive_class or rarer_of_two_classes(counts)
+        )
     return _score_records(task, examples, records, note)
 
 

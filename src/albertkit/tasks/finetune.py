@@ -29,7 +29,14 @@ from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.early_exit import ExitLosses
-from albertkit.tasks.models import TaskModel, check_order, load_encoder, load_task_model, run_model, save_task_model
+from albertkit.tasks.models import (
+    TaskModel,
+    check_order,
+    load_encoder,
+    load_task_model,
+    run_model,
+    save_task_model,
+)
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -42,17 +49,19 @@ from albertkit.training.processes import World, describe
 from albertkit.training.results import guessing_note, result_sections, score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
-# The linear layers of the shared block, all of them: query and value alone did not reach full fine-tuning's quality at any rank
-# (Dettmers et al. 2023, QLoRA, section 4). Heads have layers named `dense` too, so the path is given.
+# The linear layers of the shared block, all of them: query and value alone did not reach full
+# fine-tuning's quality at any rank (Dettmers et al. 2023, QLoRA, section 4). Heads have layers
+# named `dense` too, so the path is given.
 _ADAPTED = r".*\.albert_layer_groups\..*\.(query|key|value|dense|ffn|ffn_output)"
 
 
 def freeze_encoder(model: PretrainedAlbert) -> None:
     """Let only the head be trained, with the pooler under it where there is one.
 
-    Nothing below needs a gradient any more, so torch records nothing there and keeps no activations: of a training step with
-    base only the forward pass remains. The pooler stays free because pretraining fits it to sentence order alone; of base's
-    11,685,122 parameters 592,130 are then trained for two classes, without a pooler 1,538.
+    Nothing below needs a gradient any more, so torch records nothing there and keeps no
+    activations: of a training step with base only the forward pass remains. The pooler stays free
+    because pretraining fits it to sentence order alone; of base's 11,685,122 parameters 592,130 are
+    then trained for two classes, without a pooler 1,538.
     """
     model.encoder_model.embeddings.requires_grad_(False)
     model.encoder_model.encoder.requires_grad_(False)
@@ -76,14 +85,15 @@ def merge_lora(model: PretrainedAlbert) -> PretrainedAlbert:
 def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
     """Put adapters into every linear layer of the encoder's block and freeze all else but the head and the pooler.
 
-    The model is changed and returned. The training loop trains and saves only what requires a gradient: to resume, load the
-    original weights and add adapters of the same rank first.
+    The model is changed and returned. The training loop trains and saves only what requires a
+    gradient: to resume, load the original weights and add adapters of the same rank first.
 
-    A layer W becomes W + BA with A [r, in] and B [out, r]; B starts at 0, so the model starts as it was. ALBERT's layers are
-    one, applied 12 times, and so are its adapters: one set of r·(8H + 2(H + I)) parameters, for base 110,592 at rank 8, where
-    BERT-base would have 12 sets, 1,327,104. A correction of one layer alone cannot be learned. As in the
-    paper's experiments on GLUE the update is not scaled (alpha = rank); its learning rates are about ten times as large as
-    those of full fine-tuning.
+    A layer W becomes W + BA with A [r, in] and B [out, r]; B starts at 0, so the model starts as it
+    was. ALBERT's layers are one, applied 12 times, and so are its adapters: one set of r·(8H + 2(H
+    + I)) parameters, for base 110,592 at rank 8, where BERT-base would have 12 sets, 1,327,104. A
+    correction of one layer alone cannot be learned. As in the paper's experiments on GLUE the
+    update is not scaled (alpha = rank); its learning rates are about ten times as large as those of
+    full fine-tuning.
 
     Source: Hu et al. 2021, LoRA, section 4.1 and table 9; the library peft.
     """
@@ -158,8 +168,12 @@ def task_card(
             "over the examples.",
             "Results",
         ),
-        score_table(scores, details.get("intervals", {}), positive_class=details.get("positive_class", "")),
-        code_block(f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"),
+        score_table(
+            scores, details.get("intervals", {}), positive_class=details.get("positive_class", "")
+        ),
+        code_block(
+            f"albertkit predict {shlex.quote(name)} INPUT --out PREDICTIONS.jsonl", "", "Using it"
+        ),
         Paragraph(loading, form="markdown"),
         *settings_sections(settings, package_versions()),
     ]
@@ -176,7 +190,8 @@ class EvaluatedData:
 
     file: str  # name of the file, or what the examples are a part of
     examples: int  # how many
-    step: int | None = None  # of the training, the update after which the model was saved; None outside of one
+    # Of the training, the update after which the model was saved; None outside of one
+    step: int | None = None
 
 
 _EVERY_EXAMPLE = "pairs"  # of a regression: 40 kB for 1,500 examples, too much for a terminal
@@ -245,7 +260,8 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     Under `torchrun` every process takes its share of each update and gradients are summed.
 
     Raises:
-        CheckpointError: exists, missing-file, changed, weights-mismatch and what else loading raises.
+        CheckpointError: exists, missing-file, changed, weights-mismatch and what else loading
+            raises.
         ConfigError: unknown-name, bad-value, no-device. DataError: what reading raises.
         MachineError: not-finite, if no retry is left.
     """
@@ -390,16 +406,22 @@ def _finetune_once(
         card.write(run.folder / "best")
 
     scored_class = getattr(task, "scored_class", "")
-    of_class = [f"f1, precision, recall: those of `{scored_class}`, see --positive-class"] if scored_class else []
+    of_class = (
+        [f"f1, precision, recall: those of `{scored_class}`, see --positive-class"]
+        if scored_class
+        else []
+    )
     parameters = f"parameters: {model.num_parameters():,}"
     if settings.lora or settings.freeze:
-        trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        trained = sum(
+            parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+        )
         parameters = f"parameters: {trained:,} are trained, of {sum(p.numel() for p in model.parameters()):,}"
     recipe = TrainingRecipe(
         model=teaching or model,
         objective=FinetuningObjective(model, task, class_weights, teaching),
-        # An update counts examples with all their windows: where windows were units of their own, two epochs ended
-        # after a quarter of one.
+        # An update counts examples with all their windows: where windows were units of their own,
+        # two epochs ended after a quarter of one.
         stream=ExampleStream(
             features,
             task.grouped,
@@ -435,7 +457,8 @@ class TaskEvaluator:
         self.last: list[Prediction] = []
         self._dev = data.dev
         self._calibration = data.calibration
-        self._features = task.features(data.dev, tokenizer, labelled=True)  # refuses a label that train lacks, at once
+        # Refuses a label that train lacks, at once
+        self._features = task.features(data.dev, tokenizer, labelled=True)
         self._calibration_features = (
             task.features(data.calibration, tokenizer, labelled=False) if data.calibration else None
         )
@@ -486,12 +509,17 @@ class FinetuningObjective:
             return self.teaching.losses(batch)
         counts = self.task.counts(batch)
         losses = self.task.losses(self.model, batch, self.class_weights)
-        return {name: LossPart(loss.loss_sum, counts[name], loss.correct) for name, loss in losses.items()}
+        return {
+            name: LossPart(loss.loss_sum, counts[name], loss.correct)
+            for name, loss in losses.items()
+        }
 
     def flops(self, batch: LabelledBatch) -> float:
         """Count the floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
         squares = sum(n * n for n in batch.packed.lengths)
-        return batch.num_tokens * self.model.config.train_flops_per_token(squares / batch.num_tokens, 0.0)
+        return batch.num_tokens * self.model.config.train_flops_per_token(
+            squares / batch.num_tokens, 0.0
+        )
 
 
 def _make_teaching(
@@ -547,7 +575,10 @@ def save_examples(
     predictions: Predictions,
 ) -> None:
     """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
-    errors = [task.error(example, prediction) for example, prediction in zip(examples, predictions, strict=True)]
+    errors = [
+        task.error(example, prediction)
+        for example, prediction in zip(examples, predictions, strict=True)
+    ]
     worst = sorted((n for n, error in enumerate(errors) if error > 0), key=lambda n: -errors[n])
     for name, numbers in ((EXAMPLES, range(len(examples))[:_MOST]), (ERRORS, worst[:_MOST_ERRORS])):
         records = []

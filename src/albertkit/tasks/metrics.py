@@ -1,9 +1,10 @@
 """Scores of classes, numbers, answers in a text and entities in tagged words, and their intervals by bootstrap.
 
-An entity is right if the same type stands at the same words. Tags are read as conlleval (Sang and Buchholz 2000) and seqeval's
-default mode read them, ill-formed ones included: an `I-PER` after `O` or after another type starts an entity. The reading is
-ours, because scores of single sentences are needed for intervals, nervaluate 1.2 refuses `E-` and `S-`, and seqeval has not been
-kept since 2020.
+An entity is right if the same type stands at the same words. Tags are read as conlleval (Sang and
+Buchholz 2000) and seqeval's default mode read them, ill-formed ones included: an `I-PER` after `O`
+or after another type starts an entity. The reading is ours, because scores of single sentences are
+needed for intervals, nervaluate 1.2 refuses `E-` and `S-`, and seqeval has not been kept since
+2020.
 """
 
 import re
@@ -18,9 +19,8 @@ import numpy as np
 from albertkit.errors import DataError
 from albertkit.training.monitor import wilson_interval
 
-_OF_RIGHT_ANSWERS = re.compile(
-    "accuracy|exact|f1|precision|recall"
-)  # 1 (or 100) where all answers are right, 0 where none is
+# 1 (or 100) where all answers are right, 0 where none is
+_OF_RIGHT_ANSWERS = re.compile("accuracy|exact|f1|precision|recall")
 
 
 def bootstrap_intervals(
@@ -42,9 +42,9 @@ def bootstrap_intervals(
         sizes: Of how many examples a score is, where it is not of all.
 
     Returns:
-        Low and high by name. NaN if the score was defined in no sample; samples where it was not are left out. Where all
-        answers are right, or none, no sample knows of another: then it is Wilson's interval, of 80 right answers of 80 from
-        0.954 to 1.
+        Low and high by name. NaN if the score was defined in no sample; samples where it was not
+        are left out. Where all answers are right, or none, no sample knows of another: then it is
+        Wilson's interval, of 80 right answers of 80 from 0.954 to 1.
 
     Source: Efron and Tibshirani 1993, chapter 13, the percentile interval.
     """
@@ -66,7 +66,8 @@ def bootstrap_intervals(
 
 Labels = Sequence[int] | np.ndarray
 Rows = np.ndarray | slice  # numbers of examples
-RowScores = Callable[[Rows], dict[str, float]]  # scores of some examples, as `bootstrap_intervals` samples them
+# Scores of some examples, as `bootstrap_intervals` samples them
+RowScores = Callable[[Rows], dict[str, float]]
 EVERY_ROW = slice(None)
 
 
@@ -78,7 +79,8 @@ def class_scores(
 ) -> RowScores:
     """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
 
-    Of two classes f1, precision and recall are those of class `positive`, of more the means over the classes.
+    Of two classes f1, precision and recall are those of class `positive`, of more the means over
+    the classes.
     """
     # From counts 1,000 samples of 10,000 take 0.1 s, by scikit-learn's functions 8 to 11.
     cells = _cells(labels, predictions, num_classes)
@@ -134,7 +136,8 @@ def _counts(cells: np.ndarray, num_classes: int) -> np.ndarray:
 def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     """Return the scores of label sets, given as 0 or 1, int64 [E, C].
 
-    f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that are right as a whole.
+    f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that
+    are right as a whole.
     """
     right = labels & predictions
     either = labels + predictions
@@ -171,8 +174,8 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
     """Return the scores of predicted numbers.
 
     Returns:
-        pearson, spearman, pearson_and_spearman (the mean of the two) and mse, the mean squared error. A correlation
-        with constants, or of fewer than two numbers, is NaN.
+        pearson, spearman, pearson_and_spearman (the mean of the two) and mse, the mean squared
+        error. A correlation with constants, or of fewer than two numbers, is NaN.
     """
     from scipy.stats import pearsonr, spearmanr
 
@@ -196,9 +199,11 @@ def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
     """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     gold = np.asarray(labels, np.float64)
     predicted = np.asarray(predictions, np.float64)
-    # Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand samples of 10,000 examples
-    # take 0.5 s, by scipy's functions 7 s.
-    order_of_gold, order_of_predicted = (np.unique(side, return_inverse=True)[1] for side in (gold, predicted))
+    # Ranks of a sample follow from how often each value was drawn, without sorting it: a thousand
+    # samples of 10,000 examples take 0.5 s, by scipy's functions 7 s.
+    order_of_gold, order_of_predicted = (
+        np.unique(side, return_inverse=True)[1] for side in (gold, predicted)
+    )
 
     def scores(rows: Rows) -> dict[str, float]:
         pearson = _correlation(gold[rows], predicted[rows])
@@ -243,8 +248,8 @@ def normalize_answer(text: str) -> str:
 def are_korean(golds: Iterable[str]) -> bool:
     """Return whether most answers hold Hangul.
 
-    KorQuAD counts the characters that an answer shares with the right one; SQuAD counts words, which in Korean carry
-    particles, so that its F1 of the same answers is lower.
+    KorQuAD counts the characters that an answer shares with the right one; SQuAD counts words,
+    which in Korean carry particles, so that its F1 of the same answers is lower.
     """
     korean = [bool(_HANGUL.search(gold)) for gold in golds]
     return sum(korean) > 0.5 * len(korean)
@@ -264,7 +269,8 @@ def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float
         gold_words = gold.split()
         num_common = sum((Counter(words) & Counter(gold_words)).values())
         score = 0.0
-        # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although they match exactly.
+        # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although
+        # they match exactly.
         if version == "2.0" and not (words and gold_words):
             score = float(words == gold_words)
         elif num_common:
@@ -308,12 +314,14 @@ def squad_scores(
     """Return the scores of the official script, in per cent.
 
     Returns:
-        1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers (`HasAns_…`) and without
-        (`NoAns_…`); with null odds also best_exact, best_exact_thresh, best_f1, best_f1_thresh and the average precisions
-        pr_exact_ap, pr_f1_ap, pr_oracle_ap. A missing prediction counts as wrong; the official script of 2.0 stops there.
+        1.1: exact_match, f1. 2.0: exact, f1, total, and the same of the questions with answers
+        (`HasAns_…`) and without (`NoAns_…`); with null odds also best_exact, best_exact_thresh,
+        best_f1, best_f1_thresh and the average precisions pr_exact_ap, pr_f1_ap, pr_oracle_ap. A
+        missing prediction counts as wrong; the official script of 2.0 stops there.
     """
     questions = [
-        item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers]) for item in gold
+        item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers])
+        for item in gold
     ]
     if not questions:
         raise DataError(
@@ -334,7 +342,11 @@ def squad_scores(
             f"the null odds lack {len(missing):,} questions, for example `{missing[0]}`",
             "name the null_odds.json that was written beside these predictions",
         )
-    as_null = {name: float(not answerable[name]) for name in predictions if null_odds.get(name, 0) > null_threshold}
+    as_null = {
+        name: float(not answerable[name])
+        for name in predictions
+        if null_odds.get(name, 0) > null_threshold
+    }
     values = _by_answerable(exact | as_null, words | as_null, answerable)
     for name, column in (("exact", exact), ("f1", words)):
         best = _best_threshold(column, predictions, null_odds, answerable)
@@ -384,7 +396,8 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """Return the best score in per cent, and the odds up to which, inclusive, questions are answered to reach it.
 
-    Among equal odds the order of `odds` decides, and a threshold may fall between them: so the official script.
+    Among equal odds the order of `odds` decides, and a threshold may fall between them: so the
+    official script.
     """
     score = best = float(sum(not has_answer for has_answer in answerable.values()))
     threshold = 0.0
@@ -417,8 +430,8 @@ def _average_precision(
 Tags = Sequence[str]
 
 
-# nervaluate 1.2 fails on `E-` and `S-` tags and has no counts for each sentence; seqeval, the tests' oracle, had no release
-# since 2020.
+# nervaluate 1.2 fails on `E-` and `S-` tags and has no counts for each sentence; seqeval, the
+# tests' oracle, had no release since 2020.
 def spans(tags: Tags) -> list[tuple[str, int, int]]:
     """Return the entities of a sentence: type, first word, last word; ascending."""
     entities: list[tuple[str, int, int]] = []

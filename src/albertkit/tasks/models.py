@@ -34,11 +34,13 @@ class TaskModel(NamedTuple):
     tokenizer: AlbertTokenizer
 
 
-def load_encoder(folder: str | Path, task: Task, **changes: Any) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
+def load_encoder(
+    folder: str | Path, task: Task, **changes: Any
+) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
     """Return a model for a task from any checkpoint, on the CPU, its tokenizer, and a note for each thing to know.
 
-    The head is kept if the checkpoint has the same one (same class, same labels); otherwise it is initialised, as in the
-    paper for RTE, MRPC and STS-B after MNLI.
+    The head is kept if the checkpoint has the same one (same class, same labels); otherwise it is
+    initialised, as in the paper for RTE, MRPC and STS-B after MNLI.
     """
     path = local_folder(folder)
     before = AlbertConfig.from_pretrained(path)
@@ -68,10 +70,12 @@ def save_task_model(
     task: Task,
 ) -> None:
     """Write a checkpoint folder that transformers loads, with `task.json` beside the weights."""
-    # The folder of a regression names the identity for sentence-transformers' `CrossEncoder`, which otherwise puts a
-    # sigmoid on one output: 0.94 in place of 2.81 of 5.
+    # The folder of a regression names the identity for sentence-transformers' `CrossEncoder`, which
+    # otherwise puts a sigmoid on one output: 0.94 in place of 2.81 of 5.
     if task.head().get("problem_type") == "regression":
-        model.config.foreign["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+        model.config.foreign["sentence_transformers"] = {
+            "activation_fn": "torch.nn.modules.linear.Identity"
+        }
     model.save_pretrained(folder, tokenizer)
     write_json(Path(folder) / TASK, task.to_dict())
 
@@ -122,14 +126,21 @@ def load_task_model(folder: str | Path) -> TaskModel:
 
     path = task_folder(folder)
     task = task_from_dict(read_json(path / TASK, "task"), path / TASK)
-    model = load_onnx(path) if is_onnx_folder(path) else task.model_class.from_pretrained(path, strict=True)
+    model = (
+        load_onnx(path)
+        if is_onnx_folder(path)
+        else task.model_class.from_pretrained(path, strict=True)
+    )
     config = model.config
     labels = getattr(task, "labels", None)
     num_labels = config.num_labels if labels is None else len(labels)
     fits = num_labels == config.num_labels or (labels == () and config.num_labels == 1)
-    if not fits or task.length > config.max_position_embeddings:  # put beside the weights of another model
+    # Put beside the weights of another model
+    if not fits or task.length > config.max_position_embeddings:
         fact = f"the task of `{path}` has {num_labels} labels and {task.length} tokens, "
-        fact += f"the model {config.num_labels} labels and {config.max_position_embeddings} positions"
+        fact += (
+            f"the model {config.num_labels} labels and {config.max_position_embeddings} positions"
+        )
         raise CheckpointError("bad-file", fact, "restore the task.json of this model")
     return TaskModel(task, model, read_model_tokenizer(path, config))
 
@@ -144,7 +155,8 @@ def run_model(
 ) -> list[Any]:
     """Return the model's output for every sequence, in the order of the features.
 
-    Sequences are sorted by length: those of one length attend together, and a batch of short ones holds many.
+    Sequences are sorted by length: those of one length attend together, and a batch of short ones
+    holds many.
     """
     return run_batches(
         partial(task.outputs, model),
@@ -179,5 +191,8 @@ def run_batches(
             bar.update(num_done)
     if world:
         for of_process in world.gather(outputs):
-            outputs = [theirs if output is None else output for output, theirs in zip(outputs, of_process, strict=True)]
+            outputs = [
+                theirs if output is None else output
+                for output, theirs in zip(outputs, of_process, strict=True)
+            ]
     return outputs

@@ -1,8 +1,8 @@
 """Find the best answers of a question from scores of starts and ends, for both heads, and their records.
 
-N sequences, W windows of a question, C candidates of a window. Sources: `accumulate_predictions_*` and `write_predictions_*` of
-google-research/albert `squad_utils.py`; for "no answer" of the span head transformers' `utils_qa.py`
-(`postprocess_qa_predictions`), which is BERT's `run_squad.py`.
+N sequences, W windows of a question, C candidates of a window. Sources: `accumulate_predictions_*`
+and `write_predictions_*` of google-research/albert `squad_utils.py`; for "no answer" of the span
+head transformers' `utils_qa.py` (`postprocess_qa_predictions`), which is BERT's `run_squad.py`.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,11 @@ class TopPositions(NamedTuple):
 
     starts: np.ndarray  # int32 [K], places in the sequence
     start_scores: np.ndarray  # fp32 [K], logits; log-probabilities of the beam head
-    ends: np.ndarray  # int32: [K], which go with every start; of the beam head [K·M], M of each start
+    # Int32: [K], which go with every start; of the beam head [K·M], M of each start
+    ends: np.ndarray
     end_scores: np.ndarray  # fp32, of these
-    # score of "no answer": logit of start and of end at the first token, added; of the beam head its own logit
+    # score of "no answer": logit of start and of end at the first token, added; of the beam head
+    # its own logit
     null: float
 
 
@@ -56,7 +58,8 @@ class Candidate(NamedTuple):
 class Verdict(NamedTuple):
     """The answers of a head to a question."""
 
-    # the best answers, best first; of SQuAD 2 and the span head "no answer", with an empty text, among them
+    # the best answers, best first; of SQuAD 2 and the span head "no answer", with an empty text,
+    # among them
     candidates: list[Candidate]
     # how much rather there is no answer, of any sign; None if that is not asked (SQuAD 1.1)
     null_odds: float | None = None
@@ -71,7 +74,9 @@ def text_window(features: Features, sequence: int) -> TextWindow:
     """Return the text of a sequence of `answer_features`."""
     first = int(features.per_sequence["text_starts"][sequence])
     tokens = slice(int(features.offsets[sequence]) + first, int(features.offsets[sequence + 1]) - 1)
-    starts, ends, is_best = (features.per_token[name][tokens] for name in ("char_starts", "char_ends", "max_context"))
+    starts, ends, is_best = (
+        features.per_token[name][tokens] for name in ("char_starts", "char_ends", "max_context")
+    )
     return TextWindow(first, starts, ends, is_best)
 
 
@@ -90,7 +95,9 @@ def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
     positions = (output.start_top_index, output.end_top_index)
     log_probs = (output.start_top_log_probs, output.end_top_log_probs)
     starts, ends = (tensor.int().cpu().numpy() for tensor in positions if tensor is not None)
-    start_values, end_values = (tensor.float().cpu().numpy() for tensor in log_probs if tensor is not None)
+    start_values, end_values = (
+        tensor.float().cpu().numpy() for tensor in log_probs if tensor is not None
+    )
     rows = zip(starts, start_values, ends, end_values, output.cls_logits.tolist(), strict=True)
     return [TopPositions(*row) for row in rows]
 
@@ -106,13 +113,20 @@ def judge_spans(
 ) -> Verdict:
     """Return the best answers of the span head to a question; every start is tried with every end.
 
-    In version 2 "no answer" takes part in the n-best with its lowest score over the windows, and the null odds are that
-    score less the score of the best answer. `n_best_size` also limits the starts and the ends of a window that are tried.
+    In version 2 "no answer" takes part in the n-best with its lowest score over the windows, and
+    the null odds are that score less the score of the best answer. `n_best_size` also limits the
+    starts and the ends of a window that are tried.
     """
     pairs = []
     for starts, start_scores, ends, end_scores, _ in tops:
-        firsts = [np.repeat(column[:n_best_size], len(ends[:n_best_size])) for column in (starts, start_scores)]
-        lasts = [np.tile(column[:n_best_size], len(starts[:n_best_size])) for column in (ends, end_scores)]
+        firsts = [
+            np.repeat(column[:n_best_size], len(ends[:n_best_size]))
+            for column in (starts, start_scores)
+        ]
+        lasts = [
+            np.tile(column[:n_best_size], len(starts[:n_best_size]))
+            for column in (ends, end_scores)
+        ]
         pairs.append((firsts[0], lasts[0], firsts[1], lasts[1]))
     best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
     if version == 1:
@@ -141,7 +155,9 @@ def judge_beams(
     pairs = []
     for starts, start_scores, ends, end_scores, _ in tops:
         num_ends = len(ends) // len(starts)
-        pairs.append((np.repeat(starts, num_ends), ends, np.repeat(start_scores, num_ends), end_scores))
+        pairs.append(
+            (np.repeat(starts, num_ends), ends, np.repeat(start_scores, num_ends), end_scores)
+        )
     best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
     return Verdict(best, min(top.null for top in tops) if version == 2 else None)
 
@@ -155,15 +171,21 @@ def _best_candidates(
 ) -> list[Candidate]:
     """Return up to `n_best_size` answers, best first, no two with the same text.
 
-    A candidate counts if both its ends are in the text, its start is in the window that shows most around it, and it is at
-    most `max_answer_length` tokens long. Of equal scores the earlier stays in front: of the earlier window, then of the
-    better start, then of the better end. `pairs` are start, end and their scores, [C] each, of every window.
+    A candidate counts if both its ends are in the text, its start is in the window that shows most
+    around it, and it is at most `max_answer_length` tokens long. Of equal scores the earlier stays
+    in front: of the earlier window, then of the better start, then of the better end. `pairs` are
+    start, end and their scores, [C] each, of every window.
     """
     columns: list[np.ndarray] = []
     for window, (starts, ends, start_scores, end_scores) in zip(windows, pairs, strict=True):
         first = starts.astype(np.int64) - window.first
         last = ends.astype(np.int64) - window.first
-        fits = (first >= 0) & (first <= last) & (last < len(window.starts)) & (last - first < max_answer_length)
+        fits = (
+            (first >= 0)
+            & (first <= last)
+            & (last < len(window.starts))
+            & (last - first < max_answer_length)
+        )
         fits[fits] = window.is_best[first[fits]]
         scores = [values[fits].astype(np.float64) for values in (start_scores, end_scores)]
         columns.append(np.stack([window.starts[first[fits]], window.ends[last[fits]], *scores]))
@@ -233,4 +255,6 @@ def official_nbest(record: Prediction) -> list[dict[str, Any]]:
         "start_log_prob": "start_score",
         "end_log_prob": "end_score",
     }
-    return [{name: entry[own_name] for name, own_name in names.items()} for entry in record["nbest"]]
+    return [
+        {name: entry[own_name] for name, own_name in names.items()} for entry in record["nbest"]
+    ]

@@ -1,8 +1,9 @@
 """The official layouts of GLUE and of Korean tables, as data: files, columns, labels in the order of their indices.
 
-Columns, labels and their order: google-research/albert, `classifier_utils.py`. Beside GLUE's own files there are those of
-the original distributions, and the columns in which the Hugging Face hub has the same tasks. Only hub files number
-MNLI's labels, and in another order than that of their indices here.
+Columns, labels and their order: google-research/albert, `classifier_utils.py`. Beside GLUE's own
+files there are those of the original distributions, and the columns in which the Hugging Face hub
+has the same tasks. Only hub files number MNLI's labels, and in another order than that of their
+indices here.
 """
 
 from albertkit.tables.layouts import TableForm, TaskLayout

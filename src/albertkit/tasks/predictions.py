@@ -22,7 +22,8 @@ PREDICTION_NAMES = tuple(
     """prediction prediction_text predictions predicted pred preds y_pred predicted_label pred_label predicted_labels
     pred_labels predicted_tags pred_tags predicted_answer pred_answer""".split()
 )
-# columns beside a prediction that cannot be another one: inputs, and the fields of `albertkit predict`
+# columns beside a prediction that cannot be another one: inputs, and the fields of `albertkit
+# predict`
 COMPANIONS = set(
     """text texts sentence sentence1 sentence2 question question1 question2 premise hypothesis pair context tokens words
     title choices probabilities probability score scores logits entities start end nbest null_odds document index
@@ -45,18 +46,29 @@ def read_predictions(
 ) -> list[Predicted]:
     """Read the predictions of a table with a header, or of JSON records.
 
-    A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of them is read only if no other
-    column could hold the predictions, another one of them among those.
+    A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of
+    them is read only if no other column could hold the predictions, another one of them among
+    those.
     """
     with Table(file, quoted="look") as table:
         prediction_columns = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
-        value = next((name for name in (*prediction_columns, *value_columns) if name in table.columns), None)
+        value = next(
+            (name for name in (*prediction_columns, *value_columns) if name in table.columns), None
+        )
         other_uses = {*COMPANIONS - set(value_columns), *IDS, *id_columns}
         if value is not None and len(prediction_columns) < 2:
             other_uses.add(value)
-        candidates = [n for n in table.columns if n not in other_uses and n.lower().partition(".")[0] not in other_uses]
-        if value is not None and (len(prediction_columns) > 1 or (not prediction_columns and candidates)):
-            names = format_list([f"`{name}`" for name in (prediction_columns or [value, *candidates])])
+        candidates = [
+            n
+            for n in table.columns
+            if n not in other_uses and n.lower().partition(".")[0] not in other_uses
+        ]
+        if value is not None and (
+            len(prediction_columns) > 1 or (not prediction_columns and candidates)
+        ):
+            names = format_list(
+                [f"`{name}`" for name in (prediction_columns or [value, *candidates])]
+            )
             raise DataError(
                 "predictions-mismatch",
                 f"`{file}` may have its predictions in any of {names}",
@@ -73,15 +85,27 @@ def read_predictions(
                 "call it `prediction`; a file of predictions begins with the names of its columns",
             )
         name = next((name for name in id_columns if name in table.columns and name != value), None)
-        shares = [n for n in table.columns if n.partition(".")[0] in _SHARES and value not in PREDICTION_NAMES]
+        shares = [
+            n
+            for n in table.columns
+            if n.partition(".")[0] in _SHARES and value not in PREDICTION_NAMES
+        ]
         rows = [*table.rows([value, *([name] if name else [])], shares, lists=[value, *shares])]
         _check_likeliest(
-            [row.values[value] for row in rows], [[row.values[n] for n in shares] for row in rows], shares, file
+            [row.values[value] for row in rows],
+            [[row.values[n] for n in shares] for row in rows],
+            shares,
+            file,
         )
-        return [Predicted(row.values[name] if name else None, row.values[value], row.line) for row in rows]
+        return [
+            Predicted(row.values[name] if name else None, row.values[value], row.line)
+            for row in rows
+        ]
 
 
-def _check_likeliest(labels: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[str], file: File) -> None:
+def _check_likeliest(
+    labels: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[str], file: File
+) -> None:
     """Refuse labels that are not the likeliest ones by the probabilities or logits beside them: they may be the gold's."""
     names = [column.partition(".")[2] for column in columns]
     if not names or any(label.startswith("[") for label in labels):
@@ -91,7 +115,11 @@ def _check_likeliest(labels: Sequence[str], rows: Sequence[Sequence[str]], colum
     likeliest = []
     for label, values in zip(labels, rows, strict=True):
         try:
-            shares = parse_json(values[0]) if names == [""] else [float(value or "-inf") for value in values]
+            shares = (
+                parse_json(values[0])
+                if names == [""]
+                else [float(value or "-inf") for value in values]
+            )
             best = max(shares)
             num_classes = len(shares)
             is_tie = num_classes < 2 or shares.count(best) > 1
@@ -107,12 +135,14 @@ def _check_likeliest(labels: Sequence[str], rows: Sequence[Sequence[str]], colum
     else:  # called otherwise, each by one name
         label_of_index = dict(zip(likeliest, decided_labels, strict=True))
         expected_labels = [label_of_index[index] for index in likeliest]
-    differing = [label for label, expected in zip(decided_labels, expected_labels, strict=True) if label != expected]
+    differing = [
+        label
+        for label, expected in zip(decided_labels, expected_labels, strict=True)
+        if label != expected
+    ]
     if differing:
         column = columns[0].partition(".")[0]
-        fact = (
-            f"`{file}`: {pluralize(len(differing), 'label')} other than the likeliest by `{column}`: `{differing[0]}`"
-        )
+        fact = f"`{file}`: {pluralize(len(differing), 'label')} other than the likeliest by `{column}`: `{differing[0]}`"
         hint = "if these labels are the gold's, call the predicted ones `prediction`; else leave the column out"
         raise DataError("predictions-mismatch", fact, hint)
 
@@ -152,9 +182,13 @@ def join_predictions(
             strange = list(value_of_id.keys() - set(names))
             parts = []
             if missing:
-                parts.append(f"{pluralize(len(missing), 'example')} without a prediction, for example `{missing[0]}`")
+                parts.append(
+                    f"{pluralize(len(missing), 'example')} without a prediction, for example `{missing[0]}`"
+                )
             if strange:
-                parts.append(f"{pluralize(len(strange), 'prediction')} of no example, for example `{strange[0]}`")
+                parts.append(
+                    f"{pluralize(len(strange), 'prediction')} of no example, for example `{strange[0]}`"
+                )
             raise DataError("predictions-mismatch", f"`{file}`: {'; '.join(parts)}", SAME_FILE)
     if len(values) != len(names):
         raise DataError(
@@ -190,7 +224,9 @@ def parse_predicted_labels(text: str, file: File) -> list[str]:
     try:
         return parse_labels(text)
     except ValueError as error:
-        raise DataError("predictions-mismatch", f"`{file}`: {error.args[0]}", "write a JSON list") from None
+        raise DataError(
+            "predictions-mismatch", f"`{file}`: {error.args[0]}", "write a JSON list"
+        ) from None
 
 
 def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str]) -> DataError:

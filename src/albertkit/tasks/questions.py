@@ -20,14 +20,19 @@ from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 from albertkit.tokenizer.rules import encodable
 
-_SUFFIXES = tuple(kind + packed for kind in (".json", ".jsonl", ".parquet") for packed in ("", ".gz", ".xz", ".zst"))
+_SUFFIXES = tuple(
+    kind + packed
+    for kind in (".json", ".jsonl", ".parquet")
+    for packed in ("", ".gz", ".xz", ".zst")
+)
 _VERSION_SIGNS = {1: "v1.", 2: "v2."}
 _FIELDS = ("question", "context", "answers", "is_impossible", "title", *IDS)
+# Of articles and paragraphs: structure, or names of what a question has
 _OUTER_FIELDS = (
     *_FIELDS,
     "paragraphs",
     "qas",
-)  # of articles and paragraphs: structure, or names of what a question has
+)
 _NO_LABELS_HINT = "without answers, questions can only be predicted (`albertkit predict`)"
 
 
@@ -60,9 +65,11 @@ class QuestionExample:
         context: The text with the answer.
         answers: The right ones. The model is trained on `target`.
         impossible: Whether the text has no answer; then there are no `answers`.
-        article: Title of the article that the text is from; questions of one article should not be both trained and
-            scored on. Without titles the number of the article, or the text itself.
-        repaired: Whether an answer was not where the file said, and was moved to where the text has it nearest.
+        article: Title of the article that the text is from; questions of one article should not be
+            both trained and scored on. Without titles the number of the article, or the text
+            itself.
+        repaired: Whether an answer was not where the file said, and was moved to where the text has
+            it nearest.
     """
 
     id: str
@@ -84,10 +91,18 @@ def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]
     foreign = _VERSION_SIGNS[3 - version]
 
     def find(data: Path) -> dict[str, Path]:
-        names = sorted(p.name for p in data.iterdir() if p.name.endswith(_SUFFIXES) and "predictions" not in p.name)
+        names = sorted(
+            p.name
+            for p in data.iterdir()
+            if p.name.endswith(_SUFFIXES) and "predictions" not in p.name
+        )
         files: dict[str, Path] = {}
         for split, words in SPLIT_NAMES.items():
-            fitting = [data / n for n in names if any(word in n.lower() for word in words) and foreign not in n]
+            fitting = [
+                data / n
+                for n in names
+                if any(word in n.lower() for word in words) and foreign not in n
+            ]
             if fitting:
                 files[split] = check_one_file(data, split, fitting)
         return files
@@ -101,8 +116,8 @@ def read_questions(
 ) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
-    The file may be compressed, and in any form that `records` knows. Answers are `[{"text", "answer_start"}]` or
-    transformers' `{"text": […], "answer_start": […]}`.
+    The file may be compressed, and in any form that `records` knows. Answers are `[{"text",
+    "answer_start"}]` or transformers' `{"text": […], "answer_start": […]}`.
     """
     ids: set[str] = set()
     repaired = respaced = contradicted = 0
@@ -151,7 +166,9 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     if isinstance(record, ValueError | RecursionError):
         raise UnusableRowError(json_problem(record))
     if not isinstance(record, dict):
-        raise UnusableRowError("this is not a question: an object with `question` and `context` is needed")
+        raise UnusableRowError(
+            "this is not a question: an object with `question` and `context` is needed"
+        )
     question = _required_text(record, "question")
     context = _required_text(record, "context")
     name = record_id(record)
@@ -215,7 +232,9 @@ def _read_answers(values: Any) -> list[tuple[str, int | None]]:
         text = answer.get("text") if isinstance(answer, dict) else answer
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not isinstance(start, int | None):
-            raise UnusableRowError("`answers` is not a list of objects with `text` and `answer_start`")
+            raise UnusableRowError(
+                "`answers` is not a list of objects with `text` and `answer_start`"
+            )
         if text.strip():
             answers.append((encodable(text), start))
     return answers
@@ -232,7 +251,9 @@ def _locate_answer(context: str, text: str, start: int | None) -> AnnotatedAnswe
     respaced = re.compile(r"\s*".join(map(re.escape, "".join(text.split()))))
     matches = respaced.finditer(context)
     best = min(matches, key=lambda match: abs(match.start() - max(start or 0, 0)), default=None)
-    return AnnotatedAnswer(text, -1) if best is None else AnnotatedAnswer(text, best.start(), best[0])
+    return (
+        AnnotatedAnswer(text, -1) if best is None else AnnotatedAnswer(text, best.start(), best[0])
+    )
 
 
 def _nearest_occurrence(context: str, text: str, start: int | None) -> int:
@@ -275,7 +296,9 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
             document = head if len(all_lines) == 1 else _parse_json(b"\n".join(all_lines))
             # The first line may be the broken one of a file of lines.
             if not (
-                isinstance(document, Exception) and len(all_lines) > 1 and isinstance(_parse_json(all_lines[1]), dict)
+                isinstance(document, Exception)
+                and len(all_lines) > 1
+                and isinstance(_parse_json(all_lines[1]), dict)
             ):
                 for number, item in enumerate(_document_questions(file, document, first), 1):
                     name = record_id(item) if isinstance(item, dict) else None
@@ -315,7 +338,11 @@ def _parse_json(text: bytes) -> Any:
 
 def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Exception):
-        hint = utf8_hint(file) if isinstance(document, UnicodeDecodeError) else "restore it, or fetch it again"
+        hint = (
+            utf8_hint(file)
+            if isinstance(document, UnicodeDecodeError)
+            else "restore it, or fetch it again"
+        )
         if not start.lstrip().startswith((b"{", b"[")):
             hint = "SQuAD is JSON, or JSONL records of question, context and answers"
         raise DataError("bad-file", f"{quoted_name(file)} is not JSON: {document}", hint)
@@ -335,7 +362,11 @@ def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator
             if not isinstance(paragraph, dict):
                 yield paragraph
                 continue
-            unread = {name: value for name, value in {**article, **paragraph}.items() if name not in _OUTER_FIELDS}
+            unread = {
+                name: value
+                for name, value in {**article, **paragraph}.items()
+                if name not in _OUTER_FIELDS
+            }
             for question in as_list(paragraph.get("qas")):
                 outer = {**unread, "context": paragraph.get("context"), "title": title}
                 yield {**outer, **question} if isinstance(question, dict) else question

@@ -33,7 +33,14 @@ _ALIASES = {
 }
 _KINDS: dict[str, type[Task]] = {
     kind.kind: kind
-    for kind in (TextClassification, TextRegression, MultiLabelClassification, TaggingTask, ChoiceTask, AnswerTask)
+    for kind in (
+        TextClassification,
+        TextRegression,
+        MultiLabelClassification,
+        TaggingTask,
+        ChoiceTask,
+        AnswerTask,
+    )
 }
 _REGISTERED: dict[str, Task] = {}  # what `register_task` added
 
@@ -60,16 +67,20 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     """Return a task by name: one of `TASKS`, in any case, with or without hyphens; or one that was registered.
 
     Args:
-        name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of one's own.
-        columns: Of a table. Official layouts know theirs, other tables have `text` and `label` (multilabel: `labels`); what is
-            given wins.
+        name: "mrpc", "SST-2", "squad2", …; or "classify", "regress", "multilabel" for a table of
+            one's own.
+        columns: Of a table. Official layouts know theirs, other tables have `text` and `label`
+            (multilabel: `labels`); what is given wins.
 
     Raises:
-        ConfigError: unknown-name with the nearest name; conflicting-options if columns are named for a task that has none.
+        ConfigError: unknown-name with the nearest name; conflicting-options if columns are named
+            for a task that has none.
     """
     name_of_plain = {task_name.replace("-", ""): task_name for task_name in TASKS}
     plain_name = name.lower().replace("-", "").replace("_", "").replace(".", "")
-    task_name = name if name in _REGISTERED else name_of_plain.get(_ALIASES.get(plain_name, plain_name))
+    task_name = (
+        name if name in _REGISTERED else name_of_plain.get(_ALIASES.get(plain_name, plain_name))
+    )
     if task_name is None:
         raise ConfigError(
             "unknown-name",
@@ -115,7 +126,9 @@ def task_from_dict(values: dict[str, Any], source: Path) -> Task:
     try:
         registered = _REGISTERED.get(values["name"])
         kind = (
-            type(registered) if registered is not None and registered.kind == values["kind"] else _KINDS[values["kind"]]
+            type(registered)
+            if registered is not None and registered.kind == values["kind"]
+            else _KINDS[values["kind"]]
         )
         return kind.from_dict(values)
     except (KeyError, TypeError, ValueError) as error:

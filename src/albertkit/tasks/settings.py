@@ -20,11 +20,13 @@ class Preset:
     steps: int  # updates, with as many training examples as the task has
     warmup_steps: int  # of them
     length: int  # longest sequence
-    examples: int  # training examples of the official task; with another number, steps and warm-up are in proportion
+    # Training examples of the official task; with another number, steps and warm-up are in
+    # proportion
+    examples: int
 
 
-# Lan et al. 2020, table 14; stsb, rte and mrpc there start from a checkpoint that was fine-tuned on MNLI. run_glue.sh of
-# google-research/albert has the same (its dropout is the checkpoint's own).
+# Lan et al. 2020, table 14; stsb, rte and mrpc there start from a checkpoint that was fine-tuned on
+# MNLI. run_glue.sh of google-research/albert has the same (its dropout is the checkpoint's own).
 PAPER = {
     "cola": Preset(1e-5, 16, 0.0, 5336, 320, 512, 8_551),
     "stsb": Preset(2e-5, 16, 0.0, 3598, 214, 512, 5_749),
@@ -46,7 +48,8 @@ OTHER_BATCH_SIZE = 32
 OTHER_EPOCHS = 3.0
 OTHER_WARMUP = 0.1
 
-# google-research/albert issues 197 and 86: xlarge and xxlarge v2 do not learn at the table's higher rates; 5e-6 to 1e-5 work.
+# google-research/albert issues 197 and 86: xlarge and xxlarge v2 do not learn at the table's higher
+# rates; 5e-6 to 1e-5 work.
 LARGE_HIDDEN_SIZE, LARGE_LR = 2048, 1e-5
 
 
@@ -57,7 +60,8 @@ def default_rate(lr: float, source: str, hidden_size: int) -> tuple[float, str]:
     return lr, f"{lr:g} ({source})"
 
 
-# Hu et al. 2021, LoRA, table 9: 4e-4 to 5e-4 for RoBERTa-base on GLUE. A head on fixed features: that of linear probes.
+# Hu et al. 2021, LoRA, table 9: 4e-4 to 5e-4 for RoBERTa-base on GLUE. A head on fixed features:
+# that of linear probes.
 LORA_LR, HEAD_LR = 4e-4, 1e-3
 
 
@@ -66,25 +70,33 @@ class FinetuneSettings(EpochSettings):
     """Settings of fine-tuning. Values of None come from the task's preset (the paper's table 14) and are reported.
 
     Attributes:
-        length: Maximum sequence length in tokens, special tokens included. Longer texts are truncated or split into windows.
+        length: Maximum sequence length in tokens, special tokens included. Longer texts are
+            truncated or split into windows.
         long_texts: How to read texts longer than `length`: truncate, or windows (overlapping).
-        stride: Tokens between the starts of two windows. Default: 128 for questions, else half a window.
-        qa_head: Question answering head: spans (start and end), or beam (end given start, plus answerability; transformers cannot
-            load it). Default: Google's choice, spans for squad1 and beam for squad2.
-        threshold_from: Data for choosing the "no answer" threshold: train (a held-out share of the training articles) or dev (the
-            evaluated questions, as Google does; reported in every result).
+        stride: Tokens between the starts of two windows. Default: 128 for questions, else half a
+            window.
+        qa_head: Question answering head: spans (start and end), or beam (end given start, plus
+            answerability; transformers cannot load it). Default: Google's choice, spans for squad1
+            and beam for squad2.
+        threshold_from: Data for choosing the "no answer" threshold: train (a held-out share of the
+            training articles) or dev (the evaluated questions, as Google does; reported in every
+            result).
         held_out: Share of the training examples used as dev set if there is none.
-        dropout: Dropout in the encoder; the classifier's is 0.1. Default: the preset's, else the model's own.
-        batch_tokens: Maximum tokens per micro-batch on each device; an update is split into as many as needed.
+        dropout: Dropout in the encoder; the classifier's is 0.1. Default: the preset's, else the
+            model's own.
+        batch_tokens: Maximum tokens per micro-batch on each device; an update is split into as many
+            as needed.
         class_weights: Class weights in the loss: none, or balanced (rare classes count more).
-        positive_class: Of two classes the one whose f1, precision and recall are reported. Default: the rarer one in training;
-            tasks with official labels keep theirs.
+        positive_class: Of two classes the one whose f1, precision and recall are reported. Default:
+            the rarer one in training; tasks with official labels keep theirs.
         freeze: Freeze the encoder and train only the head.
         lora: Rank of LoRA adapters, trained in place of the encoder's matrices; 0: none.
-        teacher: Model to distil from, fine-tuned on the same task: an ALBERT, a BERT, or for classes, numbers and tags any that
-            transformers opens. Of another tokenizer it reads the texts by its own. Labels are matched by name.
+        teacher: Model to distil from, fine-tuned on the same task: an ALBERT, a BERT, or for
+            classes, numbers and tags any that transformers opens. Of another tokenizer it reads the
+            texts by its own. Labels are matched by name.
         teacher_weight: Weight of the distillation loss, 0 to 1.
-        teacher_hidden: Weight of the distance to the teacher's hidden states, which needs one tokenizer; 0: none.
+        teacher_hidden: Weight of the distance to the teacher's hidden states, which needs one
+            tokenizer; 0: none.
         exits: Train a classifier after every layer for early exit (PABEE's loss).
     """
 
@@ -127,7 +139,9 @@ class FinetuneSettings(EpochSettings):
         if preset and self.epochs is None:
             steps = max(
                 1,
-                round(preset.steps * preset.batch_size / batch_size * num_examples / preset.examples),
+                round(
+                    preset.steps * preset.batch_size / batch_size * num_examples / preset.examples
+                ),
             )
             epochs = f"{steps * batch_size / num_examples:.1f}"
             from_preset = f" ({source})"

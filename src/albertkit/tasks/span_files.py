@@ -1,6 +1,7 @@
 """Texts with spans of characters, as annotation tools export them, where words with a tag each are read.
 
-They are refused with a command that makes words and tags of them. Spans beside tags must be those of the tags.
+They are refused with a command that makes words and tags of them. Spans beside tags must be those
+of the tags.
 """
 
 import re
@@ -111,7 +112,9 @@ def _span_keys(span: Any) -> tuple[Any, Any, Any] | None:
         return (0, 1, 2) if [*map(type, span)] == [int, int, str] else None
     if not isinstance(span, Mapping):
         return None
-    start, end, label = (next((name for name in names if name in span), "") for names in (_STARTS, _ENDS, _LABELS))
+    start, end, label = (
+        next((name for name in names if name in span), "") for names in (_STARTS, _ENDS, _LABELS)
+    )
     has_numbers = isinstance(span.get(start), int) and isinstance(span.get(end), int)
     return (start, end, label) if has_numbers and label else None
 
@@ -126,9 +129,17 @@ def check_spans_agree(file: StrPath, records: Iterable[tuple[int, Any]]) -> None
         entities, tags = record.get("entities"), record.get("tags")
         if not isinstance(entities, list) or not isinstance(tags, list) or entities == tags:
             continue
-        words = [word for word in record.get("words", record.get("tokens")) or [] if isinstance(word, str)]
-        tagged = [(kind, _letters("".join(words[first : last + 1]))) for kind, first, last in spans(tags)]
-        readings = [_span_readings(entity, words, str(record.get("text", ""))) for entity in entities]
+        words = [
+            word
+            for word in record.get("words", record.get("tokens")) or []
+            if isinstance(word, str)
+        ]
+        tagged = [
+            (kind, _letters("".join(words[first : last + 1]))) for kind, first, last in spans(tags)
+        ]
+        readings = [
+            _span_readings(entity, words, str(record.get("text", ""))) for entity in entities
+        ]
         if len(tagged) != len(entities) or any(map(set(tagged).isdisjoint, readings)):
             fact = f"`{file}`, line {line:,}: its `entities` are others than its `tags`; one may be the gold's"
             raise DataError("predictions-mismatch", fact, "leave out what was not predicted")

@@ -34,7 +34,15 @@ from albertkit.tasks.tagging_files import (
     read_predicted_tags,
     read_tagged,
 )
-from albertkit.tasks.task import Prediction, Predictions, Task, column_fields, label_indices, labels_of, named_outputs
+from albertkit.tasks.task import (
+    Prediction,
+    Predictions,
+    Task,
+    column_fields,
+    label_indices,
+    labels_of,
+    named_outputs,
+)
 from albertkit.tokenizer import AlbertTokenizer
 
 
@@ -47,8 +55,9 @@ def tagging_features(
     """Return a sequence a sentence, `[CLS] tokens [SEP]`; of a sentence that is too long several windows, as `windows` cuts them.
 
     Returns:
-        Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one more than the last word
-        that its tokens reach; `labels`, its tag, or -100. A word is in one window at most, in training, too.
+        Features with, per token, int64: `words`, the word that is tagged there, or -1; `ends`, one
+        more than the last word that its tokens reach; `labels`, its tag, or -100. A word is in one
+        window at most, in training, too.
     """
     size = tokens_for_text(length, 2)
     rows: list[tuple[list[int], int]] = []
@@ -89,8 +98,8 @@ def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
     return labels_of(examples, "tags", missing=())
 
 
-# A word's first token includes the space before it: by overlap alone KLUE's spaces would be tagged, and the next word would lose
-# its `B-`.
+# A word's first token includes the space before it: by overlap alone KLUE's spaces would be tagged,
+# and the next word would lose its `B-`.
 _INVISIBLE = ("Zs", "Zl", "Zp", "Cc", "Cf")
 
 
@@ -112,8 +121,9 @@ def find_tagged_words(
     lengths = np.array([len(word) + spaces for word in words], np.int64)
     visible = np.flatnonzero([_visible(character) for character in text])
     word_of_visible = np.repeat(np.arange(len(words)), lengths)[visible]
-    # Invisible characters own no token: a word's first one includes the space before it, so that by overlap KLUE's spaces
-    # would be tagged and the `B-` of the next word lost. 4.7 % of its entities end inside a token of the tests' vocabulary.
+    # Invisible characters own no token: a word's first one includes the space before it, so that by
+    # overlap KLUE's spaces would be tagged and the `B-` of the next word lost. 4.7 % of its
+    # entities end inside a token of the tests' vocabulary.
     bounds = np.searchsorted(visible, np.array(spans, np.int64).reshape(-1, 2))
     tokens = np.flatnonzero(bounds[:, 1] > bounds[:, 0])
     owners = word_of_visible[bounds[tokens, 0]]
@@ -138,12 +148,15 @@ def spread(
     spread_tags = ["O"] * num_words
     is_known = np.zeros(num_words, bool)
     spread_probabilities = [1.0] * num_words
-    for word, end, tag, probability in zip(words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True):
+    for word, end, tag, probability in zip(
+        words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True
+    ):
         spread_tags[word:end] = [tag, *[_continuation(tag)] * (end - word - 1)]
         spread_probabilities[word:end] = [probability] * (end - word)
         is_known[word:end] = True
     for word in np.flatnonzero(~is_known).tolist()[::-1]:
-        spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"  # the next word's, for the moment
+        # The next word's, for the moment
+        spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"
     for word in np.flatnonzero(~is_known).tolist():
         before = _continuation(spread_tags[word - 1]) if word else "O"
         spread_tags[word] = before if spread_tags[word] == before else "O"
@@ -154,12 +167,13 @@ def spread(
 def sentence_windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut a sentence that is too long into windows that overlap by half; each token is tagged in one of them.
 
-    Return where each of the K windows starts, int64 [K], and the window of each token, int64 [P]: that in which the shorter
-    of its two contexts is longest.
+    Return where each of the K windows starts, int64 [K], and the window of each token, int64 [P]:
+    that in which the shorter of its two contexts is longest.
     """
     last = max(num_pieces - size, 0)
     starts = np.append(np.arange(0, last, max(size // 2, 1)), last)
-    # Up to here a token is nearer to the centre of one window than to that of the next; twice the place, to stay whole.
+    # Up to here a token is nearer to the centre of one window than to that of the next; twice the
+    # place, to stay whole.
     middles = starts[:-1] + starts[1:] + size - 1
     return starts, np.searchsorted(middles, 2 * np.arange(num_pieces))
 
@@ -174,7 +188,8 @@ def _continuation(tag: str) -> str:
     return tag if tag == "O" else f"I-{tag[2:]}"
 
 
-Outputs = tuple[np.ndarray, np.ndarray]  # label and probability of each word that is tagged in a sequence
+# Label and probability of each word that is tagged in a sequence
+Outputs = tuple[np.ndarray, np.ndarray]
 
 TAGGING_TASKS = tuple(FILES)
 
@@ -202,18 +217,22 @@ class TaggingTask(Task[TaggedExample]):
     text_column: str = ""
     label_column: str = ""
 
-    # --- the model ----------------------------------------------------------------------------------------------------
+    # --- the model --------------------------------------------------------------------------------
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each tag."""
         return named_outputs(self.labels, "single_label_classification")
 
-    # --- the data -----------------------------------------------------------------------------------------------------
+    # --- the data ---------------------------------------------------------------------------------
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads other fields of JSONL."""
         fields = column_fields(columns or Columns())
-        if unknown := [name.removesuffix("_column") for name in fields if name not in ("text_column", "label_column")]:
+        if unknown := [
+            name.removesuffix("_column")
+            for name in fields
+            if name not in ("text_column", "label_column")
+        ]:
             raise ConfigError(
                 "conflicting-options",
                 f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL",
@@ -258,7 +277,9 @@ class TaggingTask(Task[TaggedExample]):
                 f"the {len(train):,} training sentences have no tag but `O`",
                 "name the right column of the tags",
             )
-        return self.with_changes(labels=("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")))
+        return self.with_changes(
+            labels=("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
+        )
 
     def label_counts(self, examples: Sequence[TaggedExample]) -> list[int]:
         """Count the words of each tag."""
@@ -275,14 +296,18 @@ class TaggingTask(Task[TaggedExample]):
         """See `tagging_features`."""
         return tagging_features(examples, tokenizer, self.length, self.labels if labelled else None)
 
-    # --- the model on a batch -----------------------------------------------------------------------------------------
+    # --- the model on a batch ---------------------------------------------------------------------
 
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
         """Return the cross-entropy of the tags of the words that have a token of their own."""
         assert isinstance(model, AlbertForTokenClassification)
-        return {"tagging": class_loss(model.packed_logits(batch.packed), batch.per_token["labels"], class_weights)}
+        return {
+            "tagging": class_loss(
+                model.packed_logits(batch.packed), batch.per_token["labels"], class_weights
+            )
+        }
 
     def counts(self, batch: LabelledBatch) -> dict[str, int]:
         """Return the number of words with a token of their own."""
@@ -292,18 +317,21 @@ class TaggingTask(Task[TaggedExample]):
         """Return the likeliest tags of the words of each sequence, and their probabilities."""
         assert isinstance(model, AlbertForTokenClassification)
         tagged = batch.per_token["words"] >= 0
-        probabilities, labels = model.packed_logits(batch.packed)[tagged].float().softmax(-1).max(-1)
+        probabilities, labels = (
+            model.packed_logits(batch.packed)[tagged].float().softmax(-1).max(-1)
+        )
         before = F.pad(tagged.cumsum(0), (1, 0))[batch.packed.offsets[1:-1]].cpu().numpy()
         columns = (np.split(values.cpu().numpy(), before) for values in (labels, probabilities))
         return list(zip(*columns, strict=True))
 
-    # --- the result ---------------------------------------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------------
 
     def predictions(
         self, examples: Sequence[TaggedExample], features: Features, outputs: Sequence[Outputs]
     ) -> list[Prediction]:
         """Return for each sentence id, words, tags (a tag a word, as predicted), and entities: type, text, start and end in
-        characters of the text, score (the mean probability of its tags). An `I-` that continues nothing begins an entity.
+        characters of the text, score (the mean probability of its tags). An `I-` that continues
+        nothing begins an entity.
         """
         words = features.per_token["words"]
         bounds = features.sequence_bounds(len(examples))
@@ -312,7 +340,9 @@ class TaggingTask(Task[TaggedExample]):
             tokens = slice(features.offsets[start], features.offsets[stop])
             tagged = words[tokens] >= 0
             labels = np.concatenate([labels for labels, _ in outputs[start:stop]])
-            probabilities = np.concatenate([probabilities for _, probabilities in outputs[start:stop]])
+            probabilities = np.concatenate(
+                [probabilities for _, probabilities in outputs[start:stop]]
+            )
             tags, shares = spread(
                 len(example.words),
                 words[tokens][tagged],
@@ -321,7 +351,9 @@ class TaggingTask(Task[TaggedExample]):
                 probabilities,
             )
             entities = list(_entities(example, tags, shares, self.labels))
-            records.append({"id": example.id, "words": list(example.words), "tags": tags, "entities": entities})
+            records.append(
+                {"id": example.id, "words": list(example.words), "tags": tags, "entities": entities}
+            )
         return records
 
     def score(
@@ -339,7 +371,9 @@ class TaggingTask(Task[TaggedExample]):
             for gold_row, predicted_row in zip(gold, predicted, strict=True)
             for a, b in zip(gold_row, predicted_row, strict=True)
         )
-        scores = span_scores(gold, predicted)(EVERY_ROW) | {"accuracy": right / max(sum(map(len, gold)), 1)}
+        scores = span_scores(gold, predicted)(EVERY_ROW) | {
+            "accuracy": right / max(sum(map(len, gold)), 1)
+        }
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
 
     def details(
@@ -368,16 +402,27 @@ class TaggingTask(Task[TaggedExample]):
     ) -> list[Prediction]:
         """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
         tags = read_predicted_tags(file, examples, beside_gold=self.tag_column == -2)
-        return [{"id": e.id, "tags": row, "entities": spans(row)} for e, row in zip(examples, tags, strict=True)]
+        return [
+            {"id": e.id, "tags": row, "entities": spans(row)}
+            for e, row in zip(examples, tags, strict=True)
+        ]
 
     def error(self, example: TaggedExample, prediction: Prediction) -> float:
         """Return how many words have another tag than they should."""
-        return float(sum(tag != gold_tag for tag, gold_tag in zip(prediction["tags"], example.tags, strict=False)))
+        return float(
+            sum(
+                tag != gold_tag
+                for tag, gold_tag in zip(prediction["tags"], example.tags, strict=False)
+            )
+        )
 
     def describe_example(self, example: TaggedExample) -> dict[str, Any]:
         """Return the entities that people marked; the words are in the prediction."""
         gap = " " if example.spaces else ""
-        marked = [f"{gap.join(example.words[first : last + 1])} ({kind})" for kind, first, last in spans(example.tags)]
+        marked = [
+            f"{gap.join(example.words[first : last + 1])} ({kind})"
+            for kind, first, last in spans(example.tags)
+        ]
         return {"texts": [], "gold": ", ".join(marked) or "no entity"}
 
     def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
@@ -387,7 +432,10 @@ class TaggingTask(Task[TaggedExample]):
         write_lines(records, predictions)
         with atomic_file(columns, "w") as stream:
             for record in predictions:
-                stream.writelines(f"{word}\t{tag}\n" for word, tag in zip(record["words"], record["tags"], strict=True))
+                stream.writelines(
+                    f"{word}\t{tag}\n"
+                    for word, tag in zip(record["words"], record["tags"], strict=True)
+                )
                 stream.write("\n")
         return [records, columns]
 
@@ -408,7 +456,8 @@ def _entities(
     text = example.text
     starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
     for _, first, last in spans(entity_tags(tags, labels)):
-        kind = tags[first].split("-", 1)[-1]  # as transformers calls it, whatever is before the hyphen
+        # As transformers calls it, whatever is before the hyphen
+        kind = tags[first].split("-", 1)[-1]
         start = int(starts[first])
         end = int(starts[last]) + len(example.words[last])
         score = float(np.mean(probabilities[first : last + 1]))
@@ -425,12 +474,14 @@ TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")
 LABELS = ("O", *(f"{prefix}-{kind}" for kind in TYPES for prefix in "BI"))
 
 
-def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+def klue_scores(
+    examples: Sequence[TaggedExample], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
     """Return entity and character macro F1.
 
-    Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none. The mean over characters
-    is over all 13 tags, `O` included; an unused tag counts 1. The baseline also counts its [CLS] and [SEP] as two
-    characters a sentence, which only moves the F1 of `O`.
+    Spaces are left out first. Entities are read strictly: an `I-` that continues no entity is none.
+    The mean over characters is over all 13 tags, `O` included; an unused tag counts 1. The baseline
+    also counts its [CLS] and [SEP] as two characters a sentence, which only moves the F1 of `O`.
 
     Returns:
         entity_macro_f1, NaN if there is no entity, and character_macro_f1.
@@ -453,7 +504,9 @@ def klue_scores(examples: Sequence[TaggedExample], predicted: Sequence[Sequence[
     flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
     return {
         "entity_macro_f1": sum(row["f1"] for row in table) / len(table) if table else nan,
-        "character_macro_f1": float(f1_score(*flat, labels=LABELS, average="macro", zero_division=1)),
+        "character_macro_f1": float(
+            f1_score(*flat, labels=LABELS, average="macro", zero_division=1)
+        ),
     }
 
 

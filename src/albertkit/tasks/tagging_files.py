@@ -1,6 +1,7 @@
 """Tagged sentences out of files: CoNLL columns (WNUT-17 among them), KLUE's characters, JSONL. Tags come out as IOB2.
 
-A file has the scheme in which most of its sentences are well-formed; the other sentences are bad rows, and are not guessed.
+A file has the scheme in which most of its sentences are well-formed; the other sentences are bad
+rows, and are not guessed.
 """
 
 import contextlib
@@ -20,7 +21,13 @@ from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import check_one_file, find_shards, split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
-from albertkit.tables.text_lines import BLANKS, HEAD_BYTES, NOT_UTF8, has_half_characters, json_problem
+from albertkit.tables.text_lines import (
+    BLANKS,
+    HEAD_BYTES,
+    NOT_UTF8,
+    has_half_characters,
+    json_problem,
+)
 from albertkit.tables.text_lines import lines as lines_of
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.predictions import (
@@ -40,7 +47,8 @@ _COMMENT = re.compile("#+ ")
 # Of JSON, where `[` may be a word: objects, or texts with an object each, as spaCy 2 was trained.
 _ARRAY = re.compile(rb'(\xef\xbb\xbf)?\s*\[\s*(\{|\[\s*"[^"]*",\s*\{)')
 _RECORD = re.compile(r'\s*(\{|\["[^"]*",\s*\{)')
-_SPAN_INDEX = re.compile(r"\d+[-.]\d+")  # of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
+# Of CoNLL-U: `1-2` repeats words as one token, `8.1` was never written
+_SPAN_INDEX = re.compile(r"\d+[-.]\d+")
 _NO_WORD = re.compile("[\t\n\r]")
 _LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*:(?=.)")  # before every word of WikiANN
 _FORM = "a line is a word and its tag, with a tab or spaces between; or the file is JSONL with `tokens` and `tags`"
@@ -72,8 +80,10 @@ class TaggedExample:
     Attributes:
         id: Of the sentence.
         words: None empty.
-        tags: IOB2, one a word, but see `read_tagged` for ill-formed ones; empty if the labels are not wanted.
-        spaces: Whether a space stands between words; if not, they are the characters of the text, spaces among them.
+        tags: IOB2, one a word, but see `read_tagged` for ill-formed ones; empty if the labels are
+            not wanted.
+        spaces: Whether a space stands between words; if not, they are the characters of the text,
+            spaces among them.
         scheme: Of the tags in the file, from which they were rewritten as IOB2.
     """
 
@@ -134,38 +144,46 @@ def read_tagged(
 ) -> Iterator[TaggedExample]:
     """Yield the sentences of a file, in order.
 
-    Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A first column that counts the
-    words of each sentence, or names it, is passed over, as is the language before every word of WikiANN. Blank lines and lines
-    that begin with -DOCSTART- stand between sentences. A line that begins with `# ` or `## ` before the first word of a sentence
-    is a comment if it has other columns than the words, or no tag where they have one; KLUE's name the sentence. A file that
-    begins with `{` is JSONL: `tokens`, `tags` or `ner_tags`, and perhaps `id`; so are an array of JSON and Parquet.
+    Columns are separated by a tab, or by spaces in lines without one, and every line has as many. A
+    first column that counts the words of each sentence, or names it, is passed over, as is the
+    language before every word of WikiANN. Blank lines and lines that begin with -DOCSTART- stand
+    between sentences. A line that begins with `# ` or `## ` before the first word of a sentence is
+    a comment if it has other columns than the words, or no tag where they have one; KLUE's name the
+    sentence. A file that begins with `{` is JSONL: `tokens`, `tags` or `ner_tags`, and perhaps
+    `id`; so are an array of JSON and Parquet.
 
     Args:
-        strict: Sentences whose tags break the file's scheme are bad rows; else their entities are read as conlleval and seqeval
-            read them, and tags of IOB2 stay as they are written.
+        strict: Sentences whose tags break the file's scheme are bad rows; else their entities are
+            read as conlleval and seqeval read them, and tags of IOB2 stay as they are written.
     """
     form = _scan_columns(file, layout, labelled)
     records = _first_records(file) if form.is_json else []
     tokens_field = layout.tokens_field or "tokens"
     tags_field = layout.tags_field or _tags_field(records[0] if records else {})
-    if not any(_has_strings(record, tags_field if labelled else tokens_field) for record in records):
+    if not any(
+        _has_strings(record, tags_field if labelled else tokens_field) for record in records
+    ):
         check_no_spans(file, records)
     if records and labelled and strict:
         read_fields = (tokens_field, tags_field, *IDS)
         hint = "name those to read with --text-column and --label-column"
         note_unread_fields(file, records, read_fields, hint, bad_rows)
     if (form.is_counted or form.is_named) and layout.word_column == 0:
-        content = "counts the words of each sentence" if form.is_counted else "names the sentence of each word"
-        bad_rows.note(f"{quoted_name(file)}: the first column {content}; the words are in the second")
+        content = (
+            "counts the words of each sentence"
+            if form.is_counted
+            else "names the sentence of each word"
+        )
+        bad_rows.note(
+            f"{quoted_name(file)}: the first column {content}; the words are in the second"
+        )
         layout = replace(layout, word_column=1)
     if form.language:
         bad_rows.note(
             f"{quoted_name(file)}: every word begins with `{form.language}`, as in WikiANN, which is left out"
         )
     if labelled and layout.tag_column == -2 and not form.is_json:
-        columns = (
-            f"column {form.width - 1} is read as the gold tags, column {form.width}, the last, as the predicted ones"
-        )
+        columns = f"column {form.width - 1} is read as the gold tags, column {form.width}, the last, as the predicted ones"
         bad_rows.note(f"{quoted_name(file)}: {columns}, as conlleval has them")
     if form.num_span_indices:
         lines = pluralize(form.num_span_indices, "line")
@@ -175,16 +193,18 @@ def read_tagged(
     if labelled and form.same_types >= 0:
         column = form.same_types + 1
         last = form.width
-        fact = (
-            f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
-        )
+        fact = f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
         bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
     if form.num_doubtful:
         lines = pluralize(form.num_doubtful, "line")
         bad_rows.note(
             f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
         )
-    scheme = find_scheme(s.tags for s in _sentences(file, layout, form, labelled)) if labelled else "IOB2"
+    scheme = (
+        find_scheme(s.tags for s in _sentences(file, layout, form, labelled))
+        if labelled
+        else "IOB2"
+    )
     if scheme != "IOB2":
         bad_rows.note(f"{quoted_name(file)} has {scheme} tags; they were read as IOB2")
     num_ill_formed = 0
@@ -195,14 +215,21 @@ def read_tagged(
             write_tags(entities, len(sentence.tags), scheme),
             scheme,
         )
-        # Scored tags stay: conlleval and seqeval agree on what they mean, and changed ones would not reach 1 against themselves.
+        # Scored tags stay: conlleval and seqeval agree on what they mean, and changed ones would
+        # not reach 1 against themselves.
         bad_row = sentence.bad_row or (ill_formed if strict else None)
         if bad_row:
             bad_rows.add(file, *bad_row)
             continue
         num_ill_formed += ill_formed is not None
-        tags = sentence.tags if ill_formed and scheme == "IOB2" else write_tags(entities, len(sentence.tags))
-        yield TaggedExample(sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme)
+        tags = (
+            sentence.tags
+            if ill_formed and scheme == "IOB2"
+            else write_tags(entities, len(sentence.tags))
+        )
+        yield TaggedExample(
+            sentence.id, tuple(sentence.words), tuple(tags), not layout.characters, scheme
+        )
     if num_ill_formed:
         sentences = pluralize(num_ill_formed, "sentence")
         fact = f"{quoted_name(file)}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
@@ -217,13 +244,15 @@ def _ill_formed_tag(
     """Return the line of the first tag that the scheme does not have there, and what to say."""
     for index, (tag, right) in enumerate(zip(sentence.tags, expected, strict=True)):
         if tag != right:
-            position = f"after `{sentence.tags[index - 1]}`" if index else "at the start of a sentence"
+            position = (
+                f"after `{sentence.tags[index - 1]}`" if index else "at the start of a sentence"
+            )
             reason = f"`{tag}` {position} is not {scheme}, as the file's other tags are: `{right}` would be"
             return sentence.lines[index], reason, ""
     return None
 
 
-# --- formats ----------------------------------------------------------------------------------------------------------
+# --- formats --------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -240,8 +269,8 @@ class _ColumnFacts:
         language: What every word begins with, such as `en:`; "" for nothing.
         num_span_indices: Lines of such a file whose index is that of several words, or of none.
         num_doubtful: Lines that may be comments, or the word `#`.
-        same_types: Another column, from 0, whose tags name some of the types of those that are read, as GermEval's nested
-            entities do; -1 if there is none.
+        same_types: Another column, from 0, whose tags name some of the types of those that are
+            read, as GermEval's nested entities do; -1 if there is none.
     """
 
     is_json: bool = False
@@ -304,7 +333,9 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
             num_span_indices += 1
             continue
         index = int(fields[0]) if fields[0].isdecimal() and len(fields[0]) < 10 else None
-        counts = counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
+        counts = (
+            counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
+        )
         previous = -1 if index is None else index
         begins = False
     width, has_tabs = next(iter(rows or comments), (0, False))
@@ -322,7 +353,9 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     if len(languages) == 1 and rows.total() > 1:
         form.language = languages.pop()
     if layout.tag_column == -1:
-        form.same_types = next((c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1)
+        form.same_types = next(
+            (c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1
+        )
     if not form.is_tagged and not form.is_counted:
         form.num_doubtful = comments[width, has_tabs]
     return form
@@ -398,7 +431,9 @@ def _column_sentences(
                     _FORM,
                 )
             if form.is_counted and not columns[0].isdecimal():
-                raise UnusableRowError(f"`{columns[0]}` in the first column, which counts the words of each sentence")
+                raise UnusableRowError(
+                    f"`{columns[0]}` in the first column, which counts the words of each sentence"
+                )
             word = _column(columns, layout.word_column).removeprefix(form.language)
             sentence.words.append(_word(word, layout))
             if labelled:
@@ -419,14 +454,18 @@ def _fields(line: str) -> list[str]:
 
 
 def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
-    return -len(fields) <= layout.tag_column < len(fields) and is_tag(fields[layout.tag_column].strip(BLANKS))
+    return -len(fields) <= layout.tag_column < len(fields) and is_tag(
+        fields[layout.tag_column].strip(BLANKS)
+    )
 
 
 def _column(columns: list[str], number: int) -> str:
     try:
         return columns[number]
     except IndexError:
-        raise UnusableRowError(f"there is no column {number} (counted from 0) among {len(columns)}") from None
+        raise UnusableRowError(
+            f"there is no column {number} (counted from 0) among {len(columns)}"
+        ) from None
 
 
 def _record_sentences(
@@ -440,7 +479,9 @@ def _record_sentences(
                 raise UnusableRowError("not an object of JSON")
             name = record_id(record)
             sentence.id = str(index if name is None else name)
-            sentence.words = [_word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")]
+            sentence.words = [
+                _word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")
+            ]
             tags_field = layout.tags_field or _tags_field(record)
             sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
             sentence.lines = [number] * len(sentence.words)
@@ -474,7 +515,9 @@ def _strings(record: dict[str, Any], name: str) -> list[str]:
     if name not in record:
         raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
     if not _has_strings(record, name):
-        are_numbers = isinstance(record[name], list) and all(isinstance(value, int) for value in record[name])
+        are_numbers = isinstance(record[name], list) and all(
+            isinstance(value, int) for value in record[name]
+        )
         raise UnusableRowError(
             f"`{name}` is not a list of strings",
             _NUMBERED if are_numbers else "",
@@ -506,7 +549,8 @@ SCHEMES = ("IOB2", "IOB1", "BIOES")
 
 _TAG = re.compile(r"O|[BIESLUM]-.+", re.DOTALL)
 _IOB = re.compile(r"O|[BI]-.+", re.DOTALL)
-_BIOES = str.maketrans("LUM", "ESI")  # BILOU and BMES (Chinese data) call the same places by other letters
+# BILOU and BMES (Chinese data) call the same places by other letters
+_BIOES = str.maketrans("LUM", "ESI")
 
 
 def is_tag(text: str) -> bool:
@@ -522,12 +566,20 @@ def as_bioes(tag: str) -> str:
 def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
     """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
 
-    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of transformers. `E-`, `S-`, `L-`,
-    `U-` and `M-` are prefixes only where all labels are tags, or where the type has a `B-`: `E-mail` may be a name.
+    A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of
+    transformers. `E-`, `S-`, `L-`, `U-` and `M-` are prefixes only where all labels are tags, or
+    where the type has a `B-`: `E-mail` may be a name.
     """
     only_tags = all(map(is_tag, labels))
-    prefixed = {label for label in labels if _IOB.fullmatch(label) or (is_tag(label) and f"B{label[1:]}" in labels)}
-    return [as_bioes(tag) if tag in prefixed or (only_tags and is_tag(tag)) else f"I-{tag}" for tag in tags]
+    prefixed = {
+        label
+        for label in labels
+        if _IOB.fullmatch(label) or (is_tag(label) and f"B{label[1:]}" in labels)
+    }
+    return [
+        as_bioes(tag) if tag in prefixed or (only_tags and is_tag(tag)) else f"I-{tag}"
+        for tag in tags
+    ]
 
 
 def write_tags(
@@ -555,7 +607,7 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
     return max(SCHEMES, key=lambda scheme: fits[scheme])
 
 
-# --- predictions ------------------------------------------------------------------------------------------------------
+# --- predictions ----------------------------------------------------------------------------------
 
 
 def read_predicted_tags(
@@ -565,13 +617,15 @@ def read_predicted_tags(
 ) -> list[list[str]]:
     """Return the predicted tags of each sentence; the file must have the words of the sentences, in their order.
 
-    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES, BILOU or BMES: accuracy
-    compares tags as they are written. Others are kept, ill-formed ones included.
+    Tags are rewritten as IOB2 where the gold tags were, or where they have the prefixes of BIOES,
+    BILOU or BMES: accuracy compares tags as they are written. Others are kept, ill-formed ones
+    included.
 
     Args:
         file: Columns, of which the last one is read, or JSON records.
         examples: The sentences with their gold tags.
-        beside_gold: Whether the gold tags are from the same file, so that `tags` of its records are none of a prediction.
+        beside_gold: Whether the gold tags are from the same file, so that `tags` of its records are
+            none of a prediction.
     """
     form = _scan_columns(file, TagFileLayout(), labelled=True)
     if form.is_json:
@@ -582,7 +636,9 @@ def read_predicted_tags(
             check_no_spans(file, records, r"\S+")
         predictions = read_predictions(file, () if beside_gold else ("tags",))
         if is_tags:
-            check_spans_agree(file, ((number, json.loads(line)) for number, line in _lines(file) if line.strip()))
+            check_spans_agree(
+                file, ((number, json.loads(line)) for number, line in _lines(file) if line.strip())
+            )
         sentences = [
             [tag.strip(BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)
@@ -630,7 +686,10 @@ def _last_columns(
         if form.is_counted and _SPAN_INDEX.fullmatch(fields[0]):
             continue
         word_in_file = fields[word_column if len(fields) > 1 else 0].removeprefix(form.language)
-        if len(rows) < len(words) and words[len(rows)][1] not in (word_in_file, word_in_file.strip(BLANKS)):
+        if len(rows) < len(words) and words[len(rows)][1] not in (
+            word_in_file,
+            word_in_file.strip(BLANKS),
+        ):
             sentence, word = words[len(rows)]
             raise DataError(
                 "predictions-mismatch",
@@ -659,7 +718,9 @@ def _check_other_columns_are_gold(
         tags = [row[column] for row in rows]
         if not all(map(is_tag, tags)):
             continue
-        predicted = [spans(sentence) for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)]
+        predicted = [
+            spans(sentence) for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)
+        ]
         types = {entity[0] for entities in predicted for entity in entities}
         if predicted != gold and (not types or types & gold_types):
             raise DataError(

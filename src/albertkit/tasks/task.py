@@ -58,7 +58,9 @@ def rarer_of_two_classes(counts: Mapping[str, int]) -> str:
 def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None) -> list[Any]:
     """Return the labels of examples, or what else is called `name`; an example without any is an error."""
     labels = [getattr(example, name) for example in examples]
-    if without := [example.id for example, label in zip(examples, labels, strict=True) if label == missing]:
+    if without := [
+        example.id for example, label in zip(examples, labels, strict=True) if label == missing
+    ]:
         raise DataError(
             "bad-label",
             f"{len(without):,} of {len(examples):,} examples have no {name}, the first is `{without[0]}`",
@@ -106,7 +108,10 @@ Predictions = Sequence[Prediction]  # one an example, in their order
 def column_fields(columns: Columns) -> dict[str, Any]:
     """Return the columns that are named as fields of a task: `text_column`, …, `columns`, `quoted`."""
     unsuffixed = ("columns", "quoted")
-    return {name if name in unsuffixed else f"{name}_column": value for name, value in columns.settings().items()}
+    return {
+        name if name in unsuffixed else f"{name}_column": value
+        for name, value in columns.settings().items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +132,7 @@ class Task(ABC, Generic[AnyExample]):
     length: int = 512
     metric: str = "accuracy"
 
-    # --- the model ----------------------------------------------------------------------------------------------------
+    # --- the model --------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -138,7 +143,7 @@ class Task(ABC, Generic[AnyExample]):
         """Return configuration fields of the head: num_labels, id2label, label2id, problem_type."""
         return {}
 
-    # --- the data -----------------------------------------------------------------------------------------------------
+    # --- the data ---------------------------------------------------------------------------------
 
     @abstractmethod
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
@@ -160,7 +165,8 @@ class Task(ABC, Generic[AnyExample]):
         """Read a file, one example at a time, in its order.
 
         Args:
-            file: One of `files`, any file of the task's form, which may be compressed, or rows in memory.
+            file: One of `files`, any file of the task's form, which may be compressed, or rows in
+                memory.
             split: Which it is: some layouts have other columns in "test".
             labelled: Whether the labels are wanted. Without, a file need not have them.
             bad_rows: Collects the rows that cannot be used.
@@ -174,7 +180,9 @@ class Task(ABC, Generic[AnyExample]):
         """Return how many targets each class has, for balanced class weights; None for tasks without classes."""
         return None
 
-    def calibration_split(self, train: Sequence[AnyExample]) -> tuple[list[AnyExample], list[AnyExample]]:
+    def calibration_split(
+        self, train: Sequence[AnyExample]
+    ) -> tuple[list[AnyExample], list[AnyExample]]:
         """Return the training examples, and those kept from training because a decision is calibrated on them; mostly none."""
         return list(train), []
 
@@ -189,7 +197,8 @@ class Task(ABC, Generic[AnyExample]):
         Args:
             examples: Labelled.
             predictions: Of them.
-            source: "train" for examples kept from training, "dev" for those that are scored; named in every result.
+            source: "train" for examples kept from training, "dev" for those that are scored; named
+                in every result.
         """
         return self
 
@@ -209,7 +218,7 @@ class Task(ABC, Generic[AnyExample]):
             labelled: Whether to make labels for `losses`.
         """
 
-    # --- the model on a batch -----------------------------------------------------------------------------------------
+    # --- the model on a batch ---------------------------------------------------------------------
 
     @abstractmethod
     def losses(
@@ -220,7 +229,8 @@ class Task(ABC, Generic[AnyExample]):
         Args:
             model: Of `model_class`.
             batch: On the model's device, made from labelled features.
-            class_weights: fp32 [C], what an example of each class counts; their mean over the training examples is 1.
+            class_weights: fp32 [C], what an example of each class counts; their mean over the
+                training examples is 1.
         """
 
     @abstractmethod
@@ -234,7 +244,7 @@ class Task(ABC, Generic[AnyExample]):
         The sequences of an example may come in different batches.
         """
 
-    # --- the result ---------------------------------------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------------
 
     @abstractmethod
     def predictions(
@@ -290,7 +300,7 @@ class Task(ABC, Generic[AnyExample]):
         """Return an example for readers: its `texts` in the order in which they are read, and its label, `gold`, as text."""
         return {"texts": [], "gold": ""}
 
-    # --- files --------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for `task.json`."""
@@ -299,7 +309,9 @@ class Task(ABC, Generic[AnyExample]):
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the task that `to_dict` described; lists become tuples."""
-        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"}
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k != "kind"
+        }
         if problems := list_wrong_values(fields, field_types(cls)):
             raise TypeError("; ".join(problems))
         return cls(**fields)

@@ -1,8 +1,9 @@
 """A model that was fine-tuned on a task, to learn from: it reads the student's tokens, or the texts by a tokenizer of its own.
 
-E examples with R rows of logits: one for each text, word or choice. C labels. A teacher that reads the student's tokens runs
-beside the student and is an ALBERT or a BERT, which is opened as the ALBERT that it is, with a group for every layer. Any other
-reads the texts once, before the training, and its logits are kept in the run.
+E examples with R rows of logits: one for each text, word or choice. C labels. A teacher that reads
+the student's tokens runs beside the student and is an ALBERT or a BERT, which is opened as the
+ALBERT that it is, with a group for every layer. Any other reads the texts once, before the
+training, and its logits are kept in the run.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from albertkit.training.computed_rows import compute_rows
 from albertkit.training.processes import World, choose_precision
 
 IS_LABELLED = "is_labelled"  # in features: [M], where there are unlabelled examples
-TEACHER_LOGITS = "teacher_logits"  # in features: [M, C], of tagging [T, C], NaN where the teacher has none
+# In features: [M, C], of tagging [T, C], NaN where the teacher has none
+TEACHER_LOGITS = "teacher_logits"
 _MAX_LENGTH = 512  # tokens that a teacher of another tokenizer reads of a text
 _NUM_TRIED = 256  # training examples that outputs without names are tried on
 _CLEAR_DIFFERENCE = 1.5  # in those that are right, times the root of their number: 24 of 256
@@ -136,7 +138,8 @@ def open_teacher(
         device: Where the teacher computes.
 
     Raises:
-        CheckpointError: wrong-model, doubtful. ConfigError: bad-value, conflicting-options. MissingExtraError: not-installed.
+        CheckpointError: wrong-model, doubtful. ConfigError: bad-value, conflicting-options.
+            MissingExtraError: not-installed.
     """
     assert settings.teacher is not None
     if task.model_class is AlbertForBeamQuestionAnswering:
@@ -167,13 +170,21 @@ def open_teacher(
         notes.append(f"teacher: `{source}` runs beside the student, on its tokens")
         return replace(teacher, model=reader.model)
     if task.kind == "answers" or settings.teacher_hidden:
-        reason = "answers start and end at tokens" if task.kind == "answers" else "hidden states are of tokens"
+        reason = (
+            "answers start and end at tokens"
+            if task.kind == "answers"
+            else "hidden states are of tokens"
+        )
         raise ConfigError(
             "conflicting-options",
             f"the teacher `{source}` has another tokenizer, and {reason}",
-            _SAME_TOKENIZER if task.kind == "answers" else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}",
+            _SAME_TOKENIZER
+            if task.kind == "answers"
+            else f"leave --teacher-hidden out; or {_SAME_TOKENIZER}",
         )
-    notes.append(f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most")
+    notes.append(
+        f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most"
+    )
     if num_cut := reader.num_truncated(examples):
         num_examples = pluralize(len(examples), "example")
         notes.append(f"teacher: {num_cut:,} of {num_examples} are longer, and it reads their start")
@@ -247,7 +258,9 @@ class EncoderReader:
         if self._task.kind != "tagging":
             return self._task.logits(examples, features, outputs).astype(np.float32)  # type: ignore[attr-defined]
         logits = _no_logits(examples, len(self.labels))
-        logits[word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(outputs)
+        logits[word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(
+            outputs
+        )
         return logits
 
     def _outputs(self, batch: LabelledBatch) -> list[Any]:
@@ -281,7 +294,9 @@ class TransformersReader:
         # A RoBERTa refuses words without it, and examples of transformers train it so.
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
         options = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
-        with transformers_reading("weights or tokenizer", f"the teacher `{source}`") as transformers:
+        with transformers_reading(
+            "weights or tokenizer", f"the teacher `{source}`"
+        ) as transformers:
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(
                 path,
                 local_files_only=True,
@@ -302,7 +317,9 @@ class TransformersReader:
         self._batch_tokens = batch_tokens
 
     def num_truncated(self, examples: Sequence[Any]) -> int:
-        return sum(len(ids) > self.length for ids in self._encoded(examples, truncated=False)["input_ids"])
+        return sum(
+            len(ids) > self.length for ids in self._encoded(examples, truncated=False)["input_ids"]
+        )
 
     @torch.inference_mode()
     def logits(self, examples: Sequence[Any]) -> np.ndarray:
@@ -313,9 +330,16 @@ class TransformersReader:
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         outputs: list[Any] = [None] * len(examples)
         for run in runs_by_length(lengths, self._batch_tokens):
-            rows = [{name: values[number] for name, values in encoded.items()} for number in run.tolist()]
-            batch = self._tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(self._model.device)
-            for number, logits in zip(run.tolist(), self._model(**batch).logits.cpu().numpy(), strict=True):
+            rows = [
+                {name: values[number] for name, values in encoded.items()}
+                for number in run.tolist()
+            ]
+            batch = self._tokenizer.pad(rows, padding_side="right", return_tensors="pt").to(
+                self._model.device
+            )
+            for number, logits in zip(
+                run.tolist(), self._model(**batch).logits.cpu().numpy(), strict=True
+            ):
                 outputs[number] = logits
         if self._kind != "tagging":
             return np.array(outputs)
@@ -323,7 +347,9 @@ class TransformersReader:
         first_row = 0
         for number, (example, logits) in enumerate(zip(examples, outputs, strict=True)):
             if offsets is None:
-                owners = np.array([-1 if word is None else word for word in encoding.word_ids(number)])
+                owners = np.array(
+                    [-1 if word is None else word for word in encoding.word_ids(number)]
+                )
                 words, tokens = np.unique(owners, return_index=True)
                 words, tokens = words[words >= 0], tokens[words >= 0]
             else:
@@ -335,7 +361,9 @@ class TransformersReader:
         return word_logits
 
     def _encoded(self, examples: Sequence[Any], truncated: bool) -> Any:
-        options: dict[str, Any] = {"truncation": True, "max_length": self.length} if truncated else {"verbose": False}
+        options: dict[str, Any] = (
+            {"truncation": True, "max_length": self.length} if truncated else {"verbose": False}
+        )
         texts = [example.text for example in examples]
         pairs = None
         if self._kind == "tagging" and all(example.spaces for example in examples):
@@ -356,8 +384,8 @@ def match_labels(
 ) -> tuple[list[int], bool]:
     """Return the teacher's output for each label of a task ([] where they stand in one order), and whether both have names.
 
-    Names are equal, or but for upper case, or the others that an official task has for its labels. Outputs without
-    names are taken in the order of the labels; `notes` takes what is not plain.
+    Names are equal, or but for upper case, or the others that an official task has for its labels.
+    Outputs without names are taken in the order of the labels; `notes` takes what is not plain.
     """
     head = task.head()
     labels = list(head.get("id2label", {}).values())
@@ -379,7 +407,9 @@ def match_labels(
         (list(map(plain_text, official_names)), plain_labels),
     )
     order = list(range(len(labels)))
-    has_names = list(teacher_labels) != [f"LABEL_{number}" for number in order] or labels == list(teacher_labels)
+    has_names = list(teacher_labels) != [f"LABEL_{number}" for number in order] or labels == list(
+        teacher_labels
+    )
     for names, teacher_names in spellings:
         if len(set(names)) == len(labels) and set(names) == set(teacher_names):
             order = [teacher_names.index(name) for name in names]
@@ -431,14 +461,18 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
         gold = [example.label for example in examples]
     counts = np.zeros((len(labels), len(labels)), np.int64)
     np.add.at(counts, (label_indices(gold, labels)[is_compared], logits[is_compared].argmax(1)), 1)
-    from scipy.optimize import linear_sum_assignment  # 0.3 s of import, a seventh of the start of a worker of `serve`
+    # 0.3 s of import, a seventh of the start of a worker of `serve`
+    from scipy.optimize import linear_sum_assignment
 
     outputs = linear_sum_assignment(counts, maximize=True)[1]
     total = int(counts.sum())
     num_right = int(counts.trace())
     num_best = int(counts[range(len(labels)), outputs].sum())
     if num_best - num_right > _CLEAR_DIFFERENCE * total**0.5:
-        names = {str(output): labels[label] for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))}
+        names = {
+            str(output): labels[label]
+            for label, output in sorted(enumerate(outputs.tolist()), key=itemgetter(1))
+        }
         raise CheckpointError(
             "doubtful",
             f"the outputs of the teacher `{source}` have no names; in the order of the labels {num_right:,} of "
@@ -468,7 +502,9 @@ def with_unlabelled(features: Features, unlabelled: Features) -> Features:
     is_labelled = np.ones(features.num_sequences, bool)
     labelled = replace(features, per_sequence={**features.per_sequence, IS_LABELLED: is_labelled})
     labels[IS_LABELLED] = np.zeros(unlabelled.num_sequences, bool)
-    return Features.concatenated([labelled, replace(unlabelled, per_sequence=labels, per_token=per_token)])
+    return Features.concatenated(
+        [labelled, replace(unlabelled, per_sequence=labels, per_token=per_token)]
+    )
 
 
 def with_teacher_logits(

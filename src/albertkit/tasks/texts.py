@@ -64,10 +64,12 @@ from albertkit.tokenizer.named_specials import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
 _OWN_TABLE = TaskLayout("", ())
-_TEXT_WORDS, _LONG_WORDS = 3, 8  # mean number of words; categories of three words repeat, passages may
+# Mean number of words; categories of three words repeat, passages may
+_TEXT_WORDS, _LONG_WORDS = 3, 8
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
-_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # Japanese and Chinese, about two characters a word
+# Japanese and Chinese, about two characters a word
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRows) -> None:
@@ -79,7 +81,11 @@ def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRo
         bad_rows: Takes the note.
     """
     columns = table.columns
-    unread = [name for name in dict.fromkeys(columns) if name not in read_columns and columns.count(name) == 1]
+    unread = [
+        name
+        for name in dict.fromkeys(columns)
+        if name not in read_columns and columns.count(name) == 1
+    ]
     if not unread or not (reopened := table.reopen()):
         return
     with reopened:
@@ -117,7 +123,9 @@ def _note_texts(
     texts = []
     for name, column in values.items():
         filled = [text for text in column if text.strip()]
-        num_words = sum(len(_WORD.findall(text)) + len(_UNSPACED.findall(text)) // 2 for text in filled)
+        num_words = sum(
+            len(_WORD.findall(text)) + len(_UNSPACED.findall(text)) // 2 for text in filled
+        )
         mean = num_words / max(len(filled), 1)
         if mean >= _LONG_WORDS or (mean >= _TEXT_WORDS and len(set(filled)) > len(filled) / 2):
             texts.append(f"`{name}`")
@@ -152,15 +160,22 @@ def text_features(
 ) -> Features:
     """Return texts, or pairs of texts, as the model reads them.
 
-    An empty second text is none, as in Google's data. `NamedSpecials` reads as the `tokenizers` library: `[CLS] A [SEP] [SEP]`,
-    and of two texts cut to halves of an odd room the longer one keeps more, or else the second.
+    An empty second text is none, as in Google's data. `NamedSpecials` reads as the `tokenizers`
+    library: `[CLS] A [SEP] [SEP]`, and of two texts cut to halves of an odd room the longer one
+    keeps more, or else the second.
 
     Returns:
-        A sequence an example, in their order; with windows one or more. `left_out` counts the tokens that were cut.
+        A sequence an example, in their order; with windows one or more. `left_out` counts the
+        tokens that were cut.
 
-    Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert, `classifier_utils.py`.
+    Source: `convert_single_example` and `_truncate_seq_pair` of google-research/albert,
+    `classifier_utils.py`.
     """
-    if pairs is not None and not any(pairs) and (set(pairs) == {None} or not isinstance(tokenizer, NamedSpecials)):
+    if (
+        pairs is not None
+        and not any(pairs)
+        and (set(pairs) == {None} or not isinstance(tokenizer, NamedSpecials))
+    ):
         pairs = None
     room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
@@ -196,13 +211,14 @@ def text_features(
     second, second_starts = tokenizer.encode_batch([pair or "" for pair in pairs])
     second_lengths = np.diff(second_starts)
     single = second_lengths == 0
-    # Of an odd room the first text gets more: of two that are as long Google's code takes from the second.
+    # Of an odd room the first text gets more: of two that are as long Google's code takes from the
+    # second.
     first_half = np.full(len(texts), (room + 1) // 2)
     if isinstance(tokenizer, NamedSpecials):
         single = np.array([pair is None for pair in pairs])
         first_half[lengths <= second_lengths] = room // 2
-    # As if tokens were taken one by one from the longer text: it shrinks to what the shorter one leaves; where the shorter one
-    # is more than half of the room, both get half.
+    # As if tokens were taken one by one from the longer text: it shrinks to what the shorter one
+    # leaves; where the shorter one is more than half of the room, both get half.
     fits = lengths + second_lengths <= room
     first_share = np.maximum(room - second_lengths, first_half)
     second_share = np.maximum(room - lengths, room - first_half)
@@ -282,7 +298,8 @@ class TextExample:
         id: What the data say, else the number of the row, from 0.
         text: The text, or the first one.
         pair: The second text. "" in a layout that allows it: then the first stands alone.
-        label: The name of the label, the number of a regression, or the names of several labels; None if not read.
+        label: The name of the label, the number of a regression, or the names of several labels;
+            None if not read.
     """
 
     id: str
@@ -297,14 +314,18 @@ class TextTask(Task[TextExample]):
 
     Attributes:
         layout: Name of the official layout, a key of `OFFICIAL`; "" for a table of one's own.
-        text_column: Column of the text, or of the first of a pair. "": as the layout has it, and all others with it.
+        text_column: Column of the text, or of the first of a pair. "": as the layout has it, and
+            all others with it.
         pair_column: Of the second text; "" for none.
         label_column: Of the label.
-        id_column: Of the ids; "": as the layout has it, or one of `IDS` if it is there; else the number of the row is the id.
+        id_column: Of the ids; "": as the layout has it, or one of `IDS` if it is there; else the
+            number of the row is the id.
         columns: Names of all columns of a file that has no header.
-        quoted: Whether fields may be in quotes. None: with commas they may, with tabs not; see `Table`.
-        long_texts: What happens to a text longer than `length`: "truncate", or "windows" that overlap: each is trained with
-            the text's label, and in prediction their logits are averaged. Not for pairs.
+        quoted: Whether fields may be in quotes. None: with commas they may, with tabs not; see
+            `Table`.
+        long_texts: What happens to a text longer than `length`: "truncate", or "windows" that
+            overlap: each is trained with the text's label, and in prediction their logits are
+            averaged. Not for pairs.
         stride: Pieces from the start of a window to that of the next; 0: half a window.
     """
 
@@ -328,14 +349,22 @@ class TextTask(Task[TextExample]):
                 f"there is no layout `{self.layout}`",
                 f"known: {', '.join(OFFICIAL)}",
             )
-        columns = [name for name in (self.text_column, self.pair_column, self.label_column, self.id_column) if name]
+        columns = [
+            name
+            for name in (self.text_column, self.pair_column, self.label_column, self.id_column)
+            if name
+        ]
         if repeated := {name for name in columns if columns.count(name) > 1}:
             raise ConfigError(
                 "bad-value",
                 f"column `{repeated.pop()}` is named for two things",
                 "name a column for each",
             )
-        if _seem_swapped(self.text_column, self.pair_column, [(form.text, form.pair) for form in self._official.forms]):
+        if _seem_swapped(
+            self.text_column,
+            self.pair_column,
+            [(form.text, form.pair) for form in self._official.forms],
+        ):
             raise ConfigError(
                 "doubtful",
                 f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
@@ -359,12 +388,15 @@ class TextTask(Task[TextExample]):
                 "truncate them",
             )
 
-    # --- the data -----------------------------------------------------------------------------------------------------
+    # --- the data ---------------------------------------------------------------------------------
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads a table with other columns; labels, length and all else stay."""
         changes = self._column_changes(columns or Columns())
-        if not (self.text_column or "text_column" in changes) and {"pair_column", "label_column"} & set(changes):
+        if not (self.text_column or "text_column" in changes) and {
+            "pair_column",
+            "label_column",
+        } & set(changes):
             raise ConfigError(
                 "bad-value",
                 f"columns of `{self.name}` are named, but not that of the text",
@@ -409,8 +441,8 @@ class TextTask(Task[TextExample]):
     ) -> Iterator[TextExample]:
         """Read a table, one row at a time. A row without text or label, or with the id of another, is a bad row.
 
-        Ids are compared where they matter: not in training data, nor in a table of one's own without labels, which may be
-        of any size.
+        Ids are compared where they matter: not in training data, nor in a table of one's own
+        without labels, which may be of any size.
         """
         for example, _ in self.rows(file, split=split, labelled=labelled, bad_rows=bad_rows):
             yield example
@@ -426,8 +458,9 @@ class TextTask(Task[TextExample]):
     ) -> Iterator[tuple[TextExample, TableRow]]:
         """Yield the examples of a file, as `examples` reads them, and their rows.
 
-        The values of a row are of the columns that examples are made of, and of `further_columns` (None: all), "" where it
-        lacks one. Without labels, and with single texts, a `.txt` file that has no such column is read as a text a line.
+        The values of a row are of the columns that examples are made of, and of `further_columns`
+        (None: all), "" where it lacks one. Without labels, and with single texts, a `.txt` file
+        that has no such column is read as a text a line.
         """
         flags = getattr(self, "label_columns", ())  # of a multilabel task, 0 or 1 for each label
         if labelled and not flags and not any(form.label for form in self._forms):
@@ -441,11 +474,15 @@ class TextTask(Task[TextExample]):
         single = not labelled and not self.columns and not any(form.pair for form in self._forms)
         needed = [form.required_columns(False) for form in self._forms] if single else []
         skip_short = labelled and is_official and self._official.short_rows
-        with Table(file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short) as table:
+        with Table(
+            file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short
+        ) as table:
             if self.columns:
                 table.without_header(self.columns)
             if table.is_lines:
-                bad_rows.note(f"{table.name} has no column `{needed[0][0]}`: every line is read as a text")
+                bad_rows.note(
+                    f"{table.name} has no column `{needed[0][0]}`: every line is read as a text"
+                )
             other_forms = {
                 name: layout.forms
                 for name, layout in OFFICIAL.items()
@@ -454,7 +491,11 @@ class TextTask(Task[TextExample]):
             labels = getattr(self, "labels", ())
             fixed_labels = labels if self.layout else ()
             form = choose_form(table, self._forms, fixed_labels, labelled, self.name, other_forms)
-            ids = [name for name in form.ids if name in table.columns and name not in form.required_columns(True)]
+            ids = [
+                name
+                for name in form.ids
+                if name in table.columns and name not in form.required_columns(True)
+            ]
             id_column = self.id_column or next(iter(ids), "")
             required = [
                 *form.required_columns(labelled),
@@ -468,16 +509,29 @@ class TextTask(Task[TextExample]):
                 read_columns = [*required, *ids[:1], *parses]
                 note_unread_texts(table, read_columns, bad_rows)
             optional = [*(table.columns if further_columns is None else further_columns), *ids[:1]]
-            has_verdicts = labelled and {"answer", "_input_hash"} <= set(table.columns)  # of annotators, in Prodigy
+            # Of annotators, in Prodigy
+            has_verdicts = labelled and {"answer", "_input_hash"} <= set(table.columns)
             if has_verdicts:
                 optional.append("answer")
-            compared = id_column and split != "train" and (self.id_column or self.layout) and (labelled or self.layout)
+            compared = (
+                id_column
+                and split != "train"
+                and (self.id_column or self.layout)
+                and (labelled or self.layout)
+            )
             num_empty = 0
-            whole_floats: bool | None = None  # of the labels, which are then read as whole numbers; None: not known yet
+            # Of the labels, which are then read as whole numbers; None: not known yet
+            whole_floats: bool | None = None
             has_classes = labelled and self.kind == "classification"
-            for row in table.rows(required, optional, [form.label] if self.kind == "multilabel" else []):
+            for row in table.rows(
+                required, optional, [form.label] if self.kind == "multilabel" else []
+            ):
                 # pandas makes `1.0` of `1` in a column with a gap. Half stars (1.0, 1.5) stay.
-                if has_classes and whole_floats is None and (label := row.values[form.label].strip()):
+                if (
+                    has_classes
+                    and whole_floats is None
+                    and (label := row.values[form.label].strip())
+                ):
                     is_new_float = is_whole_float(label) and label not in labels
                     whole_floats = is_new_float and are_whole_floats(table, form.label)
                 if whole_floats:
@@ -500,7 +554,9 @@ class TextTask(Task[TextExample]):
                 except ValueError as error:
                     table.add_bad_row(row.line, *error.args)
                 else:
-                    num_empty += not example.text.strip() or (example.pair is not None and not example.pair.strip())
+                    num_empty += not example.text.strip() or (
+                        example.pair is not None and not example.pair.strip()
+                    )
                     yield example, row
             if num_empty:
                 bad_rows.note(
@@ -508,7 +564,9 @@ class TextTask(Task[TextExample]):
                 )
             if table.num_short:
                 rows = pluralize(table.num_short, "row")
-                bad_rows.note(f"`{file_name(file)}`: {rows} without all fields passed over, as the original does")
+                bad_rows.note(
+                    f"`{file_name(file)}`: {rows} without all fields passed over, as the original does"
+                )
 
     def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
         text = row.values[form.text]
@@ -541,12 +599,14 @@ class TextTask(Task[TextExample]):
         """Return a sequence an example; of long texts several, if `long_texts` is "windows". `labels` are per sequence."""
         texts = [example.text for example in examples]
         pairs = [example.pair for example in examples]
-        stride = (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
+        stride = (
+            (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
+        )
         features = text_features(texts, pairs, tokenizer, self.length, stride)
         labels = {"labels": self._targets(examples)[features.examples]} if labelled else {}
         return replace(features, per_sequence=labels)
 
-    # --- the model on a batch -----------------------------------------------------------------------------------------
+    # --- the model on a batch ---------------------------------------------------------------------
 
     def losses(
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
@@ -570,7 +630,7 @@ class TextTask(Task[TextExample]):
         assert isinstance(model, AlbertForSequenceClassification)
         return list(model.packed_logits(batch.packed).to(torch.float32).cpu().numpy())
 
-    # --- the result ---------------------------------------------------------------------------------------------------
+    # --- the result -------------------------------------------------------------------------------
 
     def logits(
         self,
@@ -591,7 +651,9 @@ class TextTask(Task[TextExample]):
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals."""
-        return {"intervals": bootstrap_intervals(self._scores(examples, predictions), len(predictions))}
+        return {
+            "intervals": bootstrap_intervals(self._scores(examples, predictions), len(predictions))
+        }
 
     @abstractmethod
     def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores: ...
@@ -657,8 +719,10 @@ def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]
 # pandas.get_dummies writes False and True, or floats, numpy `0.`
 _NO, _YES = ("0", "0.0", "0.", "false"), ("1", "1.0", "1.", "true")
 _FLAG = re.compile(r"[^\s,;|\"'\[\]]+")  # in a list, however it is written
-_LIST = re.compile(r"\[\s*(['\"].*['\"]|[-+.\d]+[,\s]+[-+.,\s\d]*)\s*\]")  # as JSON, Python and numpy write one
-_CONSTANT = 0.02  # of the labels' standard deviation; a model that has learned anything has 0.3 and more
+# As JSON, Python and numpy write one
+_LIST = re.compile(r"\[\s*(['\"].*['\"]|[-+.\d]+[,\s]+[-+.,\s\d]*)\s*\]")
+# Of the labels' standard deviation; a model that has learned anything has 0.3 and more
+_CONSTANT = 0.02
 
 
 USUAL_LABELS = {"multilabel": "labels"}  # columns of tables of one's own; else `label`
@@ -669,9 +733,10 @@ class TextClassification(TextTask):
     """One of several classes.
 
     Attributes:
-        labels: Their names in the order of their indices; () until `fitted`, official tasks have theirs.
-        positive_class: Of two classes the one whose f1, precision and recall are scored. "": the last of `labels`, as GLUE
-            has it; `fitted` takes the rarer one in training.
+        labels: Their names in the order of their indices; () until `fitted`, official tasks have
+            theirs.
+        positive_class: Of two classes the one whose f1, precision and recall are scored. "": the
+            last of `labels`, as GLUE has it; `fitted` takes the rarer one in training.
     """
 
     kind: ClassVar[str] = "classification"
@@ -680,7 +745,11 @@ class TextClassification(TextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.positive_class and self.labels and (len(self.labels) != 2 or self.positive_class not in self.labels):
+        if (
+            self.positive_class
+            and self.labels
+            and (len(self.labels) != 2 or self.positive_class not in self.labels)
+        ):
             raise ConfigError(
                 "bad-value",
                 f"positive_class is `{self.positive_class}`, "
@@ -707,7 +776,8 @@ class TextClassification(TextTask):
             raise ValueError(f"`{form.label}` is empty")
         if _LIST.fullmatch(label):
             raise ValueError(
-                f"`{label[:40]}` is a list of labels", "write one name; the task of several is `multilabel`"
+                f"`{label[:40]}` is a list of labels",
+                "write one name; the task of several is `multilabel`",
             )
         if label.startswith('{"choices":'):
             raise ValueError(
@@ -756,10 +826,14 @@ class TextClassification(TextTask):
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
         records: list[Prediction] = []
-        for example, best, row in zip(examples, logits.argmax(1).tolist(), shares.tolist(), strict=True):
+        for example, best, row in zip(
+            examples, logits.argmax(1).tolist(), shares.tolist(), strict=True
+        ):
             probabilities = dict(zip(self.labels, row, strict=True))
             label = self.labels[best]
-            records.append({"id": example.id, "label": label, "index": best, "probabilities": probabilities})
+            records.append(
+                {"id": example.id, "label": label, "index": best, "probabilities": probabilities}
+            )
         return records
 
     def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
@@ -788,7 +862,11 @@ class TextClassification(TextTask):
 
     def error(self, example: TextExample, prediction: Prediction) -> float:
         """Return the probability of the predicted class, where it is not the label."""
-        return 0.0 if prediction["label"] == example.label else prediction["probabilities"][prediction["label"]]
+        return (
+            0.0
+            if prediction["label"] == example.label
+            else prediction["probabilities"][prediction["label"]]
+        )
 
     @property
     def scored_class(self) -> str:
@@ -802,7 +880,9 @@ class TextClassification(TextTask):
         examples: Sequence[TextExample],
         predictions: Predictions,
     ) -> tuple[np.ndarray, np.ndarray]:
-        return self._targets(examples), label_indices([record["label"] for record in predictions], self.labels)
+        return self._targets(examples), label_indices(
+            [record["label"] for record in predictions], self.labels
+        )
 
     def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         if self.labels and (strange := [value for value in values if value not in self.labels]):
@@ -818,7 +898,8 @@ class TextRegression(TextTask):
     """A number.
 
     Attributes:
-        activation: What is done with the model's output: "identity", or "sigmoid" as most CrossEncoders do.
+        activation: What is done with the model's output: "identity", or "sigmoid" as most
+            CrossEncoders do.
     """
 
     kind: ClassVar[str] = "regression"
@@ -855,16 +936,24 @@ class TextRegression(TextTask):
         """Return for each example id and value."""
         logits = self.logits(examples, features, outputs)[:, 0]
         values = (1 / (1 + np.exp(-logits)) if self.activation == "sigmoid" else logits).tolist()
-        return [{"id": example.id, "value": value} for example, value in zip(examples, values, strict=True)]
+        return [
+            {"id": example.id, "value": value}
+            for example, value in zip(examples, values, strict=True)
+        ]
 
     def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
         """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
         scores = super().score(examples, predictions)
-        return scores | regression_scores(labels_of(examples), [record["value"] for record in predictions])
+        return scores | regression_scores(
+            labels_of(examples), [record["value"] for record in predictions]
+        )
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
-        pairs = [[label, record["value"]] for label, record in zip(labels_of(examples), predictions, strict=True)]
+        pairs = [
+            [label, record["value"]]
+            for label, record in zip(labels_of(examples), predictions, strict=True)
+        ]
         bound = self._official.similar_from
         similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
@@ -913,12 +1002,13 @@ class TextRegression(TextTask):
 class MultiLabelClassification(TextTask):
     """Any number of labels for each text.
 
-    The labels are in one column, with commas between them or as a JSON list; or each has a column that holds 0 or 1,
-    or false or true.
+    The labels are in one column, with commas between them or as a JSON list; or each has a column
+    that holds 0 or 1, or false or true.
 
     Attributes:
         labels: Their names in the order of their indices; () until `fitted`.
-        label_columns: Columns of 0 and 1, each called as its label; () for one column, `label_column`.
+        label_columns: Columns of 0 and 1, each called as its label; () for one column,
+            `label_column`.
     """
 
     kind: ClassVar[str] = "multilabel"
@@ -935,13 +1025,18 @@ class MultiLabelClassification(TextTask):
         if columns.label is None:
             return changes
         names = tuple(name.strip() for name in columns.label.split(","))
-        return changes | ({"label_columns": names, "label_column": ""} if len(names) > 1 else {"label_columns": ()})
+        return changes | (
+            {"label_columns": names, "label_column": ""}
+            if len(names) > 1
+            else {"label_columns": ()}
+        )
 
     def read_label(self, values: dict[str, str], form: TableForm) -> tuple[str, ...]:
         if not self.label_columns:
             if isinstance(values[form.label], Null):
                 raise ValueError(f"`{form.label}` is null", "write [] where no label applies")
-            # A list that says of each label by its place whether it applies; `[0, 1]` alone may be two numbers of classes.
+            # A list that says of each label by its place whether it applies; `[0, 1]` alone may be
+            # two numbers of classes.
             flags = [flag.lower() for flag in _FLAG.findall(values[form.label])]
             is_binary = len(flags) > 1 and all(flag in (*_NO, *_YES) for flag in flags)
             if is_binary and (len(set(flags)) < len(flags) or not {"0", "1"}.issuperset(flags)):
@@ -964,7 +1059,9 @@ class MultiLabelClassification(TextTask):
                 f"all {len(train):,} training examples have the same labels: {alike}",
                 "name the right column with --label-column",
             )
-        return self.with_changes(labels=self.label_columns or sorted_labels(frozenset().union(*sets)))
+        return self.with_changes(
+            labels=self.label_columns or sorted_labels(frozenset().union(*sets))
+        )
 
     def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         sets = labels_of(examples)
@@ -1001,9 +1098,7 @@ class MultiLabelClassification(TextTask):
         predicted = {frozenset(record["labels"]) for record in predictions}
         if len(predicted) != 1 or len({frozenset(labels) for labels in labels_of(examples)}) < 2:
             return None
-        return (
-            f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
-        )
+        return f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
 
     def error(self, example: TextExample, prediction: Prediction) -> float:
         """Return how many labels are predicted wrongly, or not predicted."""
@@ -1012,7 +1107,9 @@ class MultiLabelClassification(TextTask):
 
     def parse_answers(self, values: Sequence[str], file: File) -> Iterator[dict[str, Any]]:
         sets = [parse_predicted_labels(value, file) for value in values]
-        if self.labels and (strange := [label for labels in sets for label in labels if label not in self.labels]):
+        if self.labels and (
+            strange := [label for labels in sets for label in labels if label not in self.labels]
+        ):
             raise wrong_label_error(file, strange, self.labels)
         return ({"labels": labels} for labels in sets)
 

@@ -20,31 +20,39 @@ from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSec
 from albertkit.printable import escape_json, escape_line
 from albertkit.tokenizer.files import JSON_NAME, find_model, read_settings
 from albertkit.tokenizer.options import CheckOptions, ConvertTokenizerOptions, EncodeLinesOptions
-from albertkit.tokenizer.readings import HARD_SENTENCES, FirstDifference, ReaderComparison, compare_reader
+from albertkit.tokenizer.readings import (
+    HARD_SENTENCES,
+    FirstDifference,
+    ReaderComparison,
+    compare_reader,
+)
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.texts import read_lines
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
-_COPIED_SETTINGS = ("model_max_length", "padding_side", "truncation_side")  # of the tokenizer that is replaced
+# Of the tokenizer that is replaced
+_COPIED_SETTINGS = ("model_max_length", "padding_side", "truncation_side")
 _DEFAULT_FLAGS = {"do_lower_case": True, "keep_accents": False}  # transformers' `AlbertTokenizer`
 
 
 def fix_tokenizer(source: Any) -> Any:
     """Return transformers' tokenizer of an ALBERT with the ids, segments and offsets of the original.
 
-    What transformers 5 reads from `spiece.model` alone, or by its class `AlbertTokenizer`, takes Hangul apart, forgets the rule
-    for a digit before a comma, and gives a pair no segment ids; `albertkit tokenizer check FOLDER` shows an example.
+    What transformers 5 reads from `spiece.model` alone, or by its class `AlbertTokenizer`, takes
+    Hangul apart, forgets the rule for a digit before a comma, and gives a pair no segment ids;
+    `albertkit tokenizer check FOLDER` shows an example.
 
     Args:
-        source: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that transformers loaded from one;
-            that one is left as it is.
+        source: A folder or `org/name` of the hub that holds `spiece.model`, or a tokenizer that
+            transformers loaded from one; that one is left as it is.
 
     Returns:
-        A `PreTrainedTokenizerFast`; `save_pretrained` writes a folder that `AutoTokenizer` reads with the same ids.
+        A `PreTrainedTokenizerFast`; `save_pretrained` writes a folder that `AutoTokenizer` reads
+        with the same ids.
 
     Raises:
-        CheckpointError: missing-file if the SentencePiece model is unknown, not-expressible if transformers cannot read as it
-            does, and what reading it raises.
+        CheckpointError: missing-file if the SentencePiece model is unknown, not-expressible if
+            transformers cannot read as it does, and what reading it raises.
         MissingExtraError: not-installed.
     """
     try:
@@ -71,10 +79,15 @@ def fix_tokenizer(source: Any) -> Any:
     fixed.name_or_path = str(folder)
     # Tokens that the user added keep their ids.
     ids = getattr(source, "added_tokens_decoder", {})
-    missing_tokens = {token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)}
+    missing_tokens = {
+        token_id: token for token_id, token in sorted(ids.items()) if token_id >= len(fixed)
+    }
     for token in missing_tokens.values():
         fixed.add_tokens([token], special_tokens=token.special)
-    if any(fixed.convert_tokens_to_ids(str(token)) != token_id for token_id, token in missing_tokens.items()):
+    if any(
+        fixed.convert_tokens_to_ids(str(token)) != token_id
+        for token_id, token in missing_tokens.items()
+    ):
         names = ", ".join(map(str, missing_tokens.values()))[:80]
         fact = f"the {len(missing_tokens)} added tokens would get other ids: {names}"
         raise CheckpointError(
@@ -156,9 +169,7 @@ class TokenizerCheckReport(Result):
     def sections(self) -> list[Section]:
         """Return the readers that were compared, the first text that each reads differently, and the advice."""
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
-        title = (
-            f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
-        )
+        title = f"{self.folder}  {self.kind}, rules {self.text_rules}, {self.vocab_size:,} tokens, {self.fingerprint[:12]}"
         rows = []
         for comparison in self.comparisons:
             count = f"{comparison.compared - comparison.differing} of {comparison.compared}"
@@ -168,14 +179,19 @@ class TokenizerCheckReport(Result):
             elif comparison.differing:
                 cell = Cell(count, "bad" if comparison.own else "warning")
             rows.append([comparison.name, cell])
-        sections: list[Section] = [Paragraph(versions, title, "muted"), TableSection(["reader", "the same"], rows)]
+        sections: list[Section] = [
+            Paragraph(versions, title, "muted"),
+            TableSection(["reader", "the same"], rows),
+        ]
         for comparison in self.comparisons:
             if comparison.first is not None:
                 ours, theirs = comparison.first.excerpts()
                 text = repr(comparison.first.text)[:76]
                 row = [text, Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
                 note = f"the first of {comparison.differing:,} texts that differ"
-                sections.append(TableSection(["text", "ours", "theirs"], [row], comparison.name, note))
+                sections.append(
+                    TableSection(["text", "ours", "theirs"], [row], comparison.name, note)
+                )
         if self.advice:
             sections.append(Paragraph(f"hint: {self.advice}"))
         verdict = Paragraph("what albertkit wrote gives the same ids")
@@ -184,7 +200,9 @@ class TokenizerCheckReport(Result):
         return [*sections, verdict]
 
 
-def check_tokenizer(folder: StrPath, sentences: Sequence[str] | None = None) -> TokenizerCheckReport:
+def check_tokenizer(
+    folder: StrPath, sentences: Sequence[str] | None = None
+) -> TokenizerCheckReport:
     """Compare albertkit's ids with those of `tokenizer.json` and of transformers' AutoTokenizer.
 
     Args:
@@ -200,14 +218,24 @@ def check_tokenizer(folder: StrPath, sentences: Sequence[str] | None = None) -> 
     elif isinstance(tokenizer, SentencePieceTokenizer):
         texts = list(dict.fromkeys([*texts, *tokenizer.hard_lines()]))
         runs = tokenizer.tied_runs()
-    comparisons = [compare_json(path, tokenizer, texts), *_compare_auto_tokenizer(path, tokenizer, texts)]
-    if runs and (path / JSON_NAME).exists():  # no fault of the file, which cannot round as SentencePiece does
+    comparisons = [
+        compare_json(path, tokenizer, texts),
+        *_compare_auto_tokenizer(path, tokenizer, texts),
+    ]
+    # No fault of the file, which cannot round as SentencePiece does
+    if runs and (path / JSON_NAME).exists():
         comparisons.append(
-            replace(compare_json(path, tokenizer, runs), name=f"{JSON_NAME}, runs of a character", own=False)
+            replace(
+                compare_json(path, tokenizer, runs),
+                name=f"{JSON_NAME}, runs of a character",
+                own=False,
+            )
         )
     advice = ""
     if any(comparison.differing for comparison in comparisons):
-        advice = _MORPHEME_ADVICE if _has_morpheme_analyser(tokenizer) else _ADVICE.format(folder=folder)
+        advice = (
+            _MORPHEME_ADVICE if _has_morpheme_analyser(tokenizer) else _ADVICE.format(folder=folder)
+        )
     versions = {}
     for name in ("transformers", "tokenizers"):
         with suppress(PackageNotFoundError):
@@ -312,7 +340,9 @@ def _has_morpheme_analyser(tokenizer: AlbertTokenizer) -> TypeGuard[SentencePiec
 
 def _encode_with_names(tokenizer: AlbertTokenizer) -> Callable[[str], list[int]]:
     """Return an `encode` that reads names of special tokens as their ids, as every reader but albertkit's does."""
-    special_ids = {tokenizer.id_to_piece(token_id): token_id for token_id in tokenizer.special_ids()}
+    special_ids = {
+        tokenizer.id_to_piece(token_id): token_id for token_id in tokenizer.special_ids()
+    }
     names = re.compile("(" + "|".join(map(re.escape, special_ids)) + ")")
 
     def encode(text: str) -> list[int]:

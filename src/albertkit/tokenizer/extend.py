@@ -1,8 +1,8 @@
 """More tokens for a SentencePiece model: those that a text in another language or of another field needs.
 
-First the characters that the model lacks, the most frequent first, until nothing but rare ones is unknown; then tokens of
-several characters, those first that make the text shortest. Everything is looked for in the text as the model's own rules
-and normaliser leave it.
+First the characters that the model lacks, the most frequent first, until nothing but rare ones is
+unknown; then tokens of several characters, those first that make the text shortest. Everything is
+looked for in the text as the model's own rules and normaliser leave it.
 """
 
 import math
@@ -33,8 +33,10 @@ from albertkit.tokenizer.sentencepiece_model import (
 from albertkit.validation import check_fields
 
 _MAX_WORD_LENGTH = 32  # characters of a word that is given; SentencePiece finds none above 16
-_JUST_ABOVE = 0.1  # SentencePiece adds scores in single precision: less would drown in a text of some thousand tokens
-# For each token wanted: some are in the vocabulary already, and some go on into longer ones and are left with few occurrences.
+# SentencePiece adds scores in single precision: less would drown in a text of some thousand tokens
+_JUST_ABOVE = 0.1
+# For each token wanted: some are in the vocabulary already, and some go on into longer ones and are
+# left with few occurrences.
 _CANDIDATES = 1.25
 _MAX_CANDIDATE_LENGTH = 16  # characters, as in SentencePiece
 _TOGETHER = ("CJK", "HIRAGANA", "KATAKANA")  # scripts that one word mixes
@@ -53,7 +55,8 @@ class Extension:
         found: New tokens that were found in the text.
         unused: Tokens at the end that fill the vocabulary up to a multiple.
         left_out: Words that are no tokens, by reason.
-        frequencies: float64 [new tokens]. Share of each among all tokens of the text; one that does not occur counts half.
+        frequencies: float64 [new tokens]. Share of each among all tokens of the text; one that does
+            not occur counts half.
     """
 
     tokenizer: SentencePieceTokenizer
@@ -69,7 +72,8 @@ class Extension:
 class UnigramPieces:
     """The best segmentation of a short string by a unigram model: how an old vocabulary would cut a new token.
 
-    It lacks the space that SentencePiece puts before a text. `unknown` is the id of the unknown token.
+    It lacks the space that SentencePiece puts before a text. `unknown` is the id of the unknown
+    token.
     """
 
     def __init__(self, facts: ModelFacts, unknown: int) -> None:
@@ -83,7 +87,8 @@ class UnigramPieces:
 
     def best(self, text: str) -> tuple[float, list[int]]:
         """Return score and ids of the best segmentation of a text, with U+2581 for a space; uncovered characters are unknown."""
-        paths: list[tuple[float, int, int]] = [(0.0, 0, 0)]  # score, where the last piece starts, that piece
+        # Score, where the last piece starts, that piece
+        paths: list[tuple[float, int, int]] = [(0.0, 0, 0)]
         for end in range(1, len(text) + 1):
             best = (paths[end - 1][0] + self.lowest - _UNKNOWN_PENALTY, end - 1, self._unknown)
             for start in range(max(0, end - self._longest), end):
@@ -108,9 +113,9 @@ def extend_tokenizer(
 ) -> Extension:
     """Add tokens to a vocabulary. Old tokens keep ids and scores; new ones have the ids after them.
 
-    A new token's score is the logarithm of its share of the text, but not below the lowest score of the model, and above
-    that of the best segmentation it had, so that it is used. A character's is the lowest of the model. A hundred thousand lines
-    are plenty.
+    A new token's score is the logarithm of its share of the text, but not below the lowest score of
+    the model, and above that of the best segmentation it had, so that it is used. A character's is
+    the lowest of the model. A hundred thousand lines are plenty.
     """
     check_fields(settings)
     coverage = settings.coverage
@@ -144,10 +149,13 @@ def extend_tokenizer(
     counts = piece_candidates(lines, alphabet, num_candidates, settings.min_count, analyser)
     excluded_pieces = vocabulary.union(characters, word_pieces)
     old_characters = set() if settings.recut else vocabulary
-    # Tokens of known characters alone change how old text is cut: 15 % of English lines, and 53 % with scores of 0.
+    # Tokens of known characters alone change how old text is cut: 15 % of English lines, and 53 %
+    # with scores of 0.
     savings = []  # occurrences times tokens fewer at each
     for piece, count in counts.items():
-        only_old = bool(old_characters) and all(c in old_characters for c in piece.removeprefix(SPACE))
+        only_old = bool(old_characters) and all(
+            c in old_characters for c in piece.removeprefix(SPACE)
+        )
         if piece not in excluded_pieces and count >= settings.min_count and not only_old:
             savings.append((-count * (len(pieces.best(piece)[1]) - 1), piece))
     text_pieces = [piece for _, piece in sorted(savings)[:max_pieces]]
@@ -232,9 +240,9 @@ def piece_candidates(
 ) -> Counter[str]:
     """Return tokens of several characters, and how often each occurs in the lines when all are used.
 
-    At most `max_pieces`, single characters counted; none holds a character outside the alphabet, comes of a pair that occurs less
-    often than `min_count`, or crosses from one morpheme to the next. The lines are text as the model's normaliser leaves it,
-    with plain spaces.
+    At most `max_pieces`, single characters counted; none holds a character outside the alphabet,
+    comes of a pair that occurs less often than `min_count`, or crosses from one morpheme to the
+    next. The lines are text as the model's normaliser leaves it, with plain spaces.
     """
     from tokenizers import Tokenizer, models, trainers
 
@@ -242,10 +250,11 @@ def piece_candidates(
     for line in lines:
         boundaries = set(analyser.boundaries(line)) if analyser else set()
         runs.update(_split_runs(line, alphabet, boundaries))
-    # Without a pre-tokenizer, so a run is a word. Of 1.3 million characters of Korean Wikipedia, 8,000 tokens more for 30k-clean,
-    # tokens a word on other articles: byte-pair merges 2.43, the tokens of a unigram model 2.55, words and their frequent endings
-    # by counting 2.65; within mecab's morphemes: 2.71, 3.15, 2.86. On texts of a few thousand words unigram's pruning loses the
-    # endings altogether; merges begin with them.
+    # Without a pre-tokenizer, so a run is a word. Of 1.3 million characters of Korean Wikipedia,
+    # 8,000 tokens more for 30k-clean, tokens a word on other articles: byte-pair merges 2.43, the
+    # tokens of a unigram model 2.55, words and their frequent endings by counting 2.65; within
+    # mecab's morphemes: 2.71, 3.15, 2.86. On texts of a few thousand words unigram's pruning loses
+    # the endings altogether; merges begin with them.
     merges = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=max_pieces,
@@ -265,7 +274,11 @@ def _split_runs(line: str, alphabet: set[str], boundaries: set[int]) -> Iterator
     """Cut a line into stretches of letters or digits of one script, within words and morphemes; mark those that begin a word."""
     start = 0
     for end in range(1, len(line) + 1):
-        if end < len(line) and end not in boundaries and alphabet.issuperset(line[end - 1 : end + 1]):
+        if (
+            end < len(line)
+            and end not in boundaries
+            and alphabet.issuperset(line[end - 1 : end + 1])
+        ):
             script = _script(line[end - 1])
             if script and _script(line[end]) in (script, "mark"):
                 continue

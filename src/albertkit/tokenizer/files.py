@@ -1,6 +1,7 @@
 """Find and read the tokenizer files of a folder, and warn where `tokenizer.json` reads a hard sentence otherwise.
 
-For the warning only the tokens that can match the sentence are loaded: 10 ms, where all 30,000 take 60 to 90.
+For the warning only the tokens that can match the sentence are loaded: 10 ms, where all 30,000 take
+60 to 90.
 """
 
 import itertools
@@ -23,7 +24,8 @@ LISTING_NAME = "spiece.vocab"
 VOCAB_NAME = "vocab.txt"
 JSON_NAME = "tokenizer.json"
 ADDED_FILES = ("special_tokens_map.json", "added_tokens.json")
-ANALYSER_KEY = "morpheme_spaces"  # of tokenizer_config.json: who puts spaces between morphemes before encoding
+# Of tokenizer_config.json: who puts spaces between morphemes before encoding
+ANALYSER_KEY = "morpheme_spaces"
 TOKENIZER_FILES = ("*.model", "*.vocab", "vocab*.txt", JSON_NAME, CONFIG_NAME, *ADDED_FILES)
 SPECIAL_ROLES = ("pad", "unk", "cls", "sep", "mask")
 NO_LIMIT = 10**6  # transformers writes 10^30 for "none"
@@ -46,7 +48,9 @@ def settings_with_flags(
         return {"text_rules": rules.rules_with_flags(rules.read_rules_name(settings), **flags)}
     if find_vocabularies(folder) and "keep_accents" not in flags:
         return dict(flags)
-    fact = f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
+    fact = (
+        f"{' and '.join(flags)} cannot be changed: the tokenizer in `{folder}` brings its own rules"
+    )
     raise ConfigError("bad-value", fact, "leave it out")
 
 
@@ -133,7 +137,8 @@ def added_tokens(folder: Path) -> dict[str, int]:
     return {name: token.id for name, token in tokens.items() if token.id is not None}
 
 
-# Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where readers part.
+# Capitals, accents, quotes, a digit before a comma, Hangul, Chinese, full-width letters: where
+# readers part.
 HARD_SENTENCE = "McDonald's naïve “café” paid 1,234,500, in (Zürich) 2010, 대한민국의 수도 日本 Ａ."
 
 logger = logging.getLogger("albertkit")
@@ -214,8 +219,13 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
     pre_tokenizer = tokenizer.pre_tokenizer
     model = content.model
     normal = normalizer.normalize_str(text) if normalizer is not None else text
-    words = [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)] if pre_tokenizer is not None else [normal]
-    # Only tokens that can match: 11 ms for 30,000 tokens, where reading all takes 55 to 85, and a test for every token 30.
+    words = (
+        [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
+        if pre_tokenizer is not None
+        else [normal]
+    )
+    # Only tokens that can match: 11 ms for 30,000 tokens, where reading all takes 55 to 85, and a
+    # test for every token 30.
     candidates: set[str] = set()
     for word in words:
         for start, end in itertools.combinations(range(len(word) + 1), 2):

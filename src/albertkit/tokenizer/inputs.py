@@ -38,7 +38,8 @@ class InputEncoder(Protocol):
 class TokenizedTexts(dict[str, Any]):
     """The columns of tokenized texts, by key or as attributes: `inputs["input_ids"]`, `inputs.input_ids`.
 
-    Keys are those of transformers' `BatchEncoding`, and so are `to`, `tokens`, `word_ids` and `sequence_ids`.
+    Keys are those of transformers' `BatchEncoding`, and so are `to`, `tokens`, `word_ids` and
+    `sequence_ids`.
     """
 
     _rows: "list[_Sequence]"
@@ -64,10 +65,12 @@ class TokenizedTexts(dict[str, Any]):
     def word_ids(self, row: int = 0) -> list[int | None]:
         """Return the number of the word that each token of a row is from, None for special tokens.
 
-        With `is_split_into_words`, words are those of the input; with `return_offsets_mapping`, spaces divide words.
+        With `is_split_into_words`, words are those of the input; with `return_offsets_mapping`,
+        spaces divide words.
         """
         words = self._rows[row].words
-        if len(words) != len(self._rows[row].ids):  # finding them takes an encoding with offsets, a text at a time
+        # Finding them takes an encoding with offsets, a text at a time
+        if len(words) != len(self._rows[row].ids):
             fact = "the words of these tokens were not kept"
             hint = "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
             raise ConfigError("bad-value", fact, hint)
@@ -199,9 +202,13 @@ def model_inputs(
     is_one_row = is_single and not settings.return_overflowing_tokens
     inputs = TokenizedTexts(_typed(columns, settings.return_tensors, is_one_row))
     if settings.return_length:
-        inputs["length"] = _as_kind([len(ids) for ids in columns["input_ids"]], settings.return_tensors)
+        inputs["length"] = _as_kind(
+            [len(ids) for ids in columns["input_ids"]], settings.return_tensors
+        )
     if settings.return_overflowing_tokens:
-        inputs["overflow_to_sample_mapping"] = _as_kind([row.source for row in rows], settings.return_tensors)
+        inputs["overflow_to_sample_mapping"] = _as_kind(
+            [row.source for row in rows], settings.return_tensors
+        )
     inputs._rows = rows
     inputs._tokenizer = tokenizer
     return inputs
@@ -211,8 +218,12 @@ def _width(tokenizer: InputEncoder, lengths: list[int], settings: InputSettings)
     """Return the length to which sequences are padded; 0 for none."""
     width = 0
     if settings.padding == "max_length":
-        width = settings.max_length if settings.max_length is not None else tokenizer.model_max_length
-    elif settings.padding in (True, "longest") or (settings.padding is None and settings.return_tensors):
+        width = (
+            settings.max_length if settings.max_length is not None else tokenizer.model_max_length
+        )
+    elif settings.padding in (True, "longest") or (
+        settings.padding is None and settings.return_tensors
+    ):
         width = max(lengths, default=0)
     if width and settings.pad_to_multiple_of:
         width = -(-width // settings.pad_to_multiple_of) * settings.pad_to_multiple_of
@@ -228,7 +239,10 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
     elif encoded:
         columns = {name: list(values) for name, values in encoded.items()}
         is_single = isinstance(columns["input_ids"][0], int)
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        rows = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
         if is_single:
             rows = [columns]
     columns = {}
@@ -295,7 +309,7 @@ def _as_kind(
     return torch.from_numpy(array)
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------
 
 
 def _tokenize(
@@ -360,12 +374,14 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
     # The number of each token's word: white space begins one, and a mask is one.
     words = [0] if ids else []
     for neighbours, (previous, span) in zip(pairwise(ids), pairwise(spans), strict=True):
-        begins = tokenizer.mask_id in neighbours or any(map(str.isspace, text[previous[1] : span[0]]))
+        begins = tokenizer.mask_id in neighbours or any(
+            map(str.isspace, text[previous[1] : span[0]])
+        )
         words.append(words[-1] + begins)
     return _TokenizedText(ids, spans, words)
 
 
-# --- sequences --------------------------------------------------------------------------------------------------------
+# --- sequences ------------------------------------------------------------------------------------
 
 
 def _rows(
@@ -382,7 +398,11 @@ def _rows(
     for number, first in enumerate(firsts):
         second = None if seconds is None else seconds[number]
         pairs = [(first, second)]
-        if settings.strategy and settings.return_overflowing_tokens and tokenizer.truncation_side == "left":
+        if (
+            settings.strategy
+            and settings.return_overflowing_tokens
+            and tokenizer.truncation_side == "left"
+        ):
             fact = "this tokenizer cuts texts on the left, and windows are made from the left"
             raise ConfigError("bad-value", fact, 'set tokenizer.truncation_side = "right"')
         if settings.strategy and settings.return_overflowing_tokens:
@@ -420,7 +440,9 @@ def _windows(
     if second is not None and strategy == "longest_first":
         fact = "windows of a pair can only be cut from one of its texts"
         raise ConfigError("bad-value", fact, 'use truncation="only_second" or "only_first"')
-    long, uncut = (second, first) if strategy == "only_second" and second is not None else (first, second)
+    long, uncut = (
+        (second, first) if strategy == "only_second" and second is not None else (first, second)
+    )
     size = max_tokens - (len(uncut) if uncut is not None else 0)
     if len(long) <= size:
         return [(first, second)]
@@ -450,7 +472,9 @@ def _truncate(
         from_first = surplus
     else:  # the longer to what the shorter leaves, at least half; of an odd number of ids it has one more
         half = max(max_tokens, 0) // 2
-        first_has_more = len(first) > len(second) or (tokenizer.longer_half == "first" and len(first) > half)
+        first_has_more = len(first) > len(second) or (
+            tokenizer.longer_half == "first" and len(first) > half
+        )
         shorter = min(len(first), len(second), half)
         from_first = len(first) - (max_tokens - shorter if first_has_more else shorter)
     from_second = surplus - from_first
@@ -458,7 +482,9 @@ def _truncate(
         fact = f"a sequence is {surplus} ids too long, more than there are to take by `{strategy}`"
         raise DataError("too-large", fact, 'use truncation="longest_first", or a larger max_length')
     side = tokenizer.truncation_side
-    return first.without(from_first, side), None if second is None else second.without(from_second, side)
+    return first.without(from_first, side), None if second is None else second.without(
+        from_second, side
+    )
 
 
 def _padded(

@@ -29,9 +29,10 @@ class Analyser:
             return []
         with self._lock:
             spans = list(self._spans(text))
-        # kiwipiepy restores forms that the surface does not show and lets them overlap (예뻤다: 예쁘 at 0 to 2, 었 at 1 to 2), so
-        # morphemes that share characters are one here. A boundary counts only where it touches Hangul: of numbers and other
-        # scripts an analyser of Korean knows no more than SentencePiece (mecab makes three of "3.14").
+        # kiwipiepy restores forms that the surface does not show and lets them overlap (예뻤다: 예쁘 at
+        # 0 to 2, 었 at 1 to 2), so morphemes that share characters are one here. A boundary counts
+        # only where it touches Hangul: of numbers and other scripts an analyser of Korean knows no
+        # more than SentencePiece (mecab makes three of "3.14").
         inner_positions = {position for start, end in spans for position in range(start + 1, end)}
         boundaries = []
         for position in sorted(set().union(*spans) - inner_positions - {0, len(text)}):
@@ -78,7 +79,9 @@ def _load_mecab() -> Spans:
             )
         raise missing from None
     tagger = MeCab()
-    return lambda text: [(morpheme.span.start, morpheme.span.end) for morpheme in tagger.parse(text)]
+    return lambda text: [
+        (morpheme.span.start, morpheme.span.end) for morpheme in tagger.parse(text)
+    ]
 
 
 @cache

@@ -57,7 +57,11 @@ class NamedSpecials:
         return fill_missing(encoded, np.array(indices), ragged(rows))
 
     def _has_name(self, text: str) -> bool:
-        if self._names and "normalized" in self.tokenizer.mask_flags and self.tokenizer.mask_spans(text):
+        if (
+            self._names
+            and "normalized" in self.tokenizer.mask_flags
+            and self.tokenizer.mask_spans(text)
+        ):
             return True
         return any(name in text for name in self._names)
 

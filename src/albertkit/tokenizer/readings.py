@@ -64,7 +64,10 @@ HARD_SENTENCES: tuple[tuple[str, str], ...] = (
     ("mixed scripts", "Samsung삼성三星サムスン mixed на русском αβγ עם"),
     ("emoji", "Great 😀👍🏽 ❤️ 🇰🇷 👩‍💻 done 🙂"),
     ("emoji alone", "🙂"),
-    ("zero-width", "zero\u200bwidth non\u200cjoiner join\u200der word\u2060joiner soft\u00adhyphen"),
+    (
+        "zero-width",
+        "zero\u200bwidth non\u200cjoiner join\u200der word\u2060joiner soft\u00adhyphen",
+    ),
     ("byte order mark", "\ufeffstarts with a mark, \ufeffand again"),
     ("direction marks", "\u202eright to left\u202c \u200fand\u200e back"),
     ("control characters", "null\x00byte bell\x07 esc\x1b[0m del\x7f"),
@@ -179,4 +182,7 @@ def compare_reader(
 
 def _tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> list[str]:
     known_ids = range(vocabulary.vocab_size)
-    return [vocabulary.id_to_piece(token_id) if token_id in known_ids else str(token_id) for token_id in ids]
+    return [
+        vocabulary.id_to_piece(token_id) if token_id in known_ids else str(token_id)
+        for token_id in ids
+    ]

@@ -1,17 +1,21 @@
 """Text rules: the normalisation of a text before SentencePiece sees it.
 
 `google`
-    `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space collapsed with
-    `str.split`, NFKD, characters with a non-zero combining class removed, lower-cased. Google's digit-comma rule
-    belongs to it, too; it rewrites ids, not text (`sentencepiece_model.DigitCommaRule`).
+    `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space
+    collapsed with `str.split`, NFKD, characters with a non-zero combining class removed,
+    lower-cased. Google's digit-comma rule belongs to it, too; it rewrites ids, not text
+    (`sentencepiece_model.DigitCommaRule`).
 `google-cased`, `google-accents`, `google-cased-accents`
-    The same without the lower-casing (`lower=False`), without NFKD and the removal of marks, without both. The last two
-    are transformers' `keep_accents=True`; a folder's `do_lower_case` and `keep_accents` choose among the four.
+    The same without the lower-casing (`lower=False`), without NFKD and the removal of marks,
+    without both. The last two are transformers' `keep_accents=True`; a folder's `do_lower_case` and
+    `keep_accents` choose among the four.
 `multilingual`
-    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a Hindi, Japanese or
-    Korean text is lost, and decomposed Hangul (macOS file names) equals composed Hangul.
+    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a
+    Hindi, Japanese or Korean text is lost, and decomposed Hangul (macOS file names) equals composed
+    Hangul.
 `korean`
-    `multilingual`, and lower-cased: Hangul has no case, so only the Latin words in a Korean text need fewer pieces.
+    `multilingual`, and lower-cased: Hangul has no case, so only the Latin words in a Korean text
+    need fewer pieces.
 `none`
     The text as it is; SentencePiece's own normaliser is all there is.
 
@@ -36,7 +40,8 @@ class AlignedText(NamedTuple):
     Attributes:
         text: The text after the rules.
         starts: For each character of `text`, the first character of the original that made it.
-        ends: One past the last such character. Characters that the rules removed belong to the one before them.
+        ends: One past the last such character. Characters that the rules removed belong to the one
+            before them.
     """
 
     text: str
@@ -52,7 +57,8 @@ def aligned(text: str) -> AlignedText:
 def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
     """Replace spans of a text, given in ascending order as (start, end, new text).
 
-    The origin of each new character is its whole span. The origin of a removed span belongs to the character before it.
+    The origin of each new character is its whole span. The origin of a removed span belongs to the
+    character before it.
     """
     parts: list[str] = []
     starts: list[int] = []
@@ -90,7 +96,8 @@ def lowered(text: AlignedText) -> AlignedText:
 
 def without_marks(text: AlignedText) -> AlignedText:
     """Apply NFKD, and remove the characters that have a combining class."""
-    # Character by character is NFKD of the whole: the two differ only in the order of marks, and those go.
+    # Character by character is NFKD of the whole: the two differ only in the order of marks, and
+    # those go.
     changes = []
     for match in BEYOND_ASCII.finditer(text.text):
         decomposed = unicodedata.normalize("NFKD", match.group())
@@ -104,7 +111,8 @@ def compose_characters(text: AlignedText) -> AlignedText:
     old = text.text
     if unicodedata.is_normalized("NFC", old):
         return text
-    # Spans that NFC treats on their own: no character composes or changes places with one of another span.
+    # Spans that NFC treats on their own: no character composes or changes places with one of
+    # another span.
     starts = [0]
     for position in range(1, len(old)):
         # U+0F73 has no class itself, but decomposes to marks that have one.
@@ -179,7 +187,8 @@ def apply(rules: str, text: str) -> str:
 
 def apply_but_for_blanks(rules: str, text: str) -> str:
     """Do as `apply`, but do not collapse white space: where the rules do, every other white space becomes a blank of ASCII."""
-    # For a caller that separates words as `str.split` does: 5.3 million characters take 0.012 s in place of 0.056.
+    # For a caller that separates words as `str.split` does: 5.3 million characters take 0.012 s in
+    # place of 0.056.
     text = encodable(text)
     for step in _STEPS[rules]:
         if step is not COLLAPSE:
@@ -237,8 +246,8 @@ def lowers(rules: str) -> bool:
 def read_rules_name(settings: Any) -> str:
     """Return the rules that a folder's `tokenizer_config.json` asks for.
 
-    `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents` (default false) are those of
-    transformers' `AlbertTokenizer`.
+    `text_rules` is albertkit's own key; `do_lower_case` (default true) and `keep_accents` (default
+    false) are those of transformers' `AlbertTokenizer`.
     """
     if not isinstance(settings, dict):
         return "google"

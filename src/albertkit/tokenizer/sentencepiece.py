@@ -16,7 +16,14 @@ from albertkit.errors import CheckpointError
 from albertkit.files import StrPath, atomic_file, check_regular_file, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.files import ANALYSER_KEY, CONFIG_NAME, JSON_NAME, LISTING_NAME, MODEL_NAME, find_model
+from albertkit.tokenizer.files import (
+    ANALYSER_KEY,
+    CONFIG_NAME,
+    JSON_NAME,
+    LISTING_NAME,
+    MODEL_NAME,
+    find_model,
+)
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
 from albertkit.tokenizer.ragged import RaggedIds, concatenate_groups, ragged
 from albertkit.tokenizer.readings import ReaderComparison, compare_reader
@@ -39,15 +46,18 @@ from albertkit.tokenizer.tokenizer import AlbertTokenizer
 if TYPE_CHECKING:
     from albertkit.tokenizer.unigram_engine import WordEngine
 
-# Loading the compiled engine takes 0.7 s (half of it numba's own start; several seconds the first time on a machine),
-# which it saves within 13 MB: it takes 0.03 s for one, SentencePiece 0.08. It is loaded once a tokenizer has been given this
-# many characters.
+# Loading the compiled engine takes 0.7 s (half of it numba's own start; several seconds the first
+# time on a machine), which it saves within 13 MB: it takes 0.03 s for one, SentencePiece 0.08. It
+# is loaded once a tokenizer has been given this many characters.
 CHARACTERS_BEFORE_ENGINE = 10_000_000
-_CHARACTERS_A_CHUNK = 500_000  # one thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
-# 2 ms of work, for which no thread is started: two for a sentence took 0.3 ms, and 1 ms on a busy machine; encoding it, 0.01.
+# One thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
+_CHARACTERS_A_CHUNK = 500_000
+# 2 ms of work, for which no thread is started: two for a sentence took 0.3 ms, and 1 ms on a busy
+# machine; encoding it, 0.01.
 _FEW_CHARACTERS = 20_000
-# Texts the engine refuses are work done twice. After a chunk with more than this share of them (Korean under the rules
-# `google`, which take Hangul apart: all), so many chunks go to SentencePiece before the engine is tried again.
+# Texts the engine refuses are work done twice. After a chunk with more than this share of them
+# (Korean under the rules `google`, which take Hangul apart: all), so many chunks go to
+# SentencePiece before the engine is tried again.
 _REFUSED_SHARE = 0.5
 _CHUNKS_WITHOUT_ENGINE = 30
 
@@ -86,11 +96,19 @@ class BatchEncoder:
         """Load the engine now, and return False if the model is not one for it."""
         if self._has_tried_engine:
             return self._engine is not None
-        from albertkit.tokenizer.unigram_engine import WordEngine, is_supported_by_engine, unigram_tables
+        from albertkit.tokenizer.unigram_engine import (
+            WordEngine,
+            is_supported_by_engine,
+            unigram_tables,
+        )
 
         facts = read_facts(self._model)
         if is_supported_by_engine(facts):
-            blanks = b"\t\n\v\f\r\x1c\x1d\x1e\x1f " if rules.COLLAPSE in rules.steps(self._rules) else b" "
+            blanks = (
+                b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
+                if rules.COLLAPSE in rules.steps(self._rules)
+                else b" "
+            )
             tables = unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
             self._engine = WordEngine(tables, facts.charsmap, blanks)
         self._has_tried_engine = True
@@ -105,18 +123,22 @@ class BatchEncoder:
         prepared = list(texts)
         ascii_only = np.fromiter(map(str.isascii, texts), np.bool_, len(texts))
         non_ascii = np.flatnonzero(~ascii_only).tolist()
-        # One call for all of them, since a call for each takes five times as long. No step looks across END: it is neither
-        # blank nor cased, and composes with nothing.
+        # One call for all of them, since a call for each takes five times as long. No step looks
+        # across END: it is neither blank nor cased, and composes with nothing.
         joined = rules.END.join(texts[index] for index in non_ascii)
         changed_texts = rules.apply_but_for_blanks(self._rules, joined).split(rules.END)
         if len(changed_texts) != len(non_ascii):  # a text holds END, or there is none
-            changed_texts = [rules.apply_but_for_blanks(self._rules, texts[index]) for index in non_ascii]
+            changed_texts = [
+                rules.apply_but_for_blanks(self._rules, texts[index]) for index in non_ascii
+            ]
         for index, text in zip(non_ascii, changed_texts, strict=True):
             prepared[index] = text
         encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
         if np.count_nonzero(refused) > _REFUSED_SHARE * len(texts):
             self._chunks_without_engine = _CHUNKS_WITHOUT_ENGINE
-        return encode_refused(encoded, refused, texts, lambda refused_texts: self._by_sentencepiece(refused_texts, 1))
+        return encode_refused(
+            encoded, refused, texts, lambda refused_texts: self._by_sentencepiece(refused_texts, 1)
+        )
 
     def _by_sentencepiece(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """Use SentencePiece's own batch encoding."""
@@ -213,7 +235,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         self.vocab_size = self._processor.get_piece_size()
         spaces = f"\0{analyser}" if analyser else ""
         self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
-        self._digit_comma = digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
+        self._digit_comma = (
+            digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
+        )
         self._with_digit_comma: set[int] = set()
         if self._digit_comma is not None:
             self._with_digit_comma.update(np.flatnonzero(self._digit_comma.counts > 1).tolist())
@@ -268,11 +292,14 @@ class SentencePieceTokenizer(AlbertTokenizer):
         except CheckpointError as error:
             if error.slug != "not-expressible":
                 raise
-            fact = f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
+            fact = (
+                f"transformers cannot open the folder, which has no tokenizer.json: {error.message}"
+            )
             warnings.warn(fact, stacklevel=3)
             return {MODEL_NAME: self._model}, settings
         source_json = self._source.with_name(JSON_NAME)
-        # Whoever wrote the same file was warned: Google's own vocabulary differs in runs such as `!!!!`, in every training.
+        # Whoever wrote the same file was warned: Google's own vocabulary differs in runs such as
+        # `!!!!`, in every training.
         was_reported = source_json.is_file() and source_json.read_bytes() == content.encode()
         comparison = self._json_comparison
         if comparison.first is not None and not was_reported:
@@ -324,9 +351,11 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def write_listing(self, folder: StrPath) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
         with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
-            stream.writelines(f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces)
+            stream.writelines(
+                f"{piece}\t{score:g}\n" for piece, score, _ in read_facts(self._model).pieces
+            )
 
-    # --- encoding -----------------------------------------------------------------------------------------------------
+    # --- encoding ---------------------------------------------------------------------------------
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
@@ -359,8 +388,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `AlbertTokenizer.encode_with_offsets`.
 
-        The span of a word's first piece includes the white space before it, as in SentencePiece and transformers. A
-        character that becomes several pieces (a ligature) is in the span of each of them.
+        The span of a word's first piece includes the white space before it, as in SentencePiece and
+        transformers. A character that becomes several pieces (a ligature) is in the span of each of
+        them.
         """
         aligned = rules.align(self.text_rules, text)
         if self.analyser:
@@ -403,7 +433,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
             tokens.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
         return tokens
 
-    # --- the vocabulary -----------------------------------------------------------------------------------------------
+    # --- the vocabulary ---------------------------------------------------------------------------
 
     def special_ids(self) -> list[int]:
         """Return the ids of control and unknown tokens, ascending."""
@@ -411,7 +441,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         if not hasattr(self, "_special_ids"):
             is_control = self._processor.is_control
             is_unknown = self._processor.is_unknown
-            self._special_ids = [i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)]
+            self._special_ids = [
+                i for i in range(self.vocab_size) if is_control(i) or is_unknown(i)
+            ]
         return list(self._special_ids)
 
     def required_ids(self) -> list[int]:
@@ -420,11 +452,17 @@ class SentencePieceTokenizer(AlbertTokenizer):
         facts = read_facts(self._model)
         if facts.model_type != UNIGRAM:
             raise self._not_divisible_error()
-        scores = {token_id: score for token_id, (_, score, kind) in enumerate(facts.pieces) if kind == NORMAL}
+        scores = {
+            token_id: score
+            for token_id, (_, score, kind) in enumerate(facts.pieces)
+            if kind == NORMAL
+        }
         characters = {piece for piece in facts.of_type(NORMAL, USER_DEFINED) if len(piece) == 1}
         required = {min(scores, key=scores.__getitem__)}
         for token_id, (piece, _, kind) in enumerate(facts.pieces):
-            if kind == UNUSED or (kind == NORMAL and len(piece) > 1 and characters.issuperset(piece)):
+            if kind == UNUSED or (
+                kind == NORMAL and len(piece) > 1 and characters.issuperset(piece)
+            ):
                 continue
             required.add(token_id)
         return sorted(required)
@@ -447,7 +485,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         model = rebuild_model(self._model, [facts.pieces[token_id] for token_id in ids])
         return SentencePieceTokenizer(model, self.text_rules, analyser=self.analyser)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
         return self._cut(self.prepared(text))
@@ -465,7 +503,8 @@ class SentencePieceTokenizer(AlbertTokenizer):
         special = set(self.special_ids())
         for is_special, run in itertools.groupby(ids, key=special.__contains__):
             members = list(run)
-            if not is_special:  # SentencePiece drops the space before the first piece of what it is given
+            # SentencePiece drops the space before the first piece of what it is given
+            if not is_special:
                 space = " " if parts and self._piece(members[0]).startswith(SPACE) else ""
                 parts.append(space + self._processor.decode(members))
             elif not skip_special_tokens:

@@ -51,7 +51,9 @@ class ModelFacts:
         return [piece for piece, _, kind in self.pieces if kind in types]
 
 
-@lru_cache(maxsize=1)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
+@lru_cache(
+    maxsize=1
+)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
 def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
     pieces: list[Piece] = []
@@ -81,7 +83,12 @@ def _read_piece(message: bytes) -> Piece:
     """Return text, score and type."""
     # The three fields in SentencePiece's own order are read three times as fast so.
     end = 2 + message[1] if len(message) > 1 else 0
-    if message[:1] == b"\n" and end < 0x82 and message[end : end + 1] == b"\x15" and len(message) in (end + 5, end + 7):
+    if (
+        message[:1] == b"\n"
+        and end < 0x82
+        and message[end : end + 1] == b"\x15"
+        and len(message) in (end + 5, end + 7)
+    ):
         (score,) = struct.unpack_from("<f", message, end + 1)
         if len(message) == end + 5:
             return message[2:end].decode(), score, NORMAL
@@ -93,13 +100,18 @@ def _read_piece(message: bytes) -> Piece:
 
 def _read_fields(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
     """Return the fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
-    return {number: value for number, value, _ in fields(message) if isinstance(value, kinds.get(number, ()))}
+    return {
+        number: value
+        for number, value, _ in fields(message)
+        if isinstance(value, kinds.get(number, ()))
+    }
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
     """Yield number, value (int for varints, float for fixed sizes, bytes for the rest) and place of each field of a message."""
-    # Not by `protobuf`: sentencepiece does not bring that package, and its `sentencepiece_model_pb2` cannot live in one process
-    # with the copy in transformers ("duplicate file name sentencepiece_model.proto", 5.23).
+    # Not by `protobuf`: sentencepiece does not bring that package, and its
+    # `sentencepiece_model_pb2` cannot live in one process with the copy in transformers ("duplicate
+    # file name sentencepiece_model.proto", 5.23).
     position = 0
     while position < len(message):
         start = position
@@ -135,8 +147,9 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 def symbol_score(piece: str, best: float) -> float:
     """Return the score of a user-defined piece in a unigram model whose best ordinary piece scores `best`."""
-    # unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones are, do not count. With them
-    # `the` was cut out of "southeastern": 123 of 2,600 lines with eight such symbols.
+    # unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones
+    # are, do not count. With them `the` was cut out of "southeastern": 123 of 2,600 lines with
+    # eight such symbols.
     return len(piece.encode()) * max(best, _FLT_MIN) - 0.1
 
 
@@ -153,7 +166,9 @@ def load_processor(model: bytes, source: Path) -> Any:
     if not size:
         fact = f"`{source}` ({len(model):,} bytes) is not a SentencePiece model"
         raise CheckpointError(
-            "bad-file", fact, "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`"
+            "bad-file",
+            fact,
+            "fetch it again, or train one: `albertkit tokenizer train FILES --out DIR`",
         )
     special_pieces = [processor.id_to_piece(i) for i in range(min(size, len(SPECIAL_PIECES)))]
     in_place = len(special_pieces) == len(SPECIAL_PIECES) and processor.unk_id() == 1
@@ -202,10 +217,15 @@ def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
         if kind != NORMAL:
             piece += _setting(3, kind)
         parts.append(_field(_PIECES, piece))
-    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}  # paths of the training, and the settings that change
+    # Paths of the training, and the settings that change
+    removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
     for number, content, span in fields(model):
         if number == _TRAINER:
-            trainer = [content[field_span] for setting, _, field_span in fields(content) if setting not in removed]
+            trainer = [
+                content[field_span]
+                for setting, _, field_span in fields(content)
+                if setting not in removed
+            ]
             trainer += [_setting(setting, value) for setting, value in settings.items()]
             parts.append(_field(_TRAINER, b"".join(trainer)))
         elif number != _PIECES:
@@ -215,8 +235,9 @@ def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
 
 def round_score(score: float) -> float:
     """Round the score of a new piece so that sums are exact in single precision up to 65,536, which is thousands of tokens."""
-    # Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is the same in every reader,
-    # decides between them. SentencePiece adds in single precision, `tokenizers` in double: rounding would decide otherwise.
+    # Then "0" before "00" and "00" before "0" have one score, and the order of the search, which is
+    # the same in every reader, decides between them. SentencePiece adds in single precision,
+    # `tokenizers` in double: rounding would decide otherwise.
     return round(score * 256) / 256
 
 
@@ -255,7 +276,8 @@ class DigitCommaRule(NamedTuple):
     """Table of the rule: row `id` of the flat arrays `ids` and `widths` is at `starts[id]`, `counts[id]` long.
 
     Attributes:
-        counts: int64 [V]. Number of ids that a piece becomes; 1 for all pieces that the rule leaves alone.
+        counts: int64 [V]. Number of ids that a piece becomes; 1 for all pieces that the rule leaves
+            alone.
         starts: int64 [V]. Row of a piece.
         ids: int32 [sum of counts]. The ids.
         widths: int64 [sum of counts]. Their characters, the mark of the space not counted.
@@ -281,7 +303,9 @@ def digit_comma_rule(processor: Any) -> DigitCommaRule | None:
     """Return the table for a SentencePiece processor; None if no token ends in a digit and a comma."""
     pieces = [processor.id_to_piece(number) for number in range(processor.get_piece_size())]
     rewritten = {
-        number: split_digit_comma(processor, piece) for number, piece in enumerate(pieces) if ends_in_digit_comma(piece)
+        number: split_digit_comma(processor, piece)
+        for number, piece in enumerate(pieces)
+        if ends_in_digit_comma(piece)
     }
     if not rewritten:
         return None

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, conversion_command, encoding_advice, likely_encoding
+from albertkit.encodings import (
+    SAMPLE_BYTES,
+    check_mojibake,
+    conversion_command,
+    encoding_advice,
+    likely_encoding,
+)
 from albertkit.errors import DataError, suggest_path
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import HEAD_BYTES, byte_lines, check_running_text, encoding_hint
@@ -57,7 +63,9 @@ def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) 
                     conversion_command(path or "FILE", name),
                 )
             raise DataError(
-                "wrong-kind", f"{source} has a zero byte at {at:,}: it is not a text file", "name plain-text files"
+                "wrong-kind",
+                f"{source} has a zero byte at {at:,}: it is not a text file",
+                "name plain-text files",
             )
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -77,7 +85,8 @@ def _sample(line: bytes, following: Iterator[bytes]) -> bytes:
 
 def draw_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
     """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`."""
-    # SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample as it is.
+    # SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample
+    # as it is.
     draw = random.Random(seed)
     sample: list[str] = []
     for number, text in enumerate(texts):
@@ -137,7 +146,11 @@ KOREAN = ExampleTexts(
     ordered=("물이 끓었다.", "그녀는 차를 따랐다."),
     with_names="세종대왕은 서울에서 태어났다.",
     question={"question": "누가 썼는가?", "context": "이 글은 1443년에 세종대왕이 썼다."},
-    choice={"context": "밤새 비가 왔다.", "question": "아침에 거리는 어땠는가?", "choices": ["젖었다", "말랐다"]},
+    choice={
+        "context": "밤새 비가 왔다.",
+        "question": "아침에 거리는 어땠는가?",
+        "choices": ["젖었다", "말랐다"],
+    },
 )
 
 

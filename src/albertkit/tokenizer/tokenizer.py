@@ -26,7 +26,13 @@ from albertkit.tokenizer.files import (
     tokenizer_config,
     warn_of_other_reading,
 )
-from albertkit.tokenizer.inputs import InputSettings, TokenizedTexts, model_inputs, pad_inputs, split_text
+from albertkit.tokenizer.inputs import (
+    InputSettings,
+    TokenizedTexts,
+    model_inputs,
+    pad_inputs,
+    split_text,
+)
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.sentencepiece_model import SPACE
@@ -45,15 +51,18 @@ class AlbertTokenizer(ABC):
     It can be pickled, and one tokenizer may be used by several threads.
 
     Attributes:
-        text_rules: What happens to a text before it is cut into tokens; see `albertkit.tokenizer.rules`. "bert…" for
-            WordPiece, "tokenizer.json" for the rules in such a file.
+        text_rules: What happens to a text before it is cut into tokens; see
+            `albertkit.tokenizer.rules`. "bert…" for WordPiece, "tokenizer.json" for the rules in
+            such a file.
         vocab_size: Number of tokens.
         fingerprint: SHA-256 of the vocabulary and the rules; equal fingerprints give equal ids.
-        pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the others.
+        pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the
+            others.
         model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
-        mask_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them, the folder sets for the name
-            of the mask in a text.
-        truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or "left"; from the same file.
+        mask_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them,
+            the folder sets for the name of the mask in a text.
+        truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or
+            "left"; from the same file.
     """
 
     text_rules: str
@@ -69,11 +78,13 @@ class AlbertTokenizer(ABC):
     padding_side: str = "right"
     mask_flags: tuple[str, ...] = ()
     _vocabulary_ids: dict[str, int] | None = None
-    # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the shorter: as in `tokenizers`.
+    # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the
+    # shorter: as in `tokenizers`.
     longer_half: ClassVar[str] = "second"
-    kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()  # listed by `albertkit.tokenizer`, in the order of trial
+    # Listed by `albertkit.tokenizer`, in the order of trial
+    kinds: ClassVar[tuple[type["AlbertTokenizer"], ...]] = ()
 
-    # --- files --------------------------------------------------------------------------------------------------------
+    # --- files ------------------------------------------------------------------------------------
 
     @classmethod
     def from_pretrained(
@@ -95,14 +106,16 @@ class AlbertTokenizer(ABC):
 
         Args:
             folder: A checkpoint or tokenizer folder, a run, or `org/name` of the hub.
-            text_rules: Name of the text rules of a SentencePiece model. By default those in `tokenizer_config.json`
-                (also under transformers' names `do_lower_case` and `keep_accents`), else "google".
-            do_lower_case: transformers' argument: rules that differ from the folder's in this, and with them other ids. A model
-                that was trained with the folder's rules needs those.
+            text_rules: Name of the text rules of a SentencePiece model. By default those in
+                `tokenizer_config.json` (also under transformers' names `do_lower_case` and
+                `keep_accents`), else "google".
+            do_lower_case: transformers' argument: rules that differ from the folder's in this, and
+                with them other ids. A model that was trained with the folder's rules needs those.
             keep_accents: The same for accents.
             model_max_length: Longest sequence, in place of the folder's.
             max_len: Its older name.
-            pad_token: Name of the padding token. A SentencePiece model has its names in itself, and others are refused.
+            pad_token: Name of the padding token. A SentencePiece model has its names in itself, and
+                others are refused.
             unk_token: The same for the unknown token.
             cls_token: The same for the token that starts a sequence.
             sep_token: The same for the token that ends a text.
@@ -172,7 +185,9 @@ class AlbertTokenizer(ABC):
                     f"{role}_token is `{name}`, but the tokenizer in `{folder}` calls it `{actual_name}`",
                     f"leave {role}_token out, or use {role}_token={actual_name!r}",
                 )
-        added = [token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)]
+        added = [
+            token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)
+        ]
         if added:
             added_names = [token.content for token in added]
             if text_rules is not None or flags:
@@ -182,9 +197,14 @@ class AlbertTokenizer(ABC):
                     fact,
                     "other rules cannot be chosen for it: leave them out",
                 )
-            # The other three stay: the template has the old [CLS] and [SEP], the model the old unknown token.
+            # The other three stay: the template has the old [CLS] and [SEP], the model the old
+            # unknown token.
             role_names = special_names(settings)
-            roles = {role: role_names[role] for role in ("pad", "mask") if role_names.get(role) in added_names}
+            roles = {
+                role: role_names[role]
+                for role in ("pad", "mask")
+                if role_names.get(role) in added_names
+            }
             tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
             warn_of_other_reading(folder, tokenizer)
@@ -210,9 +230,11 @@ class AlbertTokenizer(ABC):
     ) -> "AlbertTokenizer":
         """Return the tokenizer of `tokenizer.json`, the folder's or that of its other files, with added tokens.
 
-        Only the last of `kinds` reads such a file. `roles` names those that take the place of a special token.
+        Only the last of `kinds` reads such a file. `roles` names those that take the place of a
+        special token.
         """
-        # Not by a splitter of ours: five flags of a token decide about normalised text, neighbouring spaces and whole words.
+        # Not by a splitter of ours: five flags of a token decide about normalised text,
+        # neighbouring spaces and whole words.
         return cls.kinds[-1].with_added(folder, tokenizer, added, roles)
 
     @classmethod
@@ -236,7 +258,8 @@ class AlbertTokenizer(ABC):
     def save_pretrained(self, folder: StrPath) -> None:
         """Write the files that `from_pretrained` and transformers' `AutoTokenizer` read, each whole or not at all.
 
-        A `tokenizer.json` that gives other ids is reported by a warning. Where none can give the same, none is written.
+        A `tokenizer.json` that gives other ids is reported by a warning. Where none can give the
+        same, none is written.
 
         Args:
             folder: Made if missing; other files in it are left alone.
@@ -264,7 +287,7 @@ class AlbertTokenizer(ABC):
         """
         return self._with_mask_flags(self._saved()[0][JSON_NAME].decode())
 
-    # --- encoding -----------------------------------------------------------------------------------------------------
+    # --- encoding ---------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -293,25 +316,30 @@ class AlbertTokenizer(ABC):
         Args:
             text: A text or N texts; with `is_split_into_words` a list of words or N such lists.
             text_pair: As many second texts.
-            padding: False, True (to the longest) or "max_length". Default: only if there are to be tensors.
+            padding: False, True (to the longest) or "max_length". Default: only if there are to be
+                tensors.
             truncation: False, True or "longest_first", "only_first", "only_second".
-            max_length: Ids of a sequence at most, the special tokens counted. Default `model_max_length`.
-            stride: Tokens that a window shares with the one before it, with `return_overflowing_tokens`.
+            max_length: Ids of a sequence at most, the special tokens counted. Default
+                `model_max_length`.
+            stride: Tokens that a window shares with the one before it, with
+                `return_overflowing_tokens`.
             is_split_into_words: The texts are lists of words, each encoded by itself.
             add_special_tokens: Put `[CLS]` and `[SEP]` around the texts.
             pad_to_multiple_of: Pad to a multiple of this.
             return_tensors: "pt" for torch's, "np" for numpy's, None for lists.
             return_token_type_ids, return_attention_mask: Whether to return these.
-            return_overflowing_tokens: Return what truncation cuts off as further sequences; `overflow_to_sample_mapping` says of
-                which text each is. Of a pair, only one text can be cut.
+            return_overflowing_tokens: Return what truncation cuts off as further sequences;
+                `overflow_to_sample_mapping` says of which text each is. Of a pair, only one text
+                can be cut.
             return_special_tokens_mask: Return 1 for special tokens and padding.
-            return_offsets_mapping: Return the characters of each token (start, end), without the space before a word; (0, 0) for
-                special tokens.
+            return_offsets_mapping: Return the characters of each token (start, end), without the
+                space before a word; (0, 0) for special tokens.
             return_length: Return the lengths.
 
         Returns:
-            `input_ids`, `token_type_ids`, `attention_mask` and what else was asked for, by key or as attributes: int64
-            [N, length], or lists; of one text without tensors, lists of integers.
+            `input_ids`, `token_type_ids`, `attention_mask` and what else was asked for, by key or
+            as attributes: int64 [N, length], or lists; of one text without tensors, lists of
+            integers.
 
         Raises:
             ConfigError: bad-value.
@@ -346,16 +374,19 @@ class AlbertTokenizer(ABC):
     ) -> list[int]:
         """Return the ids of a text or of a pair of texts.
 
-        Without `add_special_tokens` a text gets no special tokens and `[MASK]` is plain text, unlike transformers'
-        `encode`, whose default is `add_special_tokens=True`.
+        Without `add_special_tokens` a text gets no special tokens and `[MASK]` is plain text,
+        unlike transformers' `encode`, whose default is `add_special_tokens=True`.
 
         Args:
             text: First text.
-            pair: Second text. A pair always gets its special tokens, which are what holds it together.
-            special_tokens: Put `[CLS]` before and `[SEP]` after: `[CLS] A [SEP]`, `[CLS] A [SEP] B [SEP]`.
-            mask_literal: Make each literal `[MASK]` one mask id; it swallows the white space before it.
-            add_special_tokens: transformers' argument: if given, this is `self(text, pair, add_special_tokens=…).input_ids`,
-                in which a literal `[MASK]` is the mask.
+            pair: Second text. A pair always gets its special tokens, which are what holds it
+                together.
+            special_tokens: Put `[CLS]` before and `[SEP]` after: `[CLS] A [SEP]`, `[CLS] A [SEP] B
+                [SEP]`.
+            mask_literal: Make each literal `[MASK]` one mask id; it swallows the white space before
+                it.
+            add_special_tokens: transformers' argument: if given, this is `self(text, pair,
+                add_special_tokens=…).input_ids`, in which a literal `[MASK]` is the mask.
 
         Returns:
             The ids.
@@ -408,7 +439,8 @@ class AlbertTokenizer(ABC):
             text: Any text.
 
         Returns:
-            The ids of `encode(text)` and as many spans (start, end), counted in characters of `text`.
+            The ids of `encode(text)` and as many spans (start, end), counted in characters of
+            `text`.
         """
 
     def tokenize(self, text: str, pair: str | None = None) -> list[str]:
@@ -439,7 +471,9 @@ class AlbertTokenizer(ABC):
         if not self.mask_flags:
             return [match.span() for match in re.finditer(re.escape(self.mask_token), text)]
         encoded = self._mask_finder.encode(encodable(text), add_special_tokens=False)
-        return [span for token_id, span in zip(encoded.ids, encoded.offsets, strict=True) if token_id]
+        return [
+            span for token_id, span in zip(encoded.ids, encoded.offsets, strict=True) if token_id
+        ]
 
     @functools.cached_property
     def _mask_finder(self) -> Any:
@@ -455,7 +489,7 @@ class AlbertTokenizer(ABC):
         finder.add_special_tokens([TheirToken(self.mask_token, special=True, **flags)])
         return finder
 
-    # --- decoding and the vocabulary ----------------------------------------------------------------------------------
+    # --- decoding and the vocabulary --------------------------------------------------------------
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         """Return the text of ids. What text rules removed stays removed.
@@ -481,8 +515,9 @@ class AlbertTokenizer(ABC):
         """Pad sequences that were tokenized one by one, as transformers' data collators ask.
 
         Args:
-            encoded_inputs: N mappings with `input_ids`, or one mapping of lists. `input_ids`, `token_type_ids`,
-                `attention_mask` and `special_tokens_mask` are padded, other values, such as labels, are collected.
+            encoded_inputs: N mappings with `input_ids`, or one mapping of lists. `input_ids`,
+                `token_type_ids`, `attention_mask` and `special_tokens_mask` are padded, other
+                values, such as labels, are collected.
             padding: True (to the longest), "max_length" or False.
             max_length: As in a call.
             pad_to_multiple_of: As in a call.
@@ -525,7 +560,9 @@ class AlbertTokenizer(ABC):
     def get_vocab(self) -> dict[str, int]:
         """Return all tokens and their ids."""
         if self._vocabulary_ids is None:
-            self._vocabulary_ids = {self._piece(number): number for number in range(self.vocab_size)}
+            self._vocabulary_ids = {
+                self._piece(number): number for number in range(self.vocab_size)
+            }
         return dict(self._vocabulary_ids)
 
     def __len__(self) -> int:
@@ -542,8 +579,12 @@ class AlbertTokenizer(ABC):
     mask_token_id = property(lambda self: self.mask_id, doc="Id of the mask.")
     pad_token = property(lambda self: self._piece(self.pad_id), doc="Name of the padding token.")
     unk_token = property(lambda self: self._piece(self.unk_id), doc="Name of the unknown token.")
-    cls_token = property(lambda self: self._piece(self.cls_id), doc="Name of the token that starts a sequence.")
-    sep_token = property(lambda self: self._piece(self.sep_id), doc="Name of the token that ends a text.")
+    cls_token = property(
+        lambda self: self._piece(self.cls_id), doc="Name of the token that starts a sequence."
+    )
+    sep_token = property(
+        lambda self: self._piece(self.sep_id), doc="Name of the token that ends a text."
+    )
     mask_token = property(lambda self: self._piece(self.mask_id), doc="Name of the mask.")
 
     @property
@@ -595,16 +636,19 @@ class AlbertTokenizer(ABC):
     def word_starts(self) -> np.ndarray:
         """Return a mask of the tokens that start a word, for whole-word masking, bool [vocab_size].
 
-        The rule is google-research/albert's (`create_pretraining_data.py`, `_is_start_piece_sp`). A token continues the word
-        before it if it is made of English letters and the punctuation listed there, does not begin with the mark of a space
-        or `<`, and is not a single punctuation mark. So "ing" and ".com" continue; "▁the", ".", "'", "7", "é" and "한" start.
-        In WordPiece vocabularies, tokens that begin with `##` continue.
+        The rule is google-research/albert's (`create_pretraining_data.py`, `_is_start_piece_sp`). A
+        token continues the word before it if it is made of English letters and the punctuation
+        listed there, does not begin with the mark of a space or `<`, and is not a single
+        punctuation mark. So "ing" and ".com" continue; "▁the", ".", "'", "7", "é" and "한" start. In
+        WordPiece vocabularies, tokens that begin with `##` continue.
         """
-        starts = np.array([self._is_start_piece(self._piece(number)) for number in range(self.vocab_size)])
+        starts = np.array(
+            [self._is_start_piece(self._piece(number)) for number in range(self.vocab_size)]
+        )
         starts[self.special_ids()] = True
         return starts
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
         names = ("model_max_length", "truncation_side", "padding_side", "mask_flags")
@@ -641,7 +685,11 @@ class AlbertTokenizer(ABC):
         return json.dumps(parts, ensure_ascii=False)
 
     def _is_start_piece(self, piece: str) -> bool:
-        return piece.startswith((SPACE, "<")) or piece in _PUNCTUATION or not _INSIDE_WORDS.issuperset(piece.lower())
+        return (
+            piece.startswith((SPACE, "<"))
+            or piece in _PUNCTUATION
+            or not _INSIDE_WORDS.issuperset(piece.lower())
+        )
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]: ...

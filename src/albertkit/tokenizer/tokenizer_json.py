@@ -15,7 +15,13 @@ from albertkit.errors import CheckpointError
 from albertkit.files import StrPath, read_json, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.files import CONFIG_NAME, JSON_NAME, SPECIAL_ROLES, check_no_rules, special_names
+from albertkit.tokenizer.files import (
+    CONFIG_NAME,
+    JSON_NAME,
+    SPECIAL_ROLES,
+    check_no_rules,
+    special_names,
+)
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.rules import encodable
@@ -38,7 +44,8 @@ from albertkit.tokenizer.sentencepiece_model import (
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
 _DIGIT_COMMA_PENALTY = 100.0  # convert_slow_tokenizer.py of transformers 4.57
-# Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long (0.05 s).
+# Combining marks are in Unicode's first two planes; to ask all characters takes eight times as long
+# (0.05 s).
 _AFTER_THE_MARKS = 0x20000
 _PRIVATE = 0xF0000  # first of 65,534 characters that no text has
 _APART = chr(_PRIVATE + 65533)
@@ -48,7 +55,8 @@ _LONGEST_RUN = 12
 _MAX_LINES = 1000  # of a kind that are compared when a tokenizer is saved: 0.1 s
 _SYLLABLE = re.compile("[가-힣]")
 _NEVER = -1e6  # a score no path survives; for pieces that text must not match
-# What `str.split` takes for white space. Written out: `\s` in the regular expressions of `tokenizers` is another set.
+# What `str.split` takes for white space. Written out: `\s` in the regular expressions of
+# `tokenizers` is another set.
 _BLANK = "[" + "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "]"
 
 
@@ -58,18 +66,29 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     Raises:
         CheckpointError: not-expressible, bad-file.
     """
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
 
     facts = read_facts(model)
     check_json_can_express(facts)
     has_bytes = bool(facts.of_type(BYTE))
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
-    tokenizer = Tokenizer(_unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules))
+    tokenizer = Tokenizer(
+        _unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules)
+    )
     steps = _normalizers(model, facts, text_rules)
     starts = set(facts.of_type(NORMAL, USER_DEFINED))
-    # Then no token crosses a space, and the ids of a word do not depend on its neighbours.
-    # Without a token for the space itself, unknown characters of two words would be one unknown token. A word that begins
-    # with the mark of a space, where the normaliser leaves one, would get no other.
+    # Then no token crosses a space, and the ids of a word do not depend on its neighbours. Without
+    # a token for the space itself, unknown characters of two words would be one unknown token. A
+    # word that begins with the mark of a space, where the normaliser leaves one, would get no
+    # other.
     word_by_word = (
         facts.dummy_prefix
         and facts.one_space
@@ -81,9 +100,13 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
         # `Metaspace` would put no space before a text that begins with its mark.
         steps.append(normalizers.Prepend(SPACE))
     tokenizer.normalizer = normalizers.Sequence(steps)
-    scheme = "always" if word_by_word else "never"  # else the normaliser has put the first space there
-    cuts: list[Any] = [pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)]
-    if word_by_word:  # the spaces are removed, so that the offsets of a word begin with its first letter
+    # Else the normaliser has put the first space there
+    scheme = "always" if word_by_word else "never"
+    cuts: list[Any] = [
+        pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
+    ]
+    # The spaces are removed, so that the offsets of a word begin with its first letter
+    if word_by_word:
         cuts.insert(0, pre_tokenizers.Split(Regex(" "), behavior="removed"))
     symbols = _long_symbols(facts)
     if symbols and facts.model_type != UNIGRAM:  # words that the model must not join
@@ -92,9 +115,13 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts) if len(cuts) > 1 else cuts[0]
     scheme = "always" if facts.dummy_prefix else "never"
     spaces = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=False)
-    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
+    tokenizer.decoder = (
+        decoders.Sequence([decoders.ByteFallback(), spaces]) if has_bytes else spaces
+    )
     _, _, cls, sep, mask = names
-    tokens = [AddedToken(name, special=True, normalized=False, lstrip=name == mask) for name in names]
+    tokens = [
+        AddedToken(name, special=True, normalized=False, lstrip=name == mask) for name in names
+    ]
     tokenizer.add_special_tokens(tokens)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls}:0 $A:0 {sep}:0",
@@ -111,7 +138,8 @@ def check_json_can_express(facts: ModelFacts) -> None:
         "of an unknown kind": facts.model_type not in (UNIGRAM, BPE, WORD, CHAR),
         "trained with treat_whitespace_as_suffix": facts.whitespace_as_suffix,
         "trained with escape_whitespaces=False": not facts.escape_spaces,
-        "a BPE model whose merges have no order": facts.model_type == BPE and not _has_ordered_merges(facts),
+        "a BPE model whose merges have no order": facts.model_type == BPE
+        and not _has_ordered_merges(facts),
     }
     actual_reasons = [reason for reason, is_true in reasons.items() if is_true]
     if actual_reasons:
@@ -131,21 +159,37 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
     # Names of special tokens are left out, which differ on purpose.
     facts = read_facts(model)
     lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
-    lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.of_type(USER_DEFINED)][:_MAX_LINES]
+    lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.of_type(USER_DEFINED)][
+        :_MAX_LINES
+    ]
     if rules.is_google(text_rules):
-        numbers = sorted({piece.removeprefix(SPACE) for piece, _, _ in facts.pieces if ends_in_digit_comma(piece)})
-        lines += [form.format(number) for number in numbers[:_MAX_LINES] for form in ("a {} b", "7{} 8", "({}0")]
+        numbers = sorted(
+            {
+                piece.removeprefix(SPACE)
+                for piece, _, _ in facts.pieces
+                if ends_in_digit_comma(piece)
+            }
+        )
+        lines += [
+            form.format(number)
+            for number in numbers[:_MAX_LINES]
+            for form in ("a {} b", "7{} 8", "({}0")
+        ]
     if facts.charsmap and not _composes_hangul(model):
         from sentencepiece import SentencePieceNormalizer
 
-        lines += [f"a{key}b {key}" for key, _ in SentencePieceNormalizer(model_proto=model).Decompile()[:_MAX_LINES]]
+        lines += [
+            f"a{key}b {key}"
+            for key, _ in SentencePieceNormalizer(model_proto=model).Decompile()[:_MAX_LINES]
+        ]
     return lines
 
 
 def tied_runs(model: bytes) -> list[str]:
     """Return runs that tokens of one part cut in several orders: the sums of their scores differ by rounding alone."""
-    # SentencePiece adds in single precision, `tokenizers` in double: of Google's `!!!!` the one makes `!!! !`, the other
-    # `! !!!`, at the beginning of a text. No other text of two or three of its tokens is a tie that they decide differently.
+    # SentencePiece adds in single precision, `tokenizers` in double: of Google's `!!!!` the one
+    # makes `!!! !`, the other `! !!!`, at the beginning of a text. No other text of two or three of
+    # its tokens is a tie that they decide differently.
     facts = read_facts(model)
     normal = set(facts.of_type(NORMAL))
     parts = set()
@@ -154,7 +198,9 @@ def tied_runs(model: bytes) -> list[str]:
         part = piece[: (piece + piece).index(piece, 1)]
         if part != piece and part in normal:
             parts.add(part)
-    return [part * number for part in sorted(parts) for number in range(2, _LONGEST_RUN)][:_MAX_LINES]
+    return [part * number for part in sorted(parts) for number in range(2, _LONGEST_RUN)][
+        :_MAX_LINES
+    ]
 
 
 def _unigram(facts: ModelFacts, text_rules: str) -> Any:
@@ -167,7 +213,10 @@ def _unigram(facts: ModelFacts, text_rules: str) -> Any:
     for piece, score, kind in facts.pieces:
         if kind == USER_DEFINED:
             score = symbol_score(piece, best)
-        elif kind in (UNUSED, BYTE):  # bytes stand for what is unknown; text never matches their names
+        elif kind in (
+            UNUSED,
+            BYTE,
+        ):  # bytes stand for what is unknown; text never matches their names
             score = _NEVER
         elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
             score -= _DIGIT_COMMA_PENALTY
@@ -180,7 +229,11 @@ def _bpe(facts: ModelFacts, text_rules: str) -> Any:
     from tokenizers import models
 
     digit_comma = rules.is_google(text_rules)
-    merges = [pair for pair, _ in _scored_merges(facts) if not (digit_comma and ends_in_digit_comma("".join(pair)))]
+    merges = [
+        pair
+        for pair, _ in _scored_merges(facts)
+        if not (digit_comma and ends_in_digit_comma("".join(pair)))
+    ]
     model = models.BPE(
         {piece: number for number, (piece, _, _) in enumerate(facts.pieces)},
         merges,
@@ -189,7 +242,8 @@ def _bpe(facts: ModelFacts, text_rules: str) -> Any:
         byte_fallback=bool(facts.of_type(BYTE)),
     )
     if _long_symbols(facts):
-        # Such a symbol is a word by itself, which is then looked up whole. So must be every other token that is a word.
+        # Such a symbol is a word by itself, which is then looked up whole. So must be every other
+        # token that is a word.
         if any(len(model.tokenize(piece)) > 1 for piece in facts.of_type(NORMAL)):
             raise _not_expressible_error(
                 ["a BPE model with user-defined symbols and tokens that its merges do not lead to"]
@@ -202,9 +256,14 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
     """Return the pairs of tokens that SentencePiece joins and their scores, the best first; it never joins user-defined ones."""
     if facts.model_type == CHAR:
         return []
-    # Two tokens are joined wherever their strings together are a token, so a token has a merge for each such cut. Of 30 kinds of
-    # models and 2,600 lines one line comes out otherwise (a tie in "0.0001").
-    ids = {piece: number for number, (piece, _, kind) in enumerate(facts.pieces) if kind in (NORMAL, UNUSED)}
+    # Two tokens are joined wherever their strings together are a token, so a token has a merge for
+    # each such cut. Of 30 kinds of models and 2,600 lines one line comes out otherwise (a tie in
+    # "0.0001").
+    ids = {
+        piece: number
+        for number, (piece, _, kind) in enumerate(facts.pieces)
+        if kind in (NORMAL, UNUSED)
+    }
     merges = []
     for piece, number in ids.items():
         pairs = [(piece[:cut], piece[cut:]) for cut in range(1, len(piece))]
@@ -216,8 +275,8 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
 
 def _has_ordered_merges(facts: ModelFacts) -> bool:
     """Return True if a list of merges gives the same ids as the BPE model."""
-    # SentencePiece also joins characters that are no tokens, goes from left to right where two tokens have one score, and
-    # takes unused tokens apart again.
+    # SentencePiece also joins characters that are no tokens, goes from left to right where two
+    # tokens have one score, and takes unused tokens apart again.
     kinds = {piece: kind for piece, _, kind in facts.pieces}
     scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
     characters = set("".join(facts.of_type(NORMAL)))
@@ -230,11 +289,13 @@ def _has_ordered_merges(facts: ModelFacts) -> bool:
 
 def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     """Return the settings that make the class `transformers.AlbertTokenizer` come close to the text rules."""
-    # `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and `AlbertTokenizer` and
-    # `AlbertTokenizerFast` of transformers 5) builds its own normalisation from `do_lower_case` and `keep_accents`. With
-    # `keep_accents` false the class of transformers 5 decomposes Hangul and never composes it again, so it is true for every
-    # vocabulary that has Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class (in 908 of
-    # 20,000 lines, with an English vocabulary extended for Korean), but no Korean text is lost.
+    # `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and
+    # `AlbertTokenizer` and `AlbertTokenizerFast` of transformers 5) builds its own normalisation
+    # from `do_lower_case` and `keep_accents`. With `keep_accents` false the class of transformers 5
+    # decomposes Hangul and never composes it again, so it is true for every vocabulary that has
+    # Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class (in
+    # 908 of 20,000 lines, with an English vocabulary extended for Korean), but no Korean text is
+    # lost.
     strips = rules.STRIP_MARKS in rules.steps(text_rules)
     hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
     return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
@@ -254,23 +315,26 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
                 f"the normalisation in the SentencePiece model cannot be read: {error}",
                 "copy it again",
             ) from None
-        # Of a letter and a mark in less than six bytes, `Precompiled` would read the letter and lose the mark. Of 4,000 random
-        # strings of marks, jamo, kana and signs 16 to 29 differed under `google` rules without it, and none with it.
+        # Of a letter and a mark in less than six bytes, `Precompiled` would read the letter and
+        # lose the mark. Of 4,000 random strings of marks, jamo, kana and signs 16 to 29 differed
+        # under `google` rules without it, and none with it.
         steps = [
             normalizers.Replace(Regex(_BEFORE_MARK), _APART),
             *steps,
             normalizers.Replace(_APART, ""),
         ]
         if _composes_hangul(model):
-            # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose Hangul; NFC before it can,
-            # and NFC after it what it has made of half-width forms. NFKC would do too much: nmt_nfkc leaves U+FF5E alone.
-            # Of its 224,711 replacements 207,355 differ without NFC, 1,861 with the first one alone.
+            # `Precompiled` looks up whole graphemes only below six bytes, so it cannot compose
+            # Hangul; NFC before it can, and NFC after it what it has made of half-width forms. NFKC
+            # would do too much: nmt_nfkc leaves U+FF5E alone. Of its 224,711 replacements 207,355
+            # differ without NFC, 1,861 with the first one alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
     normalize = normalizers.Sequence(steps).normalize_str
     changed = [symbol for symbol in facts.of_type(USER_DEFINED) if normalize(symbol) != symbol]
     if facts.charsmap:
-        # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it reads these two
-        # otherwise (U+061C as a letter, U+200D as a space), and those that are younger than the model.
+        # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it
+        # reads these two otherwise (U+061C as a letter, U+200D as a space), and those that are
+        # younger than the model.
         for character in "\u061c\u200d":
             replacement = normalize(character)
             if replacement == character:
@@ -284,16 +348,25 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
     after = [normalizers.Replace(mark, symbol) for symbol, mark in private.items()]
     steps = [*before, *steps, *after]
     if facts.one_space:
-        # `Strip` would take U+0085, too, where SentencePiece goes by the space alone, and at the end by its mark.
-        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), "")]
-    elif normalizers.Sequence(steps).normalize_str("\r\n") == " ":  # `Precompiled` takes them for one character
+        # `Strip` would take U+0085, too, where SentencePiece goes by the space alone, and at the
+        # end by its mark.
+        steps += [
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), ""),
+        ]
+    elif (
+        normalizers.Sequence(steps).normalize_str("\r\n") == " "
+    ):  # `Precompiled` takes them for one character
         steps.insert(0, normalizers.Replace("\r\n", "  "))
-    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a combining class.
-    # `Lowercase` goes by single characters, Python minds the final sigma.
+    # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a
+    # combining class. `Lowercase` goes by single characters, Python minds the final sigma.
     by_step: dict[rules.RuleStep, list[Any]] = {
         rules.COLLAPSE: [normalizers.Replace(Regex(f"{_BLANK}+"), " "), normalizers.Strip()],
         rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(Regex(_combining_class()), "")],
-        rules.LOWER: [normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"), normalizers.Lowercase()],
+        rules.LOWER: [
+            normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"),
+            normalizers.Lowercase(),
+        ],
         rules.COMPOSE: [normalizers.NFC()],
     }
     for step in reversed(rules.steps(text_rules)):
@@ -305,7 +378,11 @@ def _composes_hangul(model: bytes) -> bool:
     """Return True if a model's normaliser puts Hangul together, as NFKC does: then it is not one of a user's own rules."""
     from sentencepiece import SentencePieceNormalizer
 
-    return SentencePieceNormalizer(model_proto=model).Normalize("\u1112\u1161\u11ab").endswith("\ud55c")
+    return (
+        SentencePieceNormalizer(model_proto=model)
+        .Normalize("\u1112\u1161\u11ab")
+        .endswith("\ud55c")
+    )
 
 
 def _long_symbols(facts: ModelFacts) -> list[str]:
@@ -316,7 +393,9 @@ def _long_symbols(facts: ModelFacts) -> list[str]:
 @functools.cache
 def _combining_class() -> str:
     """Return a regular expression for characters with a non-zero combining class."""
-    return regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
+    return (
+        regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
+    )
 
 
 def regex_class(characters: Iterable[str]) -> str:
@@ -337,17 +416,19 @@ _USUAL_NAMES: dict[str, tuple[str, ...]] = {
     "sep": ("[SEP]", "<sep>"),
     "mask": ("[MASK]", "<mask>"),
 }
-_UNMATCHED = "\uffff"  # before a special token's name in a Unigram vocabulary: no text holds this noncharacter
+# Before a special token's name in a Unigram vocabulary: no text holds this noncharacter
+_UNMATCHED = "\uffff"
 
 
 _MAX_TOKENS = 10_000_000  # as `AlbertConfig`: beyond it a broken file
 _UNKNOWN = "\U0010ff00"  # for private use: no vocabulary has it
 
 
-# transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of that file, its faults included
-# (`albertkit tokenizer check` shows an example). So it is run as it is, rather than turned back into SentencePiece. Two things
-# are albertkit's: padding and truncation that the file may ask for are left out, and the names of the five special tokens in a
-# text are plain text, not ids.
+# transformers 5 saves no other file, and a model fine-tuned with it has learned from the ids of
+# that file, its faults included (`albertkit tokenizer check` shows an example). So it is run as it
+# is, rather than turned back into SentencePiece. Two things are albertkit's: padding and truncation
+# that the file may ask for are left out, and the names of the five special tokens in a text are
+# plain text, not ids.
 class JsonTokenizer(AlbertTokenizer):
     """The tokenizer of a `tokenizer.json`. Make one with `AlbertTokenizer.from_pretrained`."""
 
@@ -362,8 +443,8 @@ class JsonTokenizer(AlbertTokenizer):
 
         Args:
             content: Content of a `tokenizer.json` with a Unigram or WordPiece model.
-            names: Names of the special tokens, by role: "pad", "unk", "cls", "sep", "mask". Default: ALBERT's or
-                BERT's usual names, whichever the vocabulary has.
+            names: Names of the special tokens, by role: "pad", "unk", "cls", "sep", "mask".
+                Default: ALBERT's or BERT's usual names, whichever the vocabulary has.
             text_rules: Name of its rules.
             source: Path of the file, for messages.
         """
@@ -378,7 +459,9 @@ class JsonTokenizer(AlbertTokenizer):
             is_special = isinstance(token, dict) and token.get("special")
             listed_tokens.append({**token, "normalized": False} if is_special else token)
         self._full_tokenizer = self._build_tokenizer({**parts, "added_tokens": listed_tokens})
-        self._added_names = {token.content for token in self._full_tokenizer.get_added_tokens_decoder().values()}
+        self._added_names = {
+            token.content for token in self._full_tokenizer.get_added_tokens_decoder().values()
+        }
         vocabulary = self._full_tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         if self.vocab_size > _MAX_TOKENS:
@@ -403,18 +486,28 @@ class JsonTokenizer(AlbertTokenizer):
         model = dict(parts["model"])
         if model["type"] == "Unigram":
             rows = model["vocab"]
-            model["vocab"] = [[_UNMATCHED + row[0], row[1]] if row[0] in special_names else row for row in rows]
+            model["vocab"] = [
+                [_UNMATCHED + row[0], row[1]] if row[0] in special_names else row for row in rows
+            ]
         added = []
         model_tokens = self._full_tokenizer.get_vocab(with_added_tokens=False)
         for token in parts.get("added_tokens") or []:
             if token["content"] not in special_names:
                 added.append(token)
-            elif token["content"] not in model_tokens:  # it holds its id, which the next token would get
-                added.append({**token, "content": _UNMATCHED + token["content"], "normalized": False})
-        self._backend = self._build_tokenizer({**parts, "model": model, "added_tokens": added, "post_processor": None})
+            elif (
+                token["content"] not in model_tokens
+            ):  # it holds its id, which the next token would get
+                added.append(
+                    {**token, "content": _UNMATCHED + token["content"], "normalized": False}
+                )
+        self._backend = self._build_tokenizer(
+            {**parts, "model": model, "added_tokens": added, "post_processor": None}
+        )
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
-        except Exception as error:  # the unknown token is missing; the library says it at the first such text
+        except (
+            Exception
+        ) as error:  # the unknown token is missing; the library says it at the first such text
             raise self._broken_file_error(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
@@ -436,7 +529,8 @@ class JsonTokenizer(AlbertTokenizer):
         check_no_rules(folder, text_rules)
         read_json(file, "tokenizer")  # names the line of what is no JSON
         tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
-        # transformers gives the model what the file says of special tokens around texts, and ALBERT's heads read the first token.
+        # transformers gives the model what the file says of special tokens around texts, and
+        # ALBERT's heads read the first token.
         encode = tokenizer._full_tokenizer.encode
         single = [tokenizer.cls_id, *encode("a", add_special_tokens=False).ids, tokenizer.sep_id]
         pair = [*single, *encode("b", add_special_tokens=False).ids, tokenizer.sep_id]
@@ -485,18 +579,21 @@ class JsonTokenizer(AlbertTokenizer):
         return super().matches_added(token) or token.content in self._added_names
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
-        # The class `transformers.AlbertTokenizer` builds its own normalisation from these two flags.
+        # The class `transformers.AlbertTokenizer` builds its own normalisation from these two
+        # flags.
         normalizer = json.dumps(self._read_parts()["normalizer"])
         kinds = set(re.findall(r'"type": *"(Lowercase|StripAccents)"', normalizer))
         flags = {"do_lower_case": "Lowercase" in kinds, "keep_accents": "StripAccents" not in kinds}
         return {JSON_NAME: self._content.encode()}, flags
 
-    # --- encoding -----------------------------------------------------------------------------------------------------
+    # --- encoding ---------------------------------------------------------------------------------
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`. `tokenizers` decides on the number of threads by itself."""
         with _panics_as_errors():
-            encoded = self._backend.encode_batch_fast([encodable(text) for text in texts], add_special_tokens=False)
+            encoded = self._backend.encode_batch_fast(
+                [encodable(text) for text in texts], add_special_tokens=False
+            )
         return ragged([np.array(text.ids, dtype=np.int32) for text in encoded])
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -513,13 +610,13 @@ class JsonTokenizer(AlbertTokenizer):
             tokens.append(text[start:end] if token_id == self.unk_id else self._piece(token_id))
         return tokens
 
-    # --- the vocabulary -----------------------------------------------------------------------------------------------
+    # --- the vocabulary ---------------------------------------------------------------------------
 
     def special_ids(self) -> list[int]:
         """Return the ids of the five special tokens, ascending."""
         return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
         return self.encode_with_offsets(text)[0]
@@ -532,7 +629,11 @@ class JsonTokenizer(AlbertTokenizer):
         return self._full_tokenizer.id_to_token(piece_id) or ""
 
     def _is_start_piece(self, piece: str) -> bool:
-        return not piece.startswith("##") if self._kind == "WordPiece" else super()._is_start_piece(piece)
+        return (
+            not piece.startswith("##")
+            if self._kind == "WordPiece"
+            else super()._is_start_piece(piece)
+        )
 
     def _read_parts(self) -> dict[str, Any]:
         try:
@@ -557,12 +658,16 @@ class JsonTokenizer(AlbertTokenizer):
             return Tokenizer.from_str(json.dumps(parts))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # the library raises nothing more particular; its panics are no Exception
+        except (
+            BaseException
+        ) as error:  # the library raises nothing more particular; its panics are no Exception
             raise self._broken_file_error(str(error)) from None
 
     def _broken_file_error(self, why: str) -> CheckpointError:
         return CheckpointError(
-            "bad-file", f"`{self._source}` is not a tokenizer: {why}", "fetch it again, or save it again"
+            "bad-file",
+            f"`{self._source}` is not a tokenizer: {why}",
+            "fetch it again, or save it again",
         )
 
 

@@ -41,14 +41,16 @@ class TextFit:
     """Fit of a vocabulary to some lines of text.
 
     Attributes:
-        lines, words, pieces: Numbers; a word ends at a space of the text. Spaces that an analyser puts between morphemes end
-            none, so that vocabularies with and without them can be compared.
+        lines, words, pieces: Numbers; a word ends at a space of the text. Spaces that an analyser
+            puts between morphemes end none, so that vocabularies with and without them can be
+            compared.
         unknown_rate: Share of the tokens that are the unknown token.
         unknown_words: Share of the words that have an unknown character.
         pieces_a_word: Tokens per word.
         character_coverage: Share of the characters, spaces left out, that have a token.
         unknown_characters: The most frequent characters without a token.
-        round_trip: Share of the lines whose ids decode to the line as the rules and the model's normaliser leave it.
+        round_trip: Share of the lines whose ids decode to the line as the rules and the model's
+            normaliser leave it.
     """
 
     lines: int
@@ -93,7 +95,9 @@ def reading_section(compared: int, differing: int) -> Section:
     if not compared:
         return Paragraph("there is no tokenizer.json: transformers cannot open the folder")
     differ = f"{differing:,} differ" if differing else "none differs"
-    return Paragraph(f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}")
+    return Paragraph(
+        f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}"
+    )
 
 
 def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit | None:
@@ -118,7 +122,8 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
         words=num_words,
         pieces=num_pieces,
         unknown_rate=int(np.count_nonzero(encoded.ids == tokenizer.unk_id)) / max(num_pieces, 1),
-        unknown_words=sum(not unknown.keys().isdisjoint(word) for word in words) / max(len(words), 1),
+        unknown_words=sum(not unknown.keys().isdisjoint(word) for word in words)
+        / max(len(words), 1),
         pieces_a_word=num_pieces / max(num_words, 1),
         character_coverage=1 - sum(unknown.values()) / max(characters.total(), 1),
         unknown_characters=sorted(unknown, key=unknown.__getitem__, reverse=True)[:20],
@@ -139,9 +144,9 @@ _MAX_SEEDS = 1_000_000  # as in SentencePiece
 def train_tokenizer(options: TrainTokenizerOptions) -> SentencePieceTokenizer:
     """Train a tokenizer and write its folder.
 
-    The settings of 30k-clean: unigram, pad 0, unknown 1, control tokens `[CLS]`, `[SEP]` and `[MASK]` at 2, 3 and 4, no
-    begin or end of sentence, the user-defined symbols from 5 on, normaliser nmt_nfkc. The same texts and
-    settings give the same bytes.
+    The settings of 30k-clean: unigram, pad 0, unknown 1, control tokens `[CLS]`, `[SEP]` and
+    `[MASK]` at 2, 3 and 4, no begin or end of sentence, the user-defined symbols from 5 on,
+    normaliser nmt_nfkc. The same texts and settings give the same bytes.
 
     Args:
         options: See `TrainTokenizerOptions`; its fields are arguments, too.
@@ -153,7 +158,8 @@ def train_tokenizer(options: TrainTokenizerOptions) -> SentencePieceTokenizer:
         DataError: empty, not-found, bad-encoding, wrong-kind, corrupt.
         CheckpointError: exists.
         ConfigError: too-little-data, bad-value, unknown-name.
-        MachineError: internal-error. MissingExtraError: not-installed, for morphemes without their analyser.
+        MachineError: internal-error. MissingExtraError: not-installed, for morphemes without their
+            analyser.
 
     Source: the settings of google-research/albert's README for 30k-clean.
     """
@@ -179,13 +185,17 @@ def train_on(
     )
     if not sample:
         raise DataError(
-            "empty", "there is no text to train a tokenizer on", "name files with at least one line of text"
+            "empty",
+            "there is no text to train a tokenizer on",
+            "name files with at least one line of text",
         )
     seeds = None
     analyser_name = None
     if analyser and settings.morphemes == "boundary":
         normalize = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").normalize
-        seeds = morpheme_seeds((normalize(text).replace(SPACE, " ").strip() for text in sample), analyser)
+        seeds = morpheme_seeds(
+            (normalize(text).replace(SPACE, " ").strip() for text in sample), analyser
+        )
     if analyser and settings.morphemes == "spaces":
         analyser_name = settings.analyser
         sample = [analyser.separated(text, " ") for text in sample]
@@ -206,7 +216,9 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
     check_fields(settings)
     rules.check_rules_name(settings.text_rules)
     names = list(settings.special_pieces)
-    misplaced = any(not name.strip() or role_of(name) not in (None, role) for role, name in enumerate(names))
+    misplaced = any(
+        not name.strip() or role_of(name) not in (None, role) for role, name in enumerate(names)
+    )
     if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or misplaced:
         requirement = "needed are five names, for padding, unknown, start, separation, mask"
         fact = f"special_pieces is {' '.join(names)}; {requirement}"
@@ -267,13 +279,15 @@ def _read_texts(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
 def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, int]]:
     """Return strings within morphemes and their occurrences, at most a million, by occurrences times length.
 
-    The lines are text as the trainer's normaliser leaves it, with plain spaces. Strings that occur once are left out.
+    The lines are text as the trainer's normaliser leaves it, with plain spaces. Strings that occur
+    once are left out.
     """
-    # SentencePiece prunes a large set of strings, its seeds, down to the vocabulary, and adds none: if every seed lies within a
-    # morpheme, so does every token. Its own way, `pretokenization_delimiter` (0.2.3), leaves out what the same thing always
-    # follows, the end of a morpheme for one: of 1.3 million characters of Korean Wikipedia, its vocabulary of 8,000 lacks words
-    # as frequent as 그러나, 대한민국, 학교 and 때문. At 20,000 tokens it needs 2.889 tokens a word, these seeds 2.413, a
-    # vocabulary without regard to morphemes 2.160.
+    # SentencePiece prunes a large set of strings, its seeds, down to the vocabulary, and adds none:
+    # if every seed lies within a morpheme, so does every token. Its own way,
+    # `pretokenization_delimiter` (0.2.3), leaves out what the same thing always follows, the end of
+    # a morpheme for one: of 1.3 million characters of Korean Wikipedia, its vocabulary of 8,000
+    # lacks words as frequent as 그러나, 대한민국, 학교 and 때문. At 20,000 tokens it needs 2.889 tokens a
+    # word, these seeds 2.413, a vocabulary without regard to morphemes 2.160.
     morphemes: Counter[str] = Counter()
     for line in lines:
         boundaries = {0, len(line), *analyser.boundaries(line)}
@@ -287,7 +301,11 @@ def morpheme_seeds(lines: Iterable[str], analyser: Analyser) -> list[tuple[str, 
         for start in range(len(morpheme)):
             for end in range(start + 2, min(start + _MAX_SEED_LENGTH, len(morpheme)) + 1):
                 seeds[morpheme[start:end]] += count
-    repeated = [(seed, count) for seed, count in seeds.items() if count > 1 and not ends_in_digit_comma(seed)]
+    repeated = [
+        (seed, count)
+        for seed, count in seeds.items()
+        if count > 1 and not ends_in_digit_comma(seed)
+    ]
     repeated.sort(key=lambda pair: (-pair[1] * len(pair[0]), pair[0]))
     return repeated[:_MAX_SEEDS]
 
@@ -299,15 +317,18 @@ def _train_model(
     seeds: Sequence[tuple[str, int]] | None,
 ) -> bytes:
     """Return the content of a model file without tokens that end in a digit and a comma."""
-    # No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4 does it under any rules. If there
-    # are some, a larger vocabulary is trained, which loses them and the tokens of the lowest scores. `pretokenization_delimiter`
-    # before commas would do it in one training, but it stays in the model file, and the search loses seeds that always precede a
+    # No `tokenizer.json` can express what Google's rule does to such tokens, and transformers 4
+    # does it under any rules. If there are some, a larger vocabulary is trained, which loses them
+    # and the tokens of the lowest scores. `pretokenization_delimiter` before commas would do it in
+    # one training, but it stays in the model file, and the search loses seeds that always precede a
     # comma.
     size = trained_size = vocab_size - settings.reserve
     while True:
         model = _run_trainer(texts, trained_size, settings, seeds)
         pieces = read_facts(model).pieces
-        allowed = [piece for piece in pieces if piece[2] != NORMAL or not ends_in_digit_comma(piece[0])]
+        allowed = [
+            piece for piece in pieces if piece[2] != NORMAL or not ends_in_digit_comma(piece[0])
+        ]
         if len(allowed) >= size:
             break
         if len(pieces) < trained_size:
@@ -318,7 +339,9 @@ def _train_model(
                 f"use --vocab-size {max_size} (vocab_size={max_size}) or less, or give more text",
             )
         trained_size = size + 2 * (len(pieces) - len(allowed))
-    optional_ids = [n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1]
+    optional_ids = [
+        n for n, (piece, _, kind) in enumerate(allowed) if kind == NORMAL and len(piece) > 1
+    ]
     optional_ids.sort(key=lambda n: allowed[n][1])
     dropped_ids = set(optional_ids[: len(allowed) - size])
     remaining = []
@@ -360,7 +383,8 @@ def _run_trainer(
         "character_coverage": settings.coverage,
         "byte_fallback": settings.byte_fallback,
         "split_digits": settings.split_digits,
-        "max_sentence_length": 2**30,  # bytes; longer texts would be left out without a word (4,192 by default)
+        "max_sentence_length": 2
+        ** 30,  # bytes; longer texts would be left out without a word (4,192 by default)
         "num_threads": settings.num_threads or available_cores(),
         "minloglevel": 3,  # fatal only; what is wrong comes as an exception
     }
@@ -372,7 +396,9 @@ def _run_trainer(
         try:
             sentencepiece.SentencePieceTrainer.train(**options)
         except (RuntimeError, ValueError) as error:
-            too_small = re.search(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error))
+            too_small = re.search(
+                r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)", str(error)
+            )
             if too_small:
                 min_size = int(too_small[1]) + settings.reserve
                 vocab_size = size + settings.reserve
@@ -382,5 +408,7 @@ def _run_trainer(
                     f"use a vocabulary above {min_size}, or a lower coverage",
                 ) from None
             fact = f"SentencePiece could not train a model: {' '.join(str(error).split())[:300]}"
-            raise MachineError("internal-error", fact, "try more text or another --vocab-size") from None
+            raise MachineError(
+                "internal-error", fact, "try more text or another --vocab-size"
+            ) from None
     return model.getvalue()

@@ -1,11 +1,12 @@
 """A word-by-word engine for SentencePiece unigram models: the same ids, without walking the lattice of words seen before.
 
-No piece of such a model crosses a space, so a text is segmented word by word. A compiled kernel cuts the bytes of many
-texts into words, looks each up in a table, and segments unseen ones itself (Viterbi, as `EncodeOptimized` in
-SentencePiece's unigram_model.cc).
+No piece of such a model crosses a space, so a text is segmented word by word. A compiled kernel
+cuts the bytes of many texts into words, looks each up in a table, and segments unseen ones itself
+(Viterbi, as `EncodeOptimized` in SentencePiece's unigram_model.cc).
 
-The kernel takes only characters that the model's normaliser leaves alone whatever their neighbours. A text with any other,
-or with a word whose best two segmentations score nearly the same, is handed to SentencePiece as a whole.
+The kernel takes only characters that the model's normaliser leaves alone whatever their neighbours.
+A text with any other, or with a word whose best two segmentations score nearly the same, is handed
+to SentencePiece as a whole.
 """
 
 import sys
@@ -39,7 +40,8 @@ class CharacterTables(NamedTuple):
 
     Attributes:
         bytes: uint8 [256]. ORDINARY, SEPARATOR, REFUSED, or LEADING a character of several bytes.
-        unchanged: bool [0x110000]. Characters that the model's normaliser leaves alone, whatever their neighbours.
+        unchanged: bool [0x110000]. Characters that the model's normaliser leaves alone, whatever
+            their neighbours.
     """
 
     # The table of unchanged ones saves 19 ns a byte of lines beyond ASCII.
@@ -49,8 +51,9 @@ class CharacterTables(NamedTuple):
 
 def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
     """Return the characters that the kernel accepts, by the model's `precompiled_charsmap` (may be empty) and the separators."""
-    # The normaliser replaces the longest of its keys that fits. So a character is left alone if it is no key itself and not
-    # the second or later character of one; then no key of several characters can fit, either.
+    # The normaliser replaces the longest of its keys that fits. So a character is left alone if it
+    # is no key itself and not the second or later character of one; then no key of several
+    # characters can fit, either.
     unchanged = np.ones(0x110000, dtype=np.bool_)
     if charsmap:
         size = int.from_bytes(charsmap[:4], "little")
@@ -66,9 +69,10 @@ def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
 @compiled
 def _rule_out(units, replacements, unchanged):
     """Mark the characters that some rule touches: a walk through all keys, depth first."""
-    # A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value instead, bit 8 whether a
-    # key ends there, bits 10-30 the offset of its children, by which 8 bits to the left if bit 9 is set.
-    # The children of an offset as a list: asking for each of 255 bytes takes ten times as long for the rules of nmt_nfkc.
+    # A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value
+    # instead, bit 8 whether a key ends there, bits 10-30 the offset of its children, by which 8
+    # bits to the left if bit 9 is set. The children of an offset as a list: asking for each of 255
+    # bytes takes ten times as long for the rules of nmt_nfkc.
     no_unit = len(units)
     first, following = np.full((2, no_unit + 256), no_unit, np.int32)
     for unit in range(no_unit - 1, -1, -1):
@@ -135,8 +139,8 @@ def character_code(text, position):
 
 
 _UNKNOWN_PENALTY = 10.0  # kUnkPenalty in unigram_model.cc
-# How far behind the last base a free place is still looked for. Without a limit, filling the last gaps of the trie of
-# 30,000 pieces takes 3.7 s; with this one 0.01, for 4 % more memory.
+# How far behind the last base a free place is still looked for. Without a limit, filling the last
+# gaps of the trie of 30,000 pieces takes 3.7 s; with this one 0.01, for 4 % more memory.
 _WINDOW = 64
 
 
@@ -144,9 +148,10 @@ class UnigramTables(NamedTuple):
     """A unigram model as flat arrays.
 
     Attributes:
-        trie: int64. A double array: the child of a node after byte b stands at the node's base + b, if it is one. 64 bits
-            hold a node: its byte + 1 (9, zero where there is none), piece + 1 (22), base (32). Steps cost one look-up;
-            with a hash table of edges a word took 2.1 µs, with sorted children 1.4.
+        trie: int64. A double array: the child of a node after byte b stands at the node's base + b,
+            if it is one. 64 bits hold a node: its byte + 1 (9, zero where there is none), piece + 1
+            (22), base (32). Steps cost one look-up; with a hash table of edges a word took 2.1 µs,
+            with sorted children 1.4.
         scores: float64 [V]. That of the unknown piece is the price of an unknown character.
         rewrite_counts: int64 [V]. The digit-comma rule; see `DigitCommaRule`.
         rewrite_starts: int64 [V].
@@ -164,7 +169,11 @@ class UnigramTables(NamedTuple):
 
 def is_supported_by_engine(facts: ModelFacts) -> bool:
     """Return True if the engine gives the ids of a model."""
-    usable = [(piece, score, kind) for piece, score, kind in facts.pieces if kind in (NORMAL, USER_DEFINED)]
+    usable = [
+        (piece, score, kind)
+        for piece, score, kind in facts.pieces
+        if kind in (NORMAL, USER_DEFINED)
+    ]
     return (
         facts.model_type == UNIGRAM
         and not facts.whitespace_as_suffix
@@ -172,7 +181,10 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
         and facts.one_space
         and facts.escape_spaces
         and not facts.of_type(BYTE)
-        and all(SPACE not in piece[1:] and "\0" not in piece and score <= 0 for piece, score, _ in usable)
+        and all(
+            SPACE not in piece[1:] and "\0" not in piece and score <= 0
+            for piece, score, _ in usable
+        )
         and SPACE in facts.of_type(NORMAL)
         and not any(piece.startswith(SPACE) for piece in facts.of_type(USER_DEFINED))
     )
@@ -233,7 +245,8 @@ def _build_trie(text, ends, numbers):
     """Build the trie node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
     nodes = _count_nodes(text, ends)
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
-    used_bases = np.zeros(len(trie), dtype=np.bool_)  # bases; one base a node makes the byte proof enough of a child
+    # Bases; one base a node makes the byte proof enough of a child
+    used_bases = np.zeros(len(trie), dtype=np.bool_)
     slots, firsts, lasts, depths = np.zeros((4, nodes), dtype=np.int64)
     labels = np.zeros(256, dtype=np.int64)
     begins = np.zeros(257, dtype=np.int64)
@@ -315,7 +328,8 @@ class WordMemo(NamedTuple):
 
     Attributes:
         keys: uint64 [slots, 8]. The first three numbers: bytes of a word, zeros after it.
-        values: int32 [slots, 16], the same memory. From the eighth number on: number of ids, gap, score, the ids.
+        values: int32 [slots, 16], the same memory. From the eighth number on: number of ids, gap,
+            score, the ids.
     """
 
     keys: np.ndarray
@@ -368,13 +382,16 @@ class WordEngine:
 
         Returns the ids, and the texts left to SentencePiece, bool [N], which have no ids here.
         """
-        # One join for all texts: a call for each of them takes a third of the time of encoding, and keeps other threads out.
+        # One join for all texts: a call for each of them takes a third of the time of encoding, and
+        # keeps other threads out.
         text, ends = _encode_texts_with_ends(texts, lower)
         strange = len(ends) != len(texts)
         if strange:
-            text, ends = _encode_texts_with_ends(["" if END in text else text for text in texts], lower)
-        # A word of n bytes becomes at most n + 1 pieces, or as many times more ids as the digit-comma rule makes of two
-        # bytes.
+            text, ends = _encode_texts_with_ends(
+                ["" if END in text else text for text in texts], lower
+            )
+        # A word of n bytes becomes at most n + 1 pieces, or as many times more ids as the
+        # digit-comma rule makes of two bytes.
         size = _MAX_WORD_BYTES + 2
         max_ids = (len(text) + len(texts)) * max(1, self._max_rewrite - 1) + size
         ids = np.empty(max_ids, dtype=np.int32)
@@ -426,7 +443,7 @@ def _encode_texts_with_ends(texts: Sequence[str], lower: bool) -> tuple[np.ndarr
     return np.append(text, np.zeros(_PADDING, np.uint8)), np.flatnonzero(text == ord(END))
 
 
-# --- compiled ---------------------------------------------------------------------------------------------------------
+# --- compiled -------------------------------------------------------------------------------------
 
 
 @compiled
@@ -439,9 +456,11 @@ def _segment(
 ):
     """Segment a space and the word after it. Offset 0 is before the space, offset i + 1 after i bytes of the word.
 
-    Returns the number of ids, which are left in `lattice.ids`, the gap to the second best segmentation, and the score.
+    Returns the number of ids, which are left in `lattice.ids`, the gap to the second best
+    segmentation, and the score.
     """
-    # Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5 times as long.
+    # Written out in one piece: with calls for a step in the trie and in the lattice a word took 2.5
+    # times as long.
     trie = tables.trie
     scores = tables.scores
     best = lattice.best
@@ -523,7 +542,8 @@ def _trace_back(last, tables, lattice):
     after_unknown = False
     for number in range(count - 1, -1, -1):
         piece = path[number]
-        if piece == unknown and after_unknown:  # SentencePiece makes one piece of neighbouring unknown characters
+        # SentencePiece makes one piece of neighbouring unknown characters
+        if piece == unknown and after_unknown:
             continue
         after_unknown = piece == unknown
         for row in range(starts[piece], starts[piece] + counts[piece]):
@@ -544,7 +564,9 @@ def _read_eight_bytes(context, text, position):
     ):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         number = ir.IntType(64)
-        value = builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer()))
+        value = builder.load(
+            builder.bitcast(builder.gep(array.data, [arguments[1]]), number.as_pointer())
+        )
         value.align = 1
         return value if sys.byteorder == "little" else builder.bswap(value)
 
@@ -562,7 +584,9 @@ def _prefetch(context, table, row):
         arguments,
     ):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = builder.gep(array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))])
+        pointer = builder.gep(
+            array.data, [builder.mul(arguments[1], ir.Constant(ir.IntType(64), 8))]
+        )
         prefetch(builder, builder.bitcast(pointer, ir.IntType(8).as_pointer()), second_cache=False)
         return context.get_dummy_value()
 
@@ -576,7 +600,9 @@ def _read_bytes(text, position, count):
         return _read_eight_bytes(text, position)
     if count <= 0:
         return np.uint64(0)
-    return _read_eight_bytes(text, position) & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+    return _read_eight_bytes(text, position) & (
+        (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
+    )
 
 
 @compiled
@@ -709,12 +735,13 @@ def _encode_text(
     at,
 ):
     """Write the ids of a text from `at` on. Return the position after them; -1 if the text is for SentencePiece."""
-    # SentencePiece adds scores in single precision along the whole text, so where two segmentations of a word score nearly the
-    # same, rounding decides, and it depends on what came before. Here they are added in double precision, and each word has the
-    # gap to its second best segmentation. A path of k pieces whose partial sums stay below M in magnitude is off by at most
-    # k·M·2⁻²⁴; rounded addition is monotone, so SentencePiece takes a path whose rounded score is largest; so the best
-    # segmentation wins surely if its gap exceeds 2·k·M·2⁻²⁴. Here k is bounded by the bytes of the word + 2, and the bound is
-    # doubled.
+    # SentencePiece adds scores in single precision along the whole text, so where two segmentations
+    # of a word score nearly the same, rounding decides, and it depends on what came before. Here
+    # they are added in double precision, and each word has the gap to its second best segmentation.
+    # A path of k pieces whose partial sums stay below M in magnitude is off by at most k·M·2⁻²⁴;
+    # rounded addition is monotone, so SentencePiece takes a path whose rounded score is largest; so
+    # the best segmentation wins surely if its gap exceeds 2·k·M·2⁻²⁴. Here k is bounded by the
+    # bytes of the word + 2, and the bound is doubled.
     keys = memo.keys
     values = memo.values
     magnitude = 1.0  # of the sum of scores so far, a little more

@@ -1,9 +1,10 @@
 """`WordPieceTokenizer`: the tokenizer of BERT, which Google's Chinese ALBERTs and some Korean ones use.
 
-The rules are those of transformers' `BertTokenizer`, computed by the same library (`tokenizers`): control characters go,
-Chinese characters stand alone, accents go (NFD, then marks), lower case; then words are cut at white space and punctuation,
-and each becomes the longest pieces that fit, from the left. `tokenizer_config.json` decides on the flags; without one, as in
-Google's archives, they are those of uncased BERT, Google's default.
+The rules are those of transformers' `BertTokenizer`, computed by the same library (`tokenizers`):
+control characters go, Chinese characters stand alone, accents go (NFD, then marks), lower case;
+then words are cut at white space and punctuation, and each becomes the longest pieces that fit,
+from the left. `tokenizer_config.json` decides on the flags; without one, as in Google's archives,
+they are those of uncased BERT, Google's default.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -30,8 +31,8 @@ from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 if TYPE_CHECKING:
     from albertkit.tokenizer.wordpiece_engine import WordPieceEngine
 
-# Loading the compiled engine takes 0.7 s, half of it numba's own start; it takes 0.02 to 0.04 s for a megabyte where the
-# library takes 0.2 to 0.4.
+# Loading the compiled engine takes 0.7 s, half of it numba's own start; it takes 0.02 to 0.04 s for
+# a megabyte where the library takes 0.2 to 0.4.
 CHARACTERS_BEFORE_ENGINE = 2_000_000
 _USUAL_NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 
@@ -46,7 +47,9 @@ class BertRules(NamedTuple):
     @property
     def name(self) -> str:
         """Return the name for `text_rules`."""
-        return " ".join(["bert", *(flag for flag, on in zip(self._fields, self, strict=True) if on)])
+        return " ".join(
+            ["bert", *(flag for flag, on in zip(self._fields, self, strict=True) if on)]
+        )
 
 
 def bert_rules(settings: Mapping[str, Any]) -> BertRules:
@@ -60,8 +63,9 @@ def bert_rules(settings: Mapping[str, Any]) -> BertRules:
 
 def read_vocabulary(file: Path) -> list[str]:
     """Return the lines of a `vocab.txt`; the number of a line is its id."""
-    # Lines end in \n, \r\n or \r. U+2028, which is a token of such vocabularies, ends none.
-    # Blanks around a token are no part of it: transformers' `load_vocab` keeps them, Google's and `tokenizers` do not.
+    # Lines end in \n, \r\n or \r. U+2028, which is a token of such vocabularies, ends none. Blanks
+    # around a token are no part of it: transformers' `load_vocab` keeps them, Google's and
+    # `tokenizers` do not.
     return [line.strip(" \t") or line for line in read_text(file).removesuffix("\n").split("\n")]
 
 
@@ -83,9 +87,14 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
             and normalizer["clean_text"]
             and content["pre_tokenizer"]["type"] == "BertPreTokenizer"
             and [model["vocab"][token] for token in tokens] == list(range(len(tokens)))
-            and all(token["special"] and token["content"] in model["vocab"] for token in content["added_tokens"])
+            and all(
+                token["special"] and token["content"] in model["vocab"]
+                for token in content["added_tokens"]
+            )
             and names >= {token["content"] for token in content["added_tokens"]}
-            and all(isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars"))
+            and all(
+                isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars")
+            )
             and normalizer["strip_accents"] in (True, False, None)
             and content["post_processor"]
         )
@@ -151,7 +160,8 @@ class WordPieceTokenizer(JsonTokenizer):
             check_no_rules(folder, text_rules)
             vocabulary = read_vocabulary(listed[0])
             names = special_names(settings)
-            if not set(vocabulary).issuperset(names.values()):  # a special token that was added behind it
+            # A special token that was added behind it
+            if not set(vocabulary).issuperset(names.values()):
                 added = {number: name for name, number in added_tokens(folder).items()}
                 while (name := added.get(len(vocabulary))) is not None:
                     vocabulary.append(name)
@@ -166,7 +176,8 @@ class WordPieceTokenizer(JsonTokenizer):
         check_no_rules(folder, text_rules)
         vocabulary, rules = bert
         if settings.get("tokenizer_class") in BERT_CLASSES:
-            rules = bert_rules(settings)  # transformers' class has these flags, whatever the file says
+            # Transformers' class has these flags, whatever the file says
+            rules = bert_rules(settings)
         return cls(vocabulary, rules, special_names(settings), source=file)
 
     def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
@@ -235,11 +246,21 @@ def _bert_json(
     source: Any,
 ) -> str:
     """Return the content of `tokenizer.json`, as transformers' `BertTokenizer` builds it."""
-    # Known differences, transformers followed in each: Google's own class lets words be 200 characters long before they become
-    # `[UNK]`, transformers 100; Google's gives a line that stands in the vocabulary twice the id of the first, transformers of
-    # the last; the Python class of transformers 4 composed a text (NFC) before anything else, the fast one and transformers 5
-    # do not, so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents decomposes Hangul by itself.
-    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    # Known differences, transformers followed in each: Google's own class lets words be 200
+    # characters long before they become `[UNK]`, transformers 100; Google's gives a line that
+    # stands in the vocabulary twice the id of the first, transformers of the last; the Python class
+    # of transformers 4 composed a text (NFC) before anything else, the fast one and transformers 5
+    # do not, so that with `strip_accents` false decomposed Hangul is unknown. Stripping accents
+    # decomposes Hangul by itself.
+    from tokenizers import (
+        AddedToken,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
 
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     specials = [names[role] for role in SPECIAL_ROLES]
@@ -248,7 +269,9 @@ def _bert_json(
     if missing:
         fact = f"`{source}` ({len(vocabulary):,} lines) has no {' and no '.join(missing)}"
         raise CheckpointError(
-            "wrong-tokenizer", fact, f'is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: "cls_token": …'
+            "wrong-tokenizer",
+            fact,
+            f'is it a WordPiece vocabulary? Other names go into {CONFIG_NAME}: "cls_token": …',
         )
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=100))
     flags = {"handle_chinese_chars": rules.split_chinese, "strip_accents": rules.strip_accents}
@@ -259,7 +282,9 @@ def _bert_json(
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in specials])
+    tokenizer.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False) for name in specials]
+    )
     single = f"{cls}:0 $A:0 {sep}:0"
     special = [(cls, ids[cls]), (sep, ids[sep])]
     pair = f"{single} $B:1 {sep}:1"

@@ -32,7 +32,8 @@ class WordPieceCharacters(NamedTuple):
     forms: np.ndarray
 
 
-# A dictionary of words seen before reached 3.2 MB/s on Korean, the `tokenizers` library has 5.3, this trie 62.
+# A dictionary of words seen before reached 3.2 MB/s on Korean, the `tokenizers` library has 5.3,
+# this trie 62.
 class Trie(NamedTuple):
     """The pieces, as a hash table of steps.
 
@@ -47,15 +48,17 @@ class Trie(NamedTuple):
     ids: np.ndarray
 
 
-# Everything that BERT's rules do to a text, they do to each character by itself, except for one thing: NFD, before accents are
-# stripped, puts neighbouring marks into order. So what a character becomes is asked of the library once, when it is first met,
-# and kept in a table: the characters that it turns into, and for each whether it separates words (white space), stands alone
-# (punctuation, Chinese) or belongs to a word. Marks that move in NFD and are not stripped (some of music and of old Korean) are
-# refused: a text with one is the library's.
+# Everything that BERT's rules do to a text, they do to each character by itself, except for one
+# thing: NFD, before accents are stripped, puts neighbouring marks into order. So what a character
+# becomes is asked of the library once, when it is first met, and kept in a table: the characters
+# that it turns into, and for each whether it separates words (white space), stands alone
+# (punctuation, Chinese) or belongs to a word. Marks that move in NFD and are not stripped (some of
+# music and of old Korean) are refused: a text with one is the library's.
 class WordPieceEngine:
     """Encodes with one vocabulary. May be used by several threads.
 
-    Normaliser and pre-tokenizer are BERT's, of the `tokenizers` library; `orders_marks` says that the normaliser applies NFD.
+    Normaliser and pre-tokenizer are BERT's, of the `tokenizers` library; `orders_marks` says that
+    the normaliser applies NFD.
     """
 
     def __init__(
@@ -90,12 +93,14 @@ class WordPieceEngine:
         if len(unseen):
             with self._lock:
                 counts, begins, forms = self._characters
-                new = unseen[counts[unseen] == _UNSEEN].tolist()  # another thread may have learned the rest meanwhile
+                # Another thread may have learned the rest meanwhile
+                new = unseen[counts[unseen] == _UNSEEN].tolist()
                 new_forms = [self._character_form(encodable(chr(code))) for code in new]
                 widths = [len(form or []) for form in new_forms]
                 begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
                 added = np.array([c for form in new_forms for c in form or []], np.int32)
-                # Other threads look at the counts first: these are set when all that they promise is there.
+                # Other threads look at the counts first: these are set when all that they promise
+                # is there.
                 self._characters = WordPieceCharacters(
                     counts,
                     begins,
@@ -115,7 +120,8 @@ class WordPieceEngine:
         for c in self._normalizer.normalize_str(character):
             if self._orders_marks and unicodedata.combining(c):
                 return None
-            parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))  # one word, two around white space, or three
+            # One word, two around white space, or three
+            parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))
             form.append((ord(c), _SPACE, ord(c) | _ALONE)[parts - 1])
         return form
 
@@ -141,7 +147,7 @@ def _build_trie(pieces: Mapping[str, int]) -> Trie:
     return trie
 
 
-# --- compiled ---------------------------------------------------------------------------------------------------------
+# --- compiled -------------------------------------------------------------------------------------
 
 
 @compiled
@@ -171,8 +177,8 @@ def _cut_word(
     at,
 ):
     """Write the pieces of a word from `at` on, and return the position after them."""
-    # As `WordpieceTokenizer` of BERT's tokenization.py: the longest piece that fits, from the left. The trie has one root for
-    # pieces that start a word and one for those that go on.
+    # As `WordpieceTokenizer` of BERT's tokenization.py: the longest piece that fits, from the left.
+    # The trie has one root for pieces that start a word and one for those that go on.
     if length > _MAX_WORD_LENGTH:
         ids[at] = unknown
         return at + 1

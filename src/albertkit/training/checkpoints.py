@@ -1,7 +1,8 @@
 """Checkpoints of a run: everything the next step needs, written whole or not at all.
 
-A run folder holds `checkpoints/step-000100/` with the files of a checkpoint folder (so any of them can be used as a model)
-plus `training_state.json` and `training_state.safetensors`. Nothing is pickled.
+A run folder holds `checkpoints/step-000100/` with the files of a checkpoint folder (so any of them
+can be used as a model) plus `training_state.json` and `training_state.safetensors`. Nothing is
+pickled.
 """
 
 import re
@@ -39,13 +40,16 @@ class TrainingState:
 
     Attributes:
         step: Updates made or skipped.
-        skipped: Those skipped for a gradient that was not finite; the optimizer has not counted them.
+        skipped: Those skipped for a gradient that was not finite; the optimizer has not counted
+            them.
         tokens: Real tokens seen, by all processes.
         seconds: Time spent training, evaluation and saving excluded.
         stream: What the batch stream needs to give the next batch; a few integers.
-        clock: Seconds of the time budget used, by a run that has one; evaluation and saving included.
+        clock: Seconds of the time budget used, by a run that has one; evaluation and saving
+            included.
         plans: Plans of such a run, as `training.pace.Plan` names their values.
-        best: Best value of the selection metric so far, its negative where smaller is better; None before the first evaluation.
+        best: Best value of the selection metric so far, its negative where smaller is better; None
+            before the first evaluation.
         best_by: Name of that metric.
         best_step: Update after which it was found.
         without_better: Evaluations since the best one.
@@ -69,13 +73,19 @@ class TrainingState:
 
 
 def save_state(
-    run: Path, state: TrainingState, tensors: dict[str, Tensor], save_model: Callable[[Path], None], keep: int
+    run: Path,
+    state: TrainingState,
+    tensors: dict[str, Tensor],
+    save_model: Callable[[Path], None],
+    keep: int,
 ) -> Path:
     """Write `checkpoints/step-N` with parameters, moments and averages, and remove all but the newest `keep`."""
     folder = run / "checkpoints" / f"step-{state.step:06d}"
     with atomic_folder(folder) as temporary:
         save_model(temporary)
-        write_tensors(temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()})
+        write_tensors(
+            temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        )
         write_json(temporary / _NUMBERS, asdict(state))
         write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
     remove_old(run, keep)
@@ -88,7 +98,9 @@ def remove_old(run: Path, keep: int) -> None:
         remove_folder(old)
 
 
-def save_best(run: Path, save_model: Callable[[Path], None], step: int, metric: str, value: float) -> None:
+def save_best(
+    run: Path, save_model: Callable[[Path], None], step: int, metric: str, value: float
+) -> None:
     """Replace `best/` by the model as it is now, and record its step and its value of the metric that selects."""
     with atomic_folder(run / "best") as temporary:
         save_model(temporary)
@@ -98,7 +110,11 @@ def save_best(run: Path, save_model: Callable[[Path], None], step: int, metric: 
 
 def list_checkpoints(run: Path) -> list[Path]:
     """List the complete checkpoints of a run, oldest first."""
-    folders = [p for p in (run / "checkpoints").glob("step-*") if _STEP.search(p.name) and (p / _NUMBERS).exists()]
+    folders = [
+        p
+        for p in (run / "checkpoints").glob("step-*")
+        if _STEP.search(p.name) and (p / _NUMBERS).exists()
+    ]
     return sorted(folders, key=_step)
 
 
@@ -132,7 +148,9 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
         numbers = read_typed(newest / _NUMBERS, TrainingState, "training state")
         return numbers, load_file(check_regular_file(newest / _TENSORS, "training state"))
     except Exception as error:
-        raise CheckpointError("corrupt", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))) from error
+        raise CheckpointError(
+            "corrupt", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))
+        ) from error
 
 
 def check_model(folder: Path) -> None:
@@ -146,7 +164,11 @@ def check_model(folder: Path) -> None:
 
 
 def _hint(checkpoints: list[Path]) -> str:
-    before = f"the one before, of step {_step(checkpoints[-2])}" if len(checkpoints) > 1 else "the beginning"
+    before = (
+        f"the one before, of step {_step(checkpoints[-2])}"
+        if len(checkpoints) > 1
+        else "the beginning"
+    )
     return f"remove it to resume from {before}: rm -r {checkpoints[-1]}"
 
 
@@ -158,10 +180,13 @@ class ExportedWeights:
         decay: Share of an exponential moving average that is kept at each update; 0: no average.
         start_weights: Share of the weights as they are now.
 
-    Sources: Polyak and Juditsky 1992; Wortsman et al. 2022, "Robust fine-tuning of zero-shot models".
+    Sources: Polyak and Juditsky 1992; Wortsman et al. 2022, "Robust fine-tuning of zero-shot
+    models".
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_weights: float = 0.0) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Tensor], decay: float = 0.0, start_weights: float = 0.0
+    ) -> None:
         self.parameters = parameters
         self.decay = decay
         self.start_weights = start_weights
@@ -172,7 +197,9 @@ class ExportedWeights:
     def update(self) -> None:
         """Move the average towards the parameters."""
         if self.averages:
-            torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), 1 - self.decay)
+            torch._foreach_lerp_(
+                list(self.averages.values()), list(self.parameters.values()), 1 - self.decay
+            )
 
     @torch.no_grad()
     def apply(self) -> None:

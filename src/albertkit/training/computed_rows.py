@@ -32,8 +32,8 @@ def compute_rows(
 ) -> np.ndarray:
     """Return rows of W numbers, a memory map of a `.npy` file.
 
-    Several processes share the work. Each writes parts of its own, and the first joins them. What was made from another key is
-    replaced.
+    Several processes share the work. Each writes parts of its own, and the first joins them. What
+    was made from another key is replaced.
 
     Args:
         file: The file, alone in its folder.
@@ -63,7 +63,9 @@ def compute_rows(
         if world.is_main and not job.is_done(file.name):
             shapes = [np.load(folder / name, mmap_mode="r").shape for name in parts]
             with job.part(file.name) as stream:
-                stream.write(npy_header((sum(shape[0] for shape in shapes), shapes[0][1]), np.dtype("<f4")))
+                stream.write(
+                    npy_header((sum(shape[0] for shape in shapes), shapes[0][1]), np.dtype("<f4"))
+                )
                 for name in parts:
                     stream.write(np.ascontiguousarray(np.load(folder / name), "<f4").tobytes())
             job.discard(*parts)

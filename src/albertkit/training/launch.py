@@ -1,8 +1,9 @@
 """Commands under `torchrun` and signals: whether a run is continued, which of many failing processes reports the error.
 
-torchrun starts N processes of the same command; when one fails it stops the others and, with `--max-restarts`, starts all N
-again. The command line stays the same, so a command must know by itself that it goes on. Nothing here imports torch before
-something has failed: every command passes through.
+torchrun starts N processes of the same command; when one fails it stops the others and, with
+`--max-restarts`, starts all N again. The command line stays the same, so a command must know by
+itself that it goes on. Nothing here imports torch before something has failed: every command passes
+through.
 """
 
 import json
@@ -43,8 +44,9 @@ def launched() -> bool:
 
 def warn_of_shared_store() -> None:
     """Say on stderr that a machine which is lost could not join again, if torchrun has started this training on several."""
-    # torchrun's agents then keep their rendezvous in the store of the processes, which ends with them (torch 2.13): the
-    # machine that comes back and those that stayed wait for each other for 60 s and fail with DistStoreError.
+    # torchrun's agents then keep their rendezvous in the store of the processes, which ends with
+    # them (torch 2.13): the machine that comes back and those that stayed wait for each other for
+    # 60 s and fail with DistStoreError.
     across = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
     if across and speaks() and os.environ.get(SEPARATE_STORE) != "1":
         fact = f"torchrun runs on several machines without {SEPARATE_STORE}=1"
@@ -60,8 +62,9 @@ def restarted() -> bool:
 def resumes(run: Path, resume: bool) -> bool:
     """Return whether the run in a folder is to be continued.
 
-    A person who says `--resume` means a run that is there. Under torchrun it is machines that give the command again (after a
-    restart, a requeued job), so there `--resume` also begins a run, and what torchrun restarts is continued in any case.
+    A person who says `--resume` means a run that is there. Under torchrun it is machines that give
+    the command again (after a restart, a requeued job), so there `--resume` also begins a run, and
+    what torchrun restarts is continued in any case.
 
     Args:
         run: Folder of the run; of several seeds each has a folder in it.
@@ -72,7 +75,9 @@ def resumes(run: Path, resume: bool) -> bool:
         return resume or restarted()
     if not launched():
         raise CheckpointError(
-            "missing-file", f"there is no run in `{run}` to resume", "leave --resume out to start one"
+            "missing-file",
+            f"there is no run in `{run}` to resume",
+            "leave --resume out to start one",
         )
     if speaks():
         print_note(f"no run in `{run}` yet: one is started")
@@ -88,7 +93,8 @@ def name_start(name: str) -> None:
 def first_to_fail() -> bool:
     """Return whether this process is the first of its launch that fails: it says why, all others have nothing to add.
 
-    The processes count in the store that torchrun keeps for them. Where there is none any more, every one speaks.
+    The processes count in the store that torchrun keeps for them. Where there is none any more,
+    every one speaks.
     """
     from torch.distributed import TCPStore
 
@@ -142,8 +148,8 @@ def stop_signals() -> list[signal.Signals]:
 class StopRequest:
     """The stop signals and SIGINT ask the loop to save and stop after the current update; a second one stops at once.
 
-    Not SIGHUP, of which the kernel and the shell send one each. Not under torchrun: it may come from torchrun and from what stops
-    torchrun, and torchrun itself kills who takes too long.
+    Not SIGHUP, of which the kernel and the shell send one each. Not under torchrun: it may come
+    from torchrun and from what stops torchrun, and torchrun itself kills who takes too long.
     """
 
     def __init__(self) -> None:
@@ -160,7 +166,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         for number in (*stop_signals(), signal.SIGINT):
-            with suppress(ValueError):  # not in the main thread (a notebook's worker): it gets no signals
+            # Not in the main thread (a notebook's worker): it gets no signals
+            with suppress(ValueError):
                 self._previous[number] = signal.signal(number, self._handle)
         return self
 
@@ -172,7 +179,8 @@ class StopRequest:
 def stop_again() -> None:
     """Send this process the signal again that stopped its training, now that the training handles it no more."""
     signal.raise_signal(_last)
-    raise KeyboardInterrupt  # who started this process may have it ignore the signal, as a script's `command &` does
+    # Who started this process may have it ignore the signal, as a script's `command &` does
+    raise KeyboardInterrupt
 
 
 def exit_status() -> int:

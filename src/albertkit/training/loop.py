@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from albertkit.errors import MachineError
 from albertkit.files import write_json
 from albertkit.model.files import PROVENANCE
-from albertkit.training.checkpoints import ExportedWeights, TrainingState, load_state, remove_old, save_best, save_state
+from albertkit.training.checkpoints import (
+    ExportedWeights,
+    TrainingState,
+    load_state,
+    remove_old,
+    save_best,
+    save_state,
+)
 from albertkit.training.launch import StopRequest, stopped_by
 from albertkit.training.monitor import Display
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
@@ -38,8 +45,9 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
 
-    `start_warmup_step` is an argument of the original that its scripts leave at this default; it is here to be compared with
-    it and no setting of a run reaches it. Before `start_warmup_step` the rate is negative, as there.
+    `start_warmup_step` is an argument of the original that its scripts leave at this default; it is
+    here to be compared with it and no setting of a run reaches it. Before `start_warmup_step` the
+    rate is negative, as there.
 
     Args:
         step: Number of updates made before this one.
@@ -47,12 +55,14 @@ def learning_rate(
         total_steps: Steps after which the rate is `end_lr` (polynomial, cosine).
         progress: Share of the decay that is done, 0 to 1. Default: `step / total_steps`.
         warmup_steps: Length of the linear warm-up; 0 for none.
-        warmup_share: Share of the decay in which a warm-up ends at the latest: the learning rate rises with the updates made or
-            with `progress`, whichever is further. 0 for no such bound; without `warmup_steps` it alone is the warm-up.
+        warmup_share: Share of the decay in which a warm-up ends at the latest: the learning rate
+            rises with the updates made or with `progress`, whichever is further. 0 for no such
+            bound; without `warmup_steps` it alone is the warm-up.
         schedule: "polynomial", "cosine" or "constant".
         end_lr: Where the decay ends; Model Garden's `end_lr`.
         power: Exponent of the polynomial decay.
-        start_warmup_step: Step at which the warm-up begins; it ends at `start_warmup_step + warmup_steps`.
+        start_warmup_step: Step at which the warm-up begins; it ends at `start_warmup_step +
+            warmup_steps`.
 
     Returns:
         The learning rate as a float.
@@ -67,9 +77,14 @@ def learning_rate(
         return peak * (step - start_warmup_step) / warmup_steps
     if schedule == "constant":
         return peak
-    # The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the rate drops from
-    # 0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has rate 0.
-    remaining = 0.5 * (1 + math.cos(math.pi * progress)) if schedule == "cosine" else (1 - progress) ** power
+    # The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the
+    # rate drops from 0.00176 to 0.001716 where the warm-up ends. The first update of a warm-up has
+    # rate 0.
+    remaining = (
+        0.5 * (1 + math.cos(math.pi * progress))
+        if schedule == "cosine"
+        else (1 - progress) ** power
+    )
     return end_lr + (peak - end_lr) * remaining
 
 
@@ -94,7 +109,8 @@ StreamBatch = TypeVar("StreamBatch", bound=MicroBatch, covariant=True)
 class Stream(Protocol[StreamBatch]):
     """Endless batches whose position is a few integers.
 
-    Each process gets its own micro-batches of an update, at least one; at the end of an epoch that may be an empty one.
+    Each process gets its own micro-batches of an update, at least one; at the end of an epoch that
+    may be an empty one.
     """
 
     def __next__(self) -> Sequence[StreamBatch]: ...
@@ -119,7 +135,9 @@ class Copies(Protocol):
 class Feed(Generic[AnyBatch]):
     """A stream's batches on the device where they are computed, copied ahead to a CUDA device; itself a stream of the same."""
 
-    def __init__(self, stream: Stream[AnyBatch], device: torch.device, copies: Copies | None = None) -> None:
+    def __init__(
+        self, stream: Stream[AnyBatch], device: torch.device, copies: Copies | None = None
+    ) -> None:
         self._stream, self._device = stream, device
         self._copies = copies or (CudaCopies(device) if device.type == "cuda" else None)
         self._ahead: tuple[list[AnyBatch], Callable[[], None]] | None = None
@@ -156,8 +174,9 @@ class Feed(Generic[AnyBatch]):
 class CudaCopies:
     """Copies from page-locked memory on a CUDA stream of their own.
 
-    The copies' memory belongs to that stream: torch may give it to the next copies as soon as a batch is let go, which the
-    device may still be reading. So every copy waits for what was asked of the device when the last batches were let go.
+    The copies' memory belongs to that stream: torch may give it to the next copies as soon as a
+    batch is let go, which the device may still be reading. So every copy waits for what was asked
+    of the device when the last batches were let go.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -225,9 +244,11 @@ class LoopSettings(LoopOptions):
         weight_decay: Of every parameter that is decayed.
         warmup_share: Of a training by the clock, which warms up in no more of its time than this.
         patience: Evaluations in a row without a better one that end the training; 0: none do.
-        start_weights: Share of the weights that the training starts from in those that are evaluated and exported.
+        start_weights: Share of the weights that the training starts from in those that are
+            evaluated and exported.
         lr_factors: Factors of the learning rate by beginnings of parameters' names.
-        processes: Processes that micro-batches are numbered for, in turn. Default: as many as there are.
+        processes: Processes that micro-batches are numbered for, in turn. Default: as many as there
+            are.
     """
 
     lr: float = 0.0
@@ -245,7 +266,10 @@ class LoopSettings(LoopOptions):
     def of(cls, options: LoopOptions, **overrides: Any) -> "LoopSettings":
         """Copy the loop's fields from resolved settings."""
         shared = {f.name: getattr(options, f.name) for f in dataclasses.fields(LoopOptions)}
-        return cls(**shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0), **overrides)
+        return cls(
+            **shared | dict(lr=options.lr or 0.0, warmup_steps=options.warmup_steps or 0),
+            **overrides,
+        )
 
     @classmethod
     def over_epochs(cls, settings: EpochSettings, **overrides: Any) -> "LoopSettings":
@@ -253,8 +277,16 @@ class LoopSettings(LoopOptions):
         steps = settings.steps or 1
         every = settings.eval_every or steps
         values = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
-        values |= dict(steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1)
-        return cls(log_every=max(1, min(10, steps // 50)), eval_every=every, save_every=every, **values, **overrides)
+        values |= dict(
+            steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1
+        )
+        return cls(
+            log_every=max(1, min(10, steps // 50)),
+            eval_every=every,
+            save_every=every,
+            **values,
+            **overrides,
+        )
 
 
 @dataclass(kw_only=True)
@@ -272,7 +304,8 @@ class TrainingRecipe(Generic[AnyBatch]):
         save: Writes the model's files into a folder.
         provenance: What the model was made from; saved with its files.
         describe: Writes the card of the best model from its metrics.
-        before_update: Called with the share of the training that is done; what it changes must follow from that number alone.
+        before_update: Called with the share of the training that is done; what it changes must
+            follow from that number alone.
         doubts: What is wrong with a model of these metrics after so many updates, in words.
         notes: Lines for the user, printed when the training begins.
         seconds_before: Seconds of the training's time that were spent before its first update.
@@ -309,7 +342,8 @@ class TrainingResult:
     Attributes:
         state: Where it stands.
         finished: False if a signal stopped it.
-        stopped: Whether a signal came with the last update: the training is finished, what follows is not wanted.
+        stopped: Whether a signal came with the last update: the training is finished, what follows
+            is not wanted.
         evaluation: The last evaluation.
     """
 
@@ -347,7 +381,9 @@ class Meter:
         sums = torch.stack([self.totals[name] for name in names])
         counts = world.to_device([self.counts[name] for name in names], torch.float64)
         numbers = world.to_host(world.sum(torch.cat([sums, counts[:, None]], dim=1)))
-        for name, loss, correct, total in zip(names, numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+        for name, loss, correct, total in zip(
+            names, numbers[::3], numbers[1::3], numbers[2::3], strict=True
+        ):
             record[f"{name}_loss"] = loss / max(total, 1)
             if name in self.classified:
                 record[f"{name}_accuracy"] = correct / max(total, 1)
@@ -355,19 +391,26 @@ class Meter:
 
 
 def train(
-    recipe: TrainingRecipe[AnyBatch], run: Path, world: World, display: Display, *, resume: bool = False
+    recipe: TrainingRecipe[AnyBatch],
+    run: Path,
+    world: World,
+    display: Display,
+    *,
+    resume: bool = False,
 ) -> TrainingResult:
     """Train until `steps` updates are made, the time is up, patience ends or a signal asks to stop.
 
-    The loss of an update is the mean over all its targets: over micro-batches and processes, sums are added and divided by
-    the common count, so accumulation and several processes give the gradient of one big batch.
+    The loss of an update is the mean over all its targets: over micro-batches and processes, sums
+    are added and divided by the common count, so accumulation and several processes give the
+    gradient of one big batch.
 
     Args:
         recipe: What to train.
         run: Folder of the run.
         world: The processes.
         display: Shows and records what happens.
-        resume: Continue from the run's newest checkpoint, to the same bits on the same machine with the same threads.
+        resume: Continue from the run's newest checkpoint, to the same bits on the same machine with
+            the same threads.
     """
     model = recipe.model
     objective = recipe.objective
@@ -414,7 +457,8 @@ def train(
     def evaluate_now() -> None:
         with exported.applied():
             model.eval()
-            result.evaluation = world.first(recipe.evaluate())  # what follows from it must be the same in all processes
+            # What follows from it must be the same in all processes
+            result.evaluation = world.first(recipe.evaluate())
             model.train()
             value = result.evaluation[select]
             if math.isnan(value):  # a correlation with constant predictions: worse than any number
@@ -456,13 +500,18 @@ def train(
                 power=settings.poly_power,
             )
             wants_plan = world.is_main and pace.wants_plan(state.step)
-            counts, all_tokens, planning = _count_targets(objective, micro_batches, world, wants_plan)
+            counts, all_tokens, planning = _count_targets(
+                objective, micro_batches, world, wants_plan
+            )
             for number, batch in enumerate(micro_batches):
-                # Dropout depends on the place in the run alone, so a resumed run draws the same. torch takes 63 bits: without
-                # the modulo it refused seeds above 277,000, such as dates.
+                # Dropout depends on the place in the run alone, so a resumed run draws the same.
+                # torch takes 63 bits: without the modulo it refused seeds above 277,000, such as
+                # dates.
                 among = number * world.size + world.rank
                 turn, process = divmod(among, settings.processes or world.size)
-                dropout_seed = ((settings.seed * 1_000_003 + state.step) * 1_009 + turn) * 65_537 + process
+                dropout_seed = (
+                    (settings.seed * 1_000_003 + state.step) * 1_009 + turn
+                ) * 65_537 + process
                 torch.manual_seed(dropout_seed % (1 << 63))
                 parts = objective.losses(batch)
                 loss = torch.stack([p.total / counts[n] for n, p in parts.items()]).sum()
@@ -477,7 +526,9 @@ def train(
                 gradient_norm(parameters.values()), all_tokens, planning, summed
             )
             for parameter, holder in zip(parameters.values(), holders, strict=False):
-                if not holder:  # in no process: the optimizer leaves the parameter alone, as it does with one process
+                # In no process: the optimizer leaves the parameter alone, as it does with one
+                # process
+                if not holder:
                     parameter.grad = None
             if math.isfinite(norm):
                 clip_gradients(parameters.values(), settings.clip_norm, norm)
@@ -518,7 +569,11 @@ def train(
                     record["mfu"] = meter.flops / meter.seconds / peak
                 display.update(state.step, pace.total_steps, record, pace.seconds_left())
                 meter = Meter()
-            if (settings.eval_every and state.step % settings.eval_every == 0) or evaluating or last:
+            if (
+                (settings.eval_every and state.step % settings.eval_every == 0)
+                or evaluating
+                or last
+            ):
                 with pace.pause(state.step):
                     evaluate_now()
             if out_of_patience():
@@ -528,7 +583,12 @@ def train(
                 last = True
             stopping = stops > 0 if world.size > 1 else stop.requested
             saving = evaluating and settings.save_every is None
-            if (settings.save_every and state.step % settings.save_every == 0) or saving or last or stopping:
+            if (
+                (settings.save_every and state.step % settings.save_every == 0)
+                or saving
+                or last
+                or stopping
+            ):
                 with pace.pause(state.step):
                     save()
             result.stopped = stopping
@@ -554,7 +614,9 @@ def _count_targets(
             counts[name] = counts.get(name, 0) + count
     num_tokens = sum(batch.num_tokens for batch in micro_batches)
     tokens, flags, *totals = world.totals([num_tokens, float(flag), *counts.values()])
-    at_least_one = [total.clamp(min=1) if isinstance(total, Tensor) else max(total, 1) for total in totals]
+    at_least_one = [
+        total.clamp(min=1) if isinstance(total, Tensor) else max(total, 1) for total in totals
+    ]
     return dict(zip(counts, at_least_one, strict=True)), tokens, flags
 
 
@@ -562,12 +624,16 @@ def _pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:
     """Return the pace: by the number of updates or by the clock."""
     if settings.minutes is not None:
         plans = [Plan(**plan) for plan in state.plans]
-        return ClockPace(60 * settings.minutes, plans, state.clock, settings.steps, settings.eval_every)
+        return ClockPace(
+            60 * settings.minutes, plans, state.clock, settings.steps, settings.eval_every
+        )
     assert settings.steps is not None
     return TrainingProgress(settings.steps)
 
 
-def _plan(pace: TrainingProgress, step: int, is_due: bool, world: World, display: Display) -> Plan | None:
+def _plan(
+    pace: TrainingProgress, step: int, is_due: bool, world: World, display: Display
+) -> Plan | None:
     """Plan again what is left, if it is time to: the first process decides for all."""
     if not (is_due or pace.must_plan(step)):
         return None
@@ -591,7 +657,9 @@ def _restore(
     state, tensors = saved
 
     def under(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        return {
+            name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
+        }
 
     for name, tensor in under("parameters/").items():
         parameters[name].copy_(tensor)
@@ -629,7 +697,9 @@ def _check_same_step(state: TrainingState, run: Path, world: World, display: Dis
 
 def _not_finite_error(step: int, lr: float, run: Path) -> MachineError:
     checkpoints_note = (
-        f"; the checkpoints in `{run / 'checkpoints'}` are intact" if (run / "checkpoints").exists() else ""
+        f"; the checkpoints in `{run / 'checkpoints'}` are intact"
+        if (run / "checkpoints").exists()
+        else ""
     )
     return MachineError(
         "not-finite",

@@ -1,7 +1,8 @@
 """Show a run while it goes on, and record it.
 
-On a terminal: a progress bar over a table of the latest numbers. In a pipe: one plain line a report. Always: one JSON object a
-report in `metrics.jsonl`, and TensorBoard files when tensorboard is installed. People read stderr; stdout stays free for results.
+On a terminal: a progress bar over a table of the latest numbers. In a pipe: one plain line a
+report. Always: one JSON object a report in `metrics.jsonl`, and TensorBoard files when tensorboard
+is installed. People read stderr; stdout stays free for results.
 """
 
 import json
@@ -70,8 +71,9 @@ class RunMetrics:
     def add(self, record: Any) -> None:
         """Take one record; records of other events are ignored, what is no record is counted.
 
-        A training step that is not after the last one means that the run was resumed from a checkpoint before it: every
-        later record belongs to work that was thrown away, even if the resumed run never got as far.
+        A training step that is not after the last one means that the run was resumed from a
+        checkpoint before it: every later record belongs to work that was thrown away, even if the
+        resumed run never got as far.
         """
         values = record if isinstance(record, dict) else {}
         step, event = values.get("step"), values.get("event")
@@ -84,16 +86,22 @@ class RunMetrics:
                 while self.steps and self.steps[-1]["step"] >= step:
                     self.steps.pop()
                     self.superseded += 1
-                self.evaluations = [evaluation for evaluation in self.evaluations if evaluation["step"] <= step]
+                self.evaluations = [
+                    evaluation for evaluation in self.evaluations if evaluation["step"] <= step
+                ]
             self.steps.append(record)
         else:
-            self.evaluations = [evaluation for evaluation in self.evaluations if evaluation["step"] != step]
+            self.evaluations = [
+                evaluation for evaluation in self.evaluations if evaluation["step"] != step
+            ]
             self.evaluations.append(record)
 
     @property
     def last_step(self) -> int:
         """The last step that anything was recorded for; 0 if nothing was."""
-        return max((record["step"] for record in (*self.steps[-1:], *self.evaluations[-1:])), default=0)
+        return max(
+            (record["step"] for record in (*self.steps[-1:], *self.evaluations[-1:])), default=0
+        )
 
     @property
     def extent(self) -> str:
@@ -171,11 +179,14 @@ def _record_behind(line: str) -> list[Any]:
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
     """Return the 95 % interval for a share of right answers (Wilson, 1927, without continuity correction); (0, 1) of none.
 
-    Unlike the textbook p ± 1.96·s.e. it stays inside [0, 1] and is not empty at 0 or `total` right answers.
+    Unlike the textbook p ± 1.96·s.e. it stays inside [0, 1] and is not empty at 0 or `total` right
+    answers.
     """
     if not 0 <= correct <= total:
         raise ConfigError(
-            "bad-value", f"{correct} right answers of {total} is impossible", "count both on the same data"
+            "bad-value",
+            f"{correct} right answers of {total} is impossible",
+            "count both on the same data",
         )
     if total == 0:
         return 0.0, 1.0
@@ -191,23 +202,30 @@ Panel = tuple[float, Callable[[Any], None]]  # share of the height, and what dra
 MAX_POINTS = 1500  # more than a plot has columns of pixels for
 SMOOTHING_SHARE = 50  # the smoothed curve averages over 1/50 of the run
 FEW_POINTS = 40  # below this every point is drawn
-_LOWEST_SHARE = 30  # per cent, at the foot of the panel of sentence order: the words below its line at 50 have room
+# Per cent, at the foot of the panel of sentence order: the words below its line at 50 have room
+_LOWEST_SHARE = 30
 MAX_LOSSES = 3  # drawn each; a run that has more adds them up in `loss`
 PRETRAINING = ("masked_lm_", "sentence_order_")  # how the names of its quantities begin
 
 
 def plot_run(
-    metrics: RunMetrics, out: str | Path, baseline: Mapping[str, float] | None = None, title: str = ""
+    metrics: RunMetrics,
+    out: str | Path,
+    baseline: Mapping[str, float] | None = None,
+    title: str = "",
 ) -> Path:
     """Draw a run's curve as a PNG of 1200 pixels in width, and return its path.
 
-    `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency; the title stands above.
+    `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency;
+    the title stands above.
     """
     (look, _), draw = _picture(metrics, baseline or {}, None, title)
     return save_png(look, draw, out)
 
 
-def run_svgs(metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None) -> list[str]:
+def run_svgs(
+    metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None
+) -> list[str]:
     """Draw a run's curve as SVG, wide and narrow; of the scores on dev `metric`, or the first that was recorded."""
     looks, draw = _picture(metrics, baseline or {}, metric, "")
     return [page_svg(look, draw, "curve", f"Curve of the run: {metrics.extent}") for look in looks]
@@ -224,12 +242,16 @@ def _picture(
     """Return the looks of a curve, and the function that fills its figure."""
     panels = _panels(metrics, baseline, metric)
     if not panels:
-        raise DataError("empty", "the run recorded no loss and no score", "train for at least one step")
+        raise DataError(
+            "empty", "the run recorded no loss and no score", "train for at least one step"
+        )
     shares = [share for share, _ in panels]
 
     def draw(figure: Any, look: Look) -> None:
         ticker = matplotlib_modules().ticker
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": shares})[:, 0]
+        axes = figure.subplots(
+            len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": shares}
+        )[:, 0]
         for axis, (_, draw_panel) in zip(axes, panels, strict=True):
             draw_panel(axis)
             axis.grid(axis="y", color=GRID, linewidth=0.7)
@@ -244,9 +266,8 @@ def _picture(
         figure.align_ylabels(axes)
         if not look.narrow:  # the page says it beside the picture
             draw_heading(axes[0], title, metrics.extent)
-            figure.get_layout_engine().set(
-                rect=(0, 0, 1, 0.985)
-            )  # the heading stands outside of the axes: off the edge
+            # The heading stands outside of the axes: off the edge
+            figure.get_layout_engine().set(rect=(0, 0, 1, 0.985))
 
     if _is_pretraining(metrics):
         return wide_and_narrow(6.4, 5.8), draw
@@ -261,9 +282,13 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
         if _is_known(metrics, "sentence_order_accuracy"):
             panels.append((1.7, partial(_draw_sentence_order, metrics=metrics)))
     else:
-        recorded = dict.fromkeys(name for record in metrics.evaluations for name in record if name != "step")
+        recorded = dict.fromkeys(
+            name for record in metrics.evaluations for name in record if name != "step"
+        )
         scores = [name for name in (metric, *recorded) if name and _is_known(metrics, name, "eval")]
-        names = dict.fromkeys(name for record in metrics.steps for name in record if name.endswith("_loss"))
+        names = dict.fromkeys(
+            name for record in metrics.steps for name in record if name.endswith("_loss")
+        )
         losses = [name for name in names if _is_known(metrics, name, "step")]
         if not 0 < len(losses) <= MAX_LOSSES:
             losses = ["loss"] if _is_known(metrics, "loss", "step") else []
@@ -277,7 +302,11 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
 
 def _is_known(metrics: RunMetrics, name: str, *events: str) -> bool:
     """Return whether a quantity was recorded as a number, of any event or of these."""
-    return any(math.isfinite(value) for event in events or ("step", "eval") for value in metrics.series(event, name)[1])
+    return any(
+        math.isfinite(value)
+        for event in events or ("step", "eval")
+        for value in metrics.series(event, name)[1]
+    )
 
 
 def _is_pretraining(metrics: RunMetrics) -> bool:
@@ -311,7 +340,9 @@ def _draw_masked_lm_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, 
     draw_training(axis, steps, losses, ceiling=high if above else math.inf)
     draw_evaluations(axis, evaluation_steps, evaluations)
     if math.isfinite(unigram):
-        axis.axhline(unigram, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3, label="unigram baseline")
+        axis.axhline(
+            unigram, color=BASELINE, linestyle=(0, (5, 3)), linewidth=1.3, label="unigram baseline"
+        )
     axis.set_ylabel("masked-LM loss (nats)")
     if math.isfinite(low):
         axis.set_ylim(low, high)
@@ -353,7 +384,9 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
         fontsize="small",
     )
     axis.set_ylabel("sentence order\nright (%)")
-    percentages = [value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)]
+    percentages = [
+        value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)
+    ]
     axis.set_ylim(
         max(0, min([_LOWEST_SHARE, *(value - 5 for value in percentages)])),
         min(101, max([60, *(value + 5 for value in percentages)])),
@@ -363,22 +396,36 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
 def draw_learning_rate(axis: Any, metrics: RunMetrics) -> None:
     """Draw the rate over the steps."""
     steps, rates = metrics.series("step", "learning_rate")
-    axis.plot(steps, rates, color=TRAIN, linewidth=1.4, marker="o" if len(steps) == 1 else "", markersize=4)
+    axis.plot(
+        steps,
+        rates,
+        color=TRAIN,
+        linewidth=1.4,
+        marker="o" if len(steps) == 1 else "",
+        markersize=4,
+    )
     axis.set_ylim(bottom=0)
     axis.set_ylabel("learning\nrate")
-    axis.yaxis.set_major_formatter("{x:g}")  # with an offset of 1e-3 the numbers would not say what they are
+    # With an offset of 1e-3 the numbers would not say what they are
+    axis.yaxis.set_major_formatter("{x:g}")
 
 
-def draw_training(axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf) -> None:
+def draw_training(
+    axis: Any, steps: list[int], values: list[float], ceiling: float = math.inf
+) -> None:
     """Draw raw values faintly, and the running mean of those below the ceiling; a handful of points as points only."""
     if not any(math.isfinite(value) for value in values):
         return
     if len(values) < FEW_POINTS:
-        axis.plot(steps, values, color=TRAIN, linewidth=1.4, marker="o", markersize=3.5, label="training")
+        axis.plot(
+            steps, values, color=TRAIN, linewidth=1.4, marker="o", markersize=3.5, label="training"
+        )
         return
     raw_steps, raw = _thin(steps, values)
     axis.plot(raw_steps, raw, color=TRAIN, linewidth=0.8, alpha=0.45, label="training")
-    smooth_steps, smooth = _thin(steps, _smooth([value if value <= ceiling else math.nan for value in values]))
+    smooth_steps, smooth = _thin(
+        steps, _smooth([value if value <= ceiling else math.nan for value in values])
+    )
     axis.plot(smooth_steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
 
 
@@ -400,9 +447,8 @@ def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
 
 def _smooth(values: list[float]) -> list[float]:
     """Return the running mean over 1/50 of the run around each value, leaving out what is not a number."""
-    half = max(
-        len(values) // SMOOTHING_SHARE // 2, 2
-    )  # below 200 points one of 50 is none: the mean would be the curve
+    # Below 200 points one of 50 is none: the mean would be the curve
+    half = max(len(values) // SMOOTHING_SHARE // 2, 2)
     sums, counts = [0.0], [0]
     for value in values:
         is_number = math.isfinite(value)
@@ -410,7 +456,8 @@ def _smooth(values: list[float]) -> list[float]:
         counts.append(counts[-1] + is_number)
     smooth = []
     for position in range(len(values)):
-        # The window is narrower at the start, so that the first steep fall is not drawn late or too low.
+        # The window is narrower at the start, so that the first steep fall is not drawn late or too
+        # low.
         reach = min(half, position)
         first, end = position - reach, min(position + reach + 1, len(values))
         count = counts[end] - counts[first]
@@ -425,9 +472,13 @@ def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]
     stretch = math.ceil(2 * len(values) / MAX_POINTS)
     positions: set[int] = {0, len(values) - 1}
     for start in range(0, len(values), stretch):
-        finite = [p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])]
+        finite = [
+            p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])
+        ]
         positions.update(
-            (min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)) if finite else (start,)
+            (min(finite, key=values.__getitem__), max(finite, key=values.__getitem__))
+            if finite
+            else (start,)
         )
     order = sorted(positions)
     return [steps[position] for position in order], [values[position] for position in order]
@@ -441,7 +492,8 @@ def _loss_limits(losses: list[float], references: list[float]) -> tuple[float, f
         return math.nan, math.nan, 0
     top = max([*fixed, *finite[-1:]])
     if len(finite) >= FEW_POINTS:
-        # The first points of a run, from 8 or 10 nats, would take half of the axis; what is above the frame is counted.
+        # The first points of a run, from 8 or 10 nats, would take half of the axis; what is above
+        # the frame is counted.
         usual = finite[int(0.95 * (len(finite) - 1))]
         spread = usual - statistics.median(finite)
         if finite[-1] > usual + max(spread, 0.1):
@@ -502,7 +554,11 @@ class Display:
             self._board.close()
 
     def update(
-        self, step: int, total_steps: int | None, record: dict[str, float], seconds_left: float | None = None
+        self,
+        step: int,
+        total_steps: int | None,
+        record: dict[str, float],
+        seconds_left: float | None = None,
     ) -> None:
         """Report the updates since the last report.
 
@@ -516,7 +572,9 @@ class Display:
         self._latest = record
         if seconds_left is None:
             seconds_left = self._seconds_left(step, total_steps) if total_steps else math.nan
-        time_left = _duration(max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left)
+        time_left = _duration(
+            max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left
+        )
         if self._live:
             self._progress.update(self._task, total=total_steps, completed=step, left=time_left)
             self._live.update(Group(self._table(), self._progress))
@@ -546,15 +604,16 @@ class Display:
     def note(self, message: str) -> None:
         """Say something that happened."""
         if self._live:
-            self.console.print(
-                escape_line(message), markup=False, highlight=False
-            )  # paths and `albertkit[report]` hold brackets
+            # Paths and `albertkit[report]` hold brackets
+            self.console.print(escape_line(message), markup=False, highlight=False)
         elif not self.silent:
             print_note(message)
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:
-            self._metrics.write(json.dumps({name: _round_for_json(value) for name, value in record.items()}) + "\n")
+            self._metrics.write(
+                json.dumps({name: _round_for_json(value) for name, value in record.items()}) + "\n"
+            )
             self._metrics.flush()
         if self._board:
             for name, value in record.items():
@@ -631,4 +690,8 @@ def _duration(seconds: float) -> str:
         return "…"
     minutes, remaining_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{remaining_seconds:02}" if hours else f"{minutes}:{remaining_seconds:02}"
+    return (
+        f"{hours}:{minutes:02}:{remaining_seconds:02}"
+        if hours
+        else f"{minutes}:{remaining_seconds:02}"
+    )

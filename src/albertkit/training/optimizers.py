@@ -12,8 +12,8 @@ from albertkit.errors import ConfigError, suggest_name
 
 # lamb_optimizer.py and optimization.py: these get neither weight decay nor LAMB's trust ratio.
 EXCLUDED = re.compile("LayerNorm|layer_norm|bias")
-# Muon for the layer's matrices was tried twice: a loss of 5.180 in 427 s for AdamW's 5.209 in 301; orthogonalising
-# takes 42 ms of an update's 400.
+# Muon for the layer's matrices was tried twice: a loss of 5.180 in 427 s for AdamW's 5.209 in 301;
+# orthogonalising takes 42 ms of an update's 400.
 OPTIMIZERS = ("lamb", "adamw")
 _NO_BIAS_LEFT = 1_000_000  # 0.999 to this power is 0
 
@@ -24,27 +24,30 @@ class DecoupledAdam(torch.optim.Optimizer):
         m ← β₁m + (1−β₁)g;  v ← β₂v + (1−β₂)g²;  u = m / (√v + ε);  if decayed: u += λθ
         AdamW: θ ← θ − lr·u        LAMB: θ ← θ − lr·r·u,  r = ‖θ‖/‖u‖ per tensor if both are positive, else 1
 
-    ε stands outside the root. Google's first code corrects no bias: its first update is (1−β₁)/√(1−β₂) ≈ 3.2 times the
-    corrected one. `bias_correction` is how Model Garden trains. Its LAMB, TensorFlow Addons', adds ε to the corrected
-    root: u = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε). Its AdamW, Keras's, to the uncorrected one: u = (m/(√v + ε))·√(1−β₂ᵗ)/(1−β₁ᵗ),
-    `torch.optim.AdamW` with ε/√(1−β₂ᵗ) for ε, 32 times as much at the first update. It also decays before it updates,
-    θ ← θ(1 − lr·λ) − lr·u, which is the same number.
+    ε stands outside the root. Google's first code corrects no bias: its first update is
+    (1−β₁)/√(1−β₂) ≈ 3.2 times the corrected one. `bias_correction` is how Model Garden trains. Its
+    LAMB, TensorFlow Addons', adds ε to the corrected root: u = (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε).
+    Its AdamW, Keras's, to the uncorrected one: u = (m/(√v + ε))·√(1−β₂ᵗ)/(1−β₁ᵗ),
+    `torch.optim.AdamW` with ε/√(1−β₂ᵗ) for ε, 32 times as much at the first update. It also decays
+    before it updates, θ ← θ(1 − lr·λ) − lr·u, which is the same number.
 
     Args:
-        named_parameters: (name, parameter) pairs. Names that match `EXCLUDED` are neither decayed nor adapted.
+        named_parameters: (name, parameter) pairs. Names that match `EXCLUDED` are neither decayed
+            nor adapted.
         lr: Learning rate; the loop sets it before every step.
         trust_ratio: True for LAMB, False for AdamW.
         betas: Decay of the two moments.
         eps: Added to the root of the second moment.
         weight_decay: λ.
         bias_correction: Model Garden's form.
-        lr_factors: Beginnings of names and what the learning rate of these parameters is multiplied by.
+        lr_factors: Beginnings of names and what the learning rate of these parameters is multiplied
+            by.
 
     Attributes:
         slots: Names of what is kept of each parameter between updates.
 
-    Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2; Model Garden
-    official/modeling/optimization/lamb.py, legacy_adamw.py.
+    Source: google-research/albert lamb_optimizer.py, optimization.py; You et al. 2019, algorithm 2;
+    Model Garden official/modeling/optimization/lamb.py, legacy_adamw.py.
     """
 
     slots: tuple[str, ...] = ("m", "v")
@@ -66,10 +69,14 @@ class DecoupledAdam(torch.optim.Optimizer):
         self.trust_ratio = trust_ratio
         groups: dict[tuple[float, bool], dict[str, Any]] = {}
         for name, parameter in pairs:
-            factor = next((f for start, f in (lr_factors or {}).items() if name.startswith(start)), 1.0)
+            factor = next(
+                (f for start, f in (lr_factors or {}).items() if name.startswith(start)), 1.0
+            )
             excluded = bool(EXCLUDED.search(name))
             adapt, decay = (False, 0.0) if excluded else (trust_ratio, weight_decay)
-            group = dict(params=[], adapt=adapt, weight_decay=decay, lr=lr * factor, lr_factor=factor)
+            group = dict(
+                params=[], adapt=adapt, weight_decay=decay, lr=lr * factor, lr_factor=factor
+            )
             groups.setdefault((factor, excluded), group)["params"].append(parameter)
         defaults = dict(lr=lr, betas=betas, eps=eps, bias_correction=bias_correction)
         super().__init__([groups[key] for key in sorted(groups)], defaults)
@@ -128,15 +135,18 @@ class DecoupledAdam(torch.optim.Optimizer):
     ) -> None:
         """Compute the same in torch's one-pass kernel: 7 ms in place of 66 for base on one core, limited by memory."""
         beta1, beta2 = group["betas"]
-        # The kernel corrects bias and adds ε to the corrected root; Keras's ε, added to the uncorrected one, is a
-        # larger ε there, and at an update far enough along there is no bias left to correct.
+        # The kernel corrects bias and adds ε to the corrected root; Keras's ε, added to the
+        # uncorrected one, is a larger ε there, and at an update far enough along there is no bias
+        # left to correct.
         update, eps = self.num_updates, group["eps"]
         if not group["bias_correction"]:
             update = _NO_BIAS_LEFT
         elif not self.trust_ratio:
-            # With torch's own form the Model Garden's weights are missed by 2.6e-2 after seven updates with small gradients.
+            # With torch's own form the Model Garden's weights are missed by 2.6e-2 after seven
+            # updates with small gradients.
             eps /= (1 - beta2**update) ** 0.5
-        steps = torch.full((len(parameters),), float(update - 1), device=parameters[0].device)  # the kernel adds 1
+        # The kernel adds 1
+        steps = torch.full((len(parameters),), float(update - 1), device=parameters[0].device)
         adamw(
             parameters,
             gradients,
@@ -163,7 +173,9 @@ class DecoupledAdam(torch.optim.Optimizer):
     def tensors(self) -> dict[str, Tensor]:
         """Return the moments under `<parameter name>/m` and `/v`, for saving."""
         return {
-            f"{self.names[id(p)]}/{slot}": tensor for p, slots in self.state.items() for slot, tensor in slots.items()
+            f"{self.names[id(p)]}/{slot}": tensor
+            for p, slots in self.state.items()
+            for slot, tensor in slots.items()
         }
 
     def restore(self, tensors: dict[str, Tensor], num_updates: int) -> None:
@@ -173,7 +185,11 @@ class DecoupledAdam(torch.optim.Optimizer):
             for p in group["params"]:
                 name = self.names[id(p)]
                 saved = {slot: tensors.get(f"{name}/{slot}") for slot in self.slots}
-                slots = {slot: tensor.to(p.device).clone() for slot, tensor in saved.items() if tensor is not None}
+                slots = {
+                    slot: tensor.to(p.device).clone()
+                    for slot, tensor in saved.items()
+                    if tensor is not None
+                }
                 if slots:
                     self.state[p] = slots
 
@@ -183,7 +199,9 @@ def make_optimizer(
 ) -> DecoupledAdam:
     """Make LAMB or AdamW, by name; see `DecoupledAdam` for `options`."""
     if name not in OPTIMIZERS:
-        raise ConfigError("unknown-name", f"there is no optimizer `{name}`", suggest_name(name, OPTIMIZERS))
+        raise ConfigError(
+            "unknown-name", f"there is no optimizer `{name}`", suggest_name(name, OPTIMIZERS)
+        )
     return DecoupledAdam(named_parameters, lr, trust_ratio=name == "lamb", **options)
 
 
@@ -193,11 +211,14 @@ def gradient_norm(parameters: Iterable[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
 
 
-def clip_gradients(parameters: Iterable[Tensor], max_norm: float, norm: float | None = None) -> float:
+def clip_gradients(
+    parameters: Iterable[Tensor], max_norm: float, norm: float | None = None
+) -> float:
     """Scale all gradients by min(1, max_norm / norm) and return their global norm before.
 
-    Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does not. 0 clips nothing, as
-    Model Garden's LAMB. `norm` is `gradient_norm` where the host has read it already; else it waits for the device here.
+    Unlike `torch.nn.utils.clip_grad_norm_`, adds no 1e-6 to the norm: `tf.clip_by_global_norm` does
+    not. 0 clips nothing, as Model Garden's LAMB. `norm` is `gradient_norm` where the host has read
+    it already; else it waits for the device here.
     """
     parameters = list(parameters)
     if norm is None:

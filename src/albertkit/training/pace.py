@@ -1,7 +1,8 @@
 """Progress of a training, by its number of updates or by the clock. Loads no torch.
 
-A training by the clock plans its number of updates from the time that is left and the speed it has, and plans again about every
-sixtieth of the time, sooner if the speed changes. The learning rate follows the plans alone, and every checkpoint holds them.
+A training by the clock plans its number of updates from the time that is left and the speed it has,
+and plans again about every sixtieth of the time, sooner if the speed changes. The learning rate
+follows the plans alone, and every checkpoint holds them.
 """
 
 import time
@@ -12,14 +13,17 @@ from dataclasses import dataclass
 _PARTS = 60  # plans of a run at a steady speed
 _EVALUATIONS = 20  # of a run by the clock, and as many checkpoints
 _PAUSES = 0.05  # of the time that evaluations and checkpoints may take
-# The same after the first evaluation, whose time tells little of the next: it compiles. At 0.05 it delayed the second one by a
-# third of a run of four minutes.
+# The same after the first evaluation, whose time tells little of the next: it compiles. At 0.05 it
+# delayed the second one by a third of a run of four minutes.
 _FIRST_PAUSES = 0.1
-# Updates before the first plan: the first one may compile. A plan from it gave 12 updates where 500 fitted.
+# Updates before the first plan: the first one may compile. A plan from it gave 12 updates where 500
+# fitted.
 _FIRST_PLAN = 2
-# Plans over which the speed is measured. Over four, the schedule lags by 0.157 after a sudden slow-down, in place of 0.13.
+# Plans over which the speed is measured. Over four, the schedule lags by 0.157 after a sudden
+# slow-down, in place of 0.13.
 _REMEMBERED = 3
-_NEWS = 1.5  # a number of updates that differs by this factor from the last one reported is reported
+# A number of updates that differs by this factor from the last one reported is reported
+_NEWS = 1.5
 
 now = time.monotonic  # tests replace it
 
@@ -31,7 +35,8 @@ class Plan:
     Attributes:
         step: Updates made.
         seconds: Seconds of the time budget used.
-        progress: Share of the schedule that is done, 0 to 1. From here it grows by the same amount with every update.
+        progress: Share of the schedule that is done, 0 to 1. From here it grows by the same amount
+            with every update.
         total_steps: Updates after which it is 1; equal to `step` where the training ends.
         seconds_per_step: Of an update, evaluations and checkpoints left out.
         evaluate: Whether the model is evaluated and saved here.
@@ -97,20 +102,27 @@ class TrainingProgress:
 class ClockPace(TrainingProgress):
     """A pace that ends with a time budget. Evaluations and checkpoints are paid for from it.
 
-    It follows the last plan that was adopted; before the first its progress is 0. Progress is continuous: a plan begins with
-    the progress that the one before had reached, and lets it grow to 1 over the updates that still fit into the time. So the
-    learning rate never jumps, and has decayed when the time is up.
+    It follows the last plan that was adopted; before the first its progress is 0. Progress is
+    continuous: a plan begins with the progress that the one before had reached, and lets it grow to
+    1 over the updates that still fit into the time. So the learning rate never jumps, and has
+    decayed when the time is up.
 
     Args:
         seconds: The time budget.
         plans: Those of a run that is resumed.
         used: Seconds of the budget that were used before.
         steps: Updates at most; None for as many as fit.
-        eval_every: Updates between two evaluations, 0 for none before the end, None to let the plans say when.
+        eval_every: Updates between two evaluations, 0 for none before the end, None to let the
+            plans say when.
     """
 
     def __init__(
-        self, seconds: float, plans: list[Plan], used: float, steps: int | None = None, eval_every: int | None = None
+        self,
+        seconds: float,
+        plans: list[Plan],
+        used: float,
+        steps: int | None = None,
+        eval_every: int | None = None,
     ) -> None:
         self.plans = plans
         self._reported: Plan | None = plans[-1] if plans else None
@@ -118,11 +130,15 @@ class ClockPace(TrainingProgress):
         self._steps = steps
         self._eval_every = eval_every
         self._start = now() - used
-        self._paused = self._last_pause = 0.0  # seconds, of all pauses and of those after the last update that had any
+        # Seconds, of all pauses and of those after the last update that had any
+        self._paused = self._last_pause = 0.0
         self._paused_at = -1
-        self._measured: list[tuple[float, int]] = []  # active seconds and updates where this process has planned
+        # Active seconds and updates where this process has planned
+        self._measured: list[tuple[float, int]] = []
         self._first_step: int | None = None  # the update before which this process began
-        self._last_evaluation = next((plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0)
+        self._last_evaluation = next(
+            (plan.seconds for plan in reversed(plans) if plan.evaluate), 0.0
+        )
 
     def progress(self, step: int) -> float:
         if not self.plans:
@@ -130,7 +146,9 @@ class ClockPace(TrainingProgress):
         last = self.plans[-1]
         if step >= last.total_steps:
             return 1.0
-        return last.progress + (1 - last.progress) * ((step - last.step) / (last.total_steps - last.step))
+        return last.progress + (1 - last.progress) * (
+            (step - last.step) / (last.total_steps - last.step)
+        )
 
     def is_over(self, step: int) -> bool:
         return bool(self.plans) and step >= self.plans[-1].total_steps
@@ -144,7 +162,10 @@ class ClockPace(TrainingProgress):
         if plan.total_steps == plan.step:
             return None
         last = self._reported
-        if last is not None and max(plan.total_steps, 1) < _NEWS * last.total_steps < _NEWS**2 * plan.total_steps:
+        if (
+            last is not None
+            and max(plan.total_steps, 1) < _NEWS * last.total_steps < _NEWS**2 * plan.total_steps
+        ):
             return None
         self._reported = plan
         pace = f"{plan.seconds_per_step:.3g} s each"
@@ -169,7 +190,10 @@ class ClockPace(TrainingProgress):
         if not self.plans:
             return self.seconds_left() <= 0
         last = self.plans[-1]
-        return self.seconds_used() + last.seconds_per_step >= last.seconds + self._seconds_to_next_plan(last)
+        return (
+            self.seconds_used() + last.seconds_per_step
+            >= last.seconds + self._seconds_to_next_plan(last)
+        )
 
     def must_plan(self, step: int) -> bool:
         if not self.plans:
@@ -180,29 +204,47 @@ class ClockPace(TrainingProgress):
 
     def _seconds_to_next_plan(self, plan: Plan) -> float:
         """Return the seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
-        # On 12 simulated machines progress is never more than 0.2 from the share of the time, even where speed changes
-        # tenfold, and the time is met within 5 %.
-        return min(self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step))
+        # On 12 simulated machines progress is never more than 0.2 from the share of the time, even
+        # where speed changes tenfold, and the time is met within 5 %.
+        return min(
+            self._budget / _PARTS, max((self._budget - plan.seconds) / 4, plan.seconds_per_step)
+        )
 
     def plan(self, step: int) -> Plan:
         used = self.seconds_used()
         seconds_per_step = self._seconds_per_step(step)
         seconds_left = self._budget - used
         pause_share = _FIRST_PAUSES if sum(plan.evaluate for plan in self.plans) == 1 else _PAUSES
-        interval = max(self._budget / _EVALUATIONS, self._last_pause / pause_share)  # between evaluations
-        due = self._last_evaluation + interval - self._budget / _PARTS / 2  # the plan that is nearest to the twentieth
-        evaluate = self._eval_every is None and bool(self.plans) and used >= due and seconds_left >= interval / 2
+        # Between evaluations
+        interval = max(self._budget / _EVALUATIONS, self._last_pause / pause_share)
+        # The plan that is nearest to the twentieth
+        due = self._last_evaluation + interval - self._budget / _PARTS / 2
+        evaluate = (
+            self._eval_every is None
+            and bool(self.plans)
+            and used >= due
+            and seconds_left >= interval / 2
+        )
         pauses = 1 + int(seconds_left / interval) if self._eval_every is None else 1
         seconds_with_pauses = seconds_per_step
         if self._eval_every:
             seconds_with_pauses += self._last_pause / self._eval_every
-        total_steps = step + max(0, round((seconds_left - pauses * self._last_pause) / seconds_with_pauses))
+        total_steps = step + max(
+            0, round((seconds_left - pauses * self._last_pause) / seconds_with_pauses)
+        )
         if self._steps is not None:
             total_steps = min(total_steps, max(self._steps, step))
         if evaluate:
             self._last_evaluation = used
         progress = self.progress(step)
-        return Plan(step, round(used, 3), progress, total_steps, seconds_per_step, evaluate and total_steps > step)
+        return Plan(
+            step,
+            round(used, 3),
+            progress,
+            total_steps,
+            seconds_per_step,
+            evaluate and total_steps > step,
+        )
 
     def _active(self) -> float:
         """Return the seconds used by this process for updates."""

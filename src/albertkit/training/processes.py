@@ -26,9 +26,10 @@ from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.training.launch import name_start, warn_of_shared_store
 
-# How long processes wait for one another: the first writes checkpoints and cards while the others wait, and at the start each
-# plans its own examples. A process that has died is noticed at once; this is for one that hangs.
-# A cable that is out tells TCP nothing: two hosts were silent for 7 minutes and then went on in the same processes.
+# How long processes wait for one another: the first writes checkpoints and cards while the others
+# wait, and at the start each plans its own examples. A process that has died is noticed at once;
+# this is for one that hangs. A cable that is out tells TCP nothing: two hosts were silent for 7
+# minutes and then went on in the same processes.
 TIMEOUT = timedelta(minutes=30)
 
 Value = TypeVar("Value")
@@ -59,16 +60,20 @@ class World:
         A process may lack a gradient that others have (it had no example that needs the parameter).
 
         Returns:
-            In how many processes the flag is set; with several, fp32 [1 + P]: that, and how many had a gradient of each
-            parameter. Where none had one, the gradient is now zero and should be none.
+            In how many processes the flag is set; with several, fp32 [1 + P]: that, and how many
+            had a gradient of each parameter. Where none had one, the gradient is now zero and
+            should be none.
         """
         if self.size == 1:
             return float(flag)
         parameters = list(parameters)
-        # One flat buffer, no DistributedDataParallel: the gradient of a shared layer is complete only at the end of the backward
-        # pass, so there is nothing to overlap, and they are 12 million numbers, not 110. The flags keep a parameter without any
-        # gradient from being decayed.
-        has_gradient = self.to_device([flag, *(p.grad is not None for p in parameters)], torch.float32)
+        # One flat buffer, no DistributedDataParallel: the gradient of a shared layer is complete
+        # only at the end of the backward pass, so there is nothing to overlap, and they are 12
+        # million numbers, not 110. The flags keep a parameter without any gradient from being
+        # decayed.
+        has_gradient = self.to_device(
+            [flag, *(p.grad is not None for p in parameters)], torch.float32
+        )
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = self.sum(torch.cat([*(g.detach().reshape(-1) for g in gradients), has_gradient]))
         *totals, holders = flat.split([*(p.numel() for p in parameters), len(has_gradient)])
@@ -88,7 +93,9 @@ class World:
 
         The host does not wait for the device; `to_host` does.
         """
-        return numbers if self.size == 1 else self.sum(self.to_device(numbers, torch.float64)).unbind()
+        return (
+            numbers if self.size == 1 else self.sum(self.to_device(numbers, torch.float64)).unbind()
+        )
 
     def to_host(self, *values: Tensor | float) -> list[float]:
         """Return numbers of the device, of any shape, and of the host, as one list on the host: one transfer."""
@@ -135,7 +142,9 @@ def _collective_errors() -> Iterator[None]:
     except RuntimeError as error:
         first_line = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
         fact = f"another process of this training has ended, or does not answer ({first_line})"
-        causes = "look for its last lines, the kernel's out-of-memory killer, a network that is down"
+        causes = (
+            "look for its last lines, the kernel's out-of-memory killer, a network that is down"
+        )
         hint = f"{causes}; --resume goes on from the newest checkpoint"
         raise MachineError("worker-died", fact, hint) from error
 
@@ -180,7 +189,9 @@ def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
     names = ["cpu", *(f"cuda:{n}" for n in range(gpus))]
     if name not in names:
         devices = f"{gpus} CUDA devices" if gpus else "no CUDA device that torch can use"
-        raise ConfigError("no-device", f"device `{name}`: this machine has {devices}", f"use {' or '.join(names)}")
+        raise ConfigError(
+            "no-device", f"device `{name}`: this machine has {devices}", f"use {' or '.join(names)}"
+        )
     return torch.device(name)
 
 
@@ -205,8 +216,9 @@ def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
 
 def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
-    # The agent of torch 2.13 keeps one store for all starts: without a name, new processes read the addresses of dead ones, and
-    # the first attempt after a restart often died in connectFullMesh. The count of restarts is no name, each machine has its own.
+    # The agent of torch 2.13 keeps one store for all starts: without a name, new processes read the
+    # addresses of dead ones, and the first attempt after a restart often died in connectFullMesh.
+    # The count of restarts is no name, each machine has its own.
     own_name = uuid.uuid4().hex
     if rank:
         store.set(f"albertkit/hello/{rank}", own_name)
@@ -233,9 +245,10 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
 
 PRECISIONS = ("auto", "fp32", "bf16")
 
-# Dense bf16 in TFLOP/s. The vendors' data sheets print most of them "with sparsity", which is twice as much. NVIDIA: HGX B200
-# and B300, GB200 and GB300 NVL72, H200, H100 (SXM, PCIe, NVL), GH200, H20, A100, A30, A10, L40S, L40, L4, RTX 6000 Ada; the white
-# papers of Ada and Blackwell for RTX (sums in fp32). A10G: AWS G5. AMD: MI300X, MI325X. The first in a device's name wins.
+# Dense bf16 in TFLOP/s. The vendors' data sheets print most of them "with sparsity", which is twice
+# as much. NVIDIA: HGX B200 and B300, GB200 and GB300 NVL72, H200, H100 (SXM, PCIe, NVL), GH200,
+# H20, A100, A30, A10, L40S, L40, L4, RTX 6000 Ada; the white papers of Ada and Blackwell for RTX
+# (sums in fp32). A10G: AWS G5. AMD: MI300X, MI325X. The first in a device's name wins.
 _BF16_PEAKS = {
     "GB300": 2500, "GB200": 2500, "B300": 2250, "B200": 2250, "GH200": 989, "H200 NVL": 835, "H200": 989, "H100 PCIe": 756,
     "H100 NVL": 835, "H100": 989, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A30": 165, "A10G": 70, "A10": 125,
@@ -246,7 +259,11 @@ _BF16_PEAKS = {
 def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     """Return the type to compute in, "auto" being bf16 where a device multiplies it faster; parameters always stay in fp32."""
     if precision not in PRECISIONS:
-        raise ConfigError("unknown-name", f"there is no precision `{precision}`", f"use one of {', '.join(PRECISIONS)}")
+        raise ConfigError(
+            "unknown-name",
+            f"there is no precision `{precision}`",
+            f"use one of {', '.join(PRECISIONS)}",
+        )
     if precision == "auto":
         return torch.bfloat16 if faster_bf16(device) else torch.float32
     return torch.bfloat16 if precision == "bf16" else torch.float32
@@ -284,7 +301,9 @@ def describe(model: PretrainedAlbert, device: torch.device) -> str:
             fault = fault or "it knows no dropout"
         if dtype == "float32":
             fault = fault or "it knows half precision only"
-        attention = f"padded, torch's packed attention cannot be used: {fault}" if fault else "packed"
+        attention = (
+            f"padded, torch's packed attention cannot be used: {fault}" if fault else "packed"
+        )
         line += f" ({torch.cuda.get_device_name(device)}); attention: {attention}"
     return f"{line}; layers compiled" if model.compiled else line
 
@@ -296,7 +315,9 @@ def bf16_peak_flops(device: torch.device) -> float | None:
 
 def bf16_peak(name: str) -> float | None:
     """Return the dense bf16 FLOP/s in the data sheet of a GPU, by the name that its driver reports; None for an unknown one."""
-    peaks = (1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name))
+    peaks = (
+        1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)
+    )
     return next(peaks, None)
 
 
@@ -304,19 +325,20 @@ def bf16_peak(name: str) -> float | None:
 def repeatable(device: torch.device) -> Iterator[None]:
     """Make a GPU's results repeatable within this context, as a CPU's are anyway.
 
-    Attention's gradient and sums by index otherwise add in the order in which threads come. Memory that is written anyway
-    need not be filled first. cuBLAS must know a workspace before its first product in this process:
-    `albertkit.model` does that when it is imported. Where it came too late, torch would refuse every product: a warning, and
-    results that are not to the bit.
+    Attention's gradient and sums by index otherwise add in the order in which threads come. Memory
+    that is written anyway need not be filled first. cuBLAS must know a workspace before its first
+    product in this process: `albertkit.model` does that when it is imported. Where it came too
+    late, torch would refuse every product: a warning, and results that are not to the bit.
     """
     if device.type != "cuda":
         yield
         return
-    memory: Any = torch.utils.deterministic  # a module with a property, which type checkers do not know
+    # A module with a property, which type checkers do not know
+    memory: Any = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    # `warn_only` would leave flash attention's atomics. Where launches are the bound it costs nothing (59.4 and 60.2
-    # ms).
+    # `warn_only` would leave flash attention's atomics. Where launches are the bound it costs
+    # nothing (59.4 and 60.2 ms).
     torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False
     try:

@@ -1,6 +1,7 @@
 """The results of a training or an evaluation: kept in `results.json`, shown as sections.
 
-Results are one dictionary of plain values: the scores by name, and with them, where the task has them (`Task.details`):
+Results are one dictionary of plain values: the scores by name, and with them, where the task has
+them (`Task.details`):
 
 - intervals: score to low and high, 95 %, by bootstrap over the examples
 - classes, or types of entities: rows of name, precision, recall, f1, support
@@ -21,9 +22,18 @@ from typing import Any
 from albertkit.errors import MissingExtraError
 from albertkit.files import write_json
 from albertkit.output.plots import plot_confusion, plot_regression, scatter_svgs
-from albertkit.output.sections import Cell, Figure, Paragraph, Section, TableSection, Tone, to_json_value
+from albertkit.output.sections import (
+    Cell,
+    Figure,
+    Paragraph,
+    Section,
+    TableSection,
+    Tone,
+    to_json_value,
+)
 
-MAX_CLASSES_SHOWN = 12  # a wider matrix cannot be read; the most frequent mistakes are listed instead
+# A wider matrix cannot be read; the most frequent mistakes are listed instead
+MAX_CLASSES_SHOWN = 12
 MAX_MISTAKES_SHOWN = 10
 MAX_NAME_WIDTH = 12
 _SCORES_OF_A_CLASS = {"f1", "precision", "recall", "accuracy_and_f1"}  # if there are two classes
@@ -71,17 +81,28 @@ class Details:
 
 def result_sections(results: Mapping[str, Any], metric: str | None = None) -> list[Section]:
     """Return what is shown of results: scores with their intervals, `metric` first, classes, confusion matrix, notes."""
-    sections: list[Section] = [Paragraph(results["heading"], tone="muted")] if results.get("heading") else []
+    sections: list[Section] = (
+        [Paragraph(results["heading"], tone="muted")] if results.get("heading") else []
+    )
     positive_class = results.get("positive_class") or ""
-    table = score_table(scores_of(results), results.get("intervals") or {}, metric, positive_class=positive_class)
-    if "accuracy" in results and (largest := largest_class(results)):  # what a model that learned nothing reaches
+    table = score_table(
+        scores_of(results), results.get("intervals") or {}, metric, positive_class=positive_class
+    )
+    # What a model that learned nothing reaches
+    if "accuracy" in results and (largest := largest_class(results)):
         table = replace(
-            table, rows=[*table.rows, ["largest class", number(largest[1]), *[None] * (len(table.columns) - 2)]]
+            table,
+            rows=[
+                *table.rows,
+                ["largest class", number(largest[1]), *[None] * (len(table.columns) - 2)],
+            ],
         )
     sections.append(table)
     for key, title in (("classes", "class"), ("types", "type")):
         if results.get(key):
-            sections.append(class_scores_section([ClassScores(**row) for row in results[key]], title))
+            sections.append(
+                class_scores_section([ClassScores(**row) for row in results[key]], title)
+            )
     if results.get("confusion"):
         sections.append(confusion_table(Confusion(**results["confusion"])))
     return sections + [Paragraph(note, tone="warning") for note in results.get("notes") or ()]
@@ -98,7 +119,12 @@ def largest_class(results: Mapping[str, Any]) -> tuple[str, float] | None:
 def guessing_note(results: Mapping[str, Any]) -> str:
     """Return a note if the accuracy may be that of a constant answer: its 95% interval reaches the largest class's share."""
     low, _ = (results.get("intervals") or {}).get("accuracy") or (None, None)
-    if low is None or "accuracy" not in results or not (largest := largest_class(results)) or low > largest[1]:
+    if (
+        low is None
+        or "accuracy" not in results
+        or not (largest := largest_class(results))
+        or low > largest[1]
+    ):
         return ""
     name, share = largest
     reached = f"accuracy {number(results['accuracy'])}, the largest class {number(share)}"
@@ -124,7 +150,11 @@ def scores_of(results: Mapping[str, Any]) -> dict[str, float]:
         if name not in _NO_SCORES
         and (value is None or (isinstance(value, int | float) and not isinstance(value, bool)))
     }
-    return {name: value for name, value in scores.items() if name == name.lower() or name.lower() not in scores}
+    return {
+        name: value
+        for name, value in scores.items()
+        if name == name.lower() or name.lower() not in scores
+    }
 
 
 def score_name(name: str, positive_class: str = "") -> str:
@@ -164,7 +194,10 @@ def number(value: float | None) -> str:
 
 def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection:
     """Return precision, recall and F1 of every class, or of every type of entity."""
-    cells = [[row.name, number(row.precision), number(row.recall), number(row.f1), row.support] for row in rows]
+    cells = [
+        [row.name, number(row.precision), number(row.recall), number(row.f1), row.support]
+        for row in rows
+    ]
     return TableSection([kind, "precision", "recall", "f1", "examples"], cells, f"By {kind}")
 
 
@@ -194,19 +227,27 @@ def confusion_table(confusion: Confusion) -> TableSection:
             cells.append(Cell(count or "·", "strong" if column == row else tone, count / total))
         rows.append([label, *cells])
     legend = "Stronger is a larger share of the label's examples."
-    return TableSection(["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend)
+    return TableSection(
+        ["label ↓  predicted →", *heads], rows, "Labels and predictions", legend=legend
+    )
 
 
-def save_results(results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = "") -> list[Path]:
+def save_results(
+    results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = ""
+) -> list[Path]:
     """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`; return the files."""
     folder = Path(folder)
     write_json(folder / "results.json", to_json_value(results))
     files = [folder / "results.json"]
     try:
         if results.get("confusion"):
-            files.append(plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title))
+            files.append(
+                plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title)
+            )
         if results.get("pairs"):
-            files.append(plot_regression(results["pairs"], out=folder / "regression.png", title=title))
+            files.append(
+                plot_regression(results["pairs"], out=folder / "regression.png", title=title)
+            )
     except MissingExtraError:
         pass
     return files

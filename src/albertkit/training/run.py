@@ -25,7 +25,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from albertkit.errors import CheckpointError, MachineError
-from albertkit.files import atomic_folder, check_folder_name, lock_folder, read_typed, remove_leftovers
+from albertkit.files import (
+    atomic_folder,
+    check_folder_name,
+    lock_folder,
+    read_typed,
+    remove_leftovers,
+)
 from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.sections import Result, to_json_value
@@ -49,11 +55,13 @@ class RunResult(Result):
         metric: The score that chose the model.
         value: Its value on the dev examples.
         scores: All scores on the dev examples.
-        collapsed: How one sees that nothing was learned, for example that one class is all that is predicted.
+        collapsed: How one sees that nothing was learned, for example that one class is all that is
+            predicted.
         steps: Updates made or skipped.
         seconds: Time spent in updates.
         retries: Why the run was begun again with a lower rate, each time.
-        seeds: With several seeds, the value of each; `value` is then their median, all else is of the best.
+        seeds: With several seeds, the value of each; `value` is then their median, all else is of
+            the best.
     """
 
     model: Path | None = None
@@ -82,7 +90,11 @@ class RunResult(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; a score that is not defined is None."""
-        summary = {"model": self.model and str(self.model), "metric": self.metric, "value": self.value}
+        summary = {
+            "model": self.model and str(self.model),
+            "metric": self.metric,
+            "value": self.value,
+        }
         extent: dict[str, Any] = {}
         if self.steps:
             extent |= {"steps": self.steps, "seconds_of_updates": round(self.seconds, 1)}
@@ -101,7 +113,9 @@ class RunResult(Result):
         notes = [f"begun again: {why}" for why in self.retries]
         if self.seeds:
             low, *_, high = sorted(self.seeds.values())
-            notes.append(f"{self.metric} of {len(self.seeds)} seeds: median {self.value:.4f}, {low:.4f} to {high:.4f}")
+            notes.append(
+                f"{self.metric} of {len(self.seeds)} seeds: median {self.value:.4f}, {low:.4f} to {high:.4f}"
+            )
         return notes
 
 
@@ -118,7 +132,8 @@ class Best(Generic[Model, AnyResult]):
     Attributes:
         unfinished: The result of a run that a signal stopped: what is known of it without a model.
         load: Reads the model from its folder.
-        score: Scores it, in all processes, and returns the result but for what the run knows itself.
+        score: Scores it, in all processes, and returns the result but for what the run knows
+            itself.
         write: Writes what a user looks at, such as predictions and the model card; in one process.
     """
 
@@ -180,7 +195,8 @@ class Run(Generic[AnySettings]):
             for name, value in provenance.items():
                 if before.get(name) == value:
                     continue
-                if isinstance(value, str) and len(value) == 64:  # SHA-256: means nothing to a reader
+                # SHA-256: means nothing to a reader
+                if isinstance(value, str) and len(value) == 64:
                     differences.append(f"other {name} than now")
                 else:
                     differences.append(f"{before.get(name)}, not on {value}")
@@ -192,9 +208,12 @@ class Run(Generic[AnySettings]):
                 )
         return continues
 
-    def train(self, recipe: TrainingRecipe[AnyBatch], prepare: Callable[[], None] | None = None) -> TrainingResult:
+    def train(
+        self, recipe: TrainingRecipe[AnyBatch], prepare: Callable[[], None] | None = None
+    ) -> TrainingResult:
         """Begin the folder, show the notes and train; `prepare` writes what must lie in the folder before there is a run."""
-        self.world.barrier()  # every process has checked the folder: none may find a run that another has just begun
+        # Every process has checked the folder: none may find a run that another has just begun
+        self.world.barrier()
         if self.world.is_main:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
@@ -236,7 +255,8 @@ class Run(Generic[AnySettings]):
     def of_seeds(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
         """Train with one seed, or with several: then the value is their median, and the best model is in `best/`.
 
-        `once` trains once; the run that it gets has the settings as they were given, but for the seed.
+        `once` trains once; the run that it gets has the settings as they were given, but for the
+        seed.
         """
         settings = self.settings
         if settings.seeds == 1:
@@ -247,7 +267,10 @@ class Run(Generic[AnySettings]):
             results[seed] = self._subrun(f"seed-{seed}", seed_settings)._with_retries(once)
             if results[seed].model is None:  # a signal
                 return results[seed]
-        values = {seed: -math.inf if math.isnan(result.value) else result.value for seed, result in results.items()}
+        values = {
+            seed: -math.inf if math.isnan(result.value) else result.value
+            for seed, result in results.items()
+        }
         best = results[max(values, key=lambda seed: values[seed])]
         summary = dataclasses.replace(
             best,
@@ -257,7 +280,9 @@ class Run(Generic[AnySettings]):
             seconds=sum(result.seconds for result in results.values()),
         )
         spread = ", ".join(f"{value:.4f}" for value in sorted(values.values()))
-        self.display.note(f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})")
+        self.display.note(
+            f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})"
+        )
         return self._promote(summary, ("best",))
 
     def _with_retries(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
@@ -279,8 +304,12 @@ class Run(Generic[AnySettings]):
             rate = read_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 
-    def _subrun(self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()) -> "Run[AnySettings]":
-        return dataclasses.replace(self, folder=self.folder / name, settings=settings, retries=retries)
+    def _subrun(
+        self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()
+    ) -> "Run[AnySettings]":
+        return dataclasses.replace(
+            self, folder=self.folder / name, settings=settings, retries=retries
+        )
 
     def _promote(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
         """Copy the model of a run inside this one, and save its results, where a user looks for them."""
@@ -307,14 +336,16 @@ def open_run(
     """Open the folder of a training, in which no other process writes meanwhile, and join the processes of the launch.
 
     Args:
-        out: Folder of the run, made if missing. It holds this run, or nothing that could be written over.
+        out: Folder of the run, made if missing. It holds this run, or nothing that could be written
+            over.
         settings: As they were given.
         title: Title of the progress bar.
         resume: Go on with the run that is there.
         check: Check the settings at once; False where the data decide some of them.
     """
     folder = check_folder_name(out)
-    with lock_folder(folder, enabled=os.environ.get("RANK", "0") == "0"):  # the others of a launch are not kept out
+    # The others of a launch are not kept out
+    with lock_folder(folder, enabled=os.environ.get("RANK", "0") == "0"):
         if check:
             settings.check()
         world = join_world(settings.device)

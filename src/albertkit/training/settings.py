@@ -12,7 +12,13 @@ import tomli_w
 import yaml
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.files import check_other_files, check_regular_file, parse_json, parse_yaml, write_file
+from albertkit.files import (
+    check_other_files,
+    check_regular_file,
+    parse_json,
+    parse_yaml,
+    write_file,
+)
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
@@ -21,9 +27,21 @@ LearningRate = Annotated[float | None, Range(above=0, below=10)]
 Updates = Annotated[int | None, Range(1, below=MAX_STEPS)]
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
 
-# What may lie in the folder of a run before there is one: what the parts of a command wrote before they were killed, the
-# runs of several seeds, and logs that a shell writes there. Any `*.txt` would let a run into a folder of data, such as MRPC's.
-_BEFORE_A_RUN = (".*", "start", "teacher", "seed-*", "retry-*", "*.log", "*.out", "*.err", "*log*.txt", "std*.txt")
+# What may lie in the folder of a run before there is one: what the parts of a command wrote before
+# they were killed, the runs of several seeds, and logs that a shell writes there. Any `*.txt` would
+# let a run into a folder of data, such as MRPC's.
+_BEFORE_A_RUN = (
+    ".*",
+    "start",
+    "teacher",
+    "seed-*",
+    "retry-*",
+    "*.log",
+    "*.out",
+    "*.err",
+    "*log*.txt",
+    "std*.txt",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +49,8 @@ class Settings:
     """Base of the settings of a run.
 
     Attributes:
-        free: Those that may change when a run is resumed: they touch neither the weights nor their order.
+        free: Those that may change when a run is resumed: they touch neither the weights nor their
+            order.
     """
 
     free: ClassVar[frozenset[str]] = frozenset()
@@ -76,7 +95,11 @@ class Settings:
         """Compare with the settings a run was started with, and raise an error that names what differs."""
         before, now = type(self)().to_dict() | type(self).read(path), self.to_dict()
         keys = sorted((before.keys() | now.keys()) - self.free)
-        differing = [f"{k} was {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]
+        differing = [
+            f"{k} was {before.get(k)}, now {now.get(k)}"
+            for k in keys
+            if before.get(k) != now.get(k)
+        ]
         if differing:
             fact = f"`{path.parent}` was started with other settings: {'; '.join(differing)}"
             hint = f"resume it with `--config-file {path}`, or start a new run with another --out"
@@ -99,7 +122,9 @@ class Settings:
         for key in values:
             if key not in names:
                 raise ConfigError(
-                    "unknown-name", f"`{key}` in `{path}`{cls._owner_of(values)}", suggest_name(key, names)
+                    "unknown-name",
+                    f"`{key}` in `{path}`{cls._owner_of(values)}",
+                    suggest_name(key, names),
                 )
         return values
 
@@ -117,7 +142,11 @@ class Settings:
 
 
 def _subclasses(kind: type[Settings]) -> list[type[Settings]]:
-    return [descendant for subclass in kind.__subclasses__() for descendant in (subclass, *_subclasses(subclass))]
+    return [
+        descendant
+        for subclass in kind.__subclasses__()
+        for descendant in (subclass, *_subclasses(subclass))
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,8 +154,10 @@ class ComputeOptions(Settings):
     """Options of computing a model while it is trained.
 
     Attributes:
-        precision: Training precision: fp32, bf16, or auto: bf16 where the hardware computes it faster.
-        gradient_checkpointing: Recompute activations in the backward pass: slower, much less memory.
+        precision: Training precision: fp32, bf16, or auto: bf16 where the hardware computes it
+            faster.
+        gradient_checkpointing: Recompute activations in the backward pass: slower, much less
+            memory.
         device: Device: auto, cpu, cuda or cuda:N.
     """
 
@@ -141,18 +172,21 @@ class LoopOptions(Settings):
 
     Attributes:
         steps: Number of updates.
-        minutes: Train for this many minutes, including evaluations and checkpoints, in place of `steps`. The number of updates is
-            re-estimated during the run, and the learning rate schedule follows.
+        minutes: Train for this many minutes, including evaluations and checkpoints, in place of
+            `steps`. The number of updates is re-estimated during the run, and the learning rate
+            schedule follows.
         lr: Peak learning rate.
         optimizer: Optimizer: lamb or adamw, with weight decay 0.01.
-        bias_correction: Correct the bias of the optimizer's moments, as Model Garden's LAMB and AdamW do; Google's first code
-            does not.
-        clip_norm: Maximum gradient norm; larger gradients are scaled down. 0: no clipping, as in Model Garden's LAMB.
+        bias_correction: Correct the bias of the optimizer's moments, as Model Garden's LAMB and
+            AdamW do; Google's first code does not.
+        clip_norm: Maximum gradient norm; larger gradients are scaled down. 0: no clipping, as in
+            Model Garden's LAMB.
         warmup_steps: Number of updates of the linear warm-up.
         schedule: Learning rate schedule: polynomial, cosine or constant.
         poly_power: Power of the polynomial schedule; 1 is linear decay.
         end_lr: Final learning rate of the polynomial and cosine schedules.
-        ema_decay: Decay of an exponential moving average of the weights, which is evaluated and exported; 0: none.
+        ema_decay: Decay of an exponential moving average of the weights, which is evaluated and
+            exported; 0: none.
         seed: Random seed.
         log_every: Updates between log lines.
         eval_every: Updates between evaluations; 0: only at the end.
@@ -192,8 +226,10 @@ class EpochSettings(ComputeOptions):
         patience: Stop after this many evaluations in a row without improvement; 0: never.
         eval_every: Updates between evaluations. Default: ten evaluations per run.
         seed: Random seed for the order of examples, dropout and new layers.
-        seeds: Number of runs, with seeds from `seed` on. Reports the median and spread, and keeps the best run.
-        retries: Number of restarts if a run learns nothing or its loss becomes NaN, each with a third of the learning rate.
+        seeds: Number of runs, with seeds from `seed` on. Reports the median and spread, and keeps
+            the best run.
+        retries: Number of restarts if a run learns nothing or its loss becomes NaN, each with a
+            third of the learning rate.
     """
 
     free: ClassVar[frozenset[str]] = frozenset({"device"})
@@ -229,7 +265,9 @@ class EpochSettings(ComputeOptions):
 
         `eval_every` becomes a tenth of the steps.
         """
-        missing = {name: default for name, default in defaults.items() if getattr(self, name) is None}
+        missing = {
+            name: default for name, default in defaults.items() if getattr(self, name) is None
+        }
         changes = {name: value for name, (value, _) in missing.items()}
         if self.eval_every is None:
             changes["eval_every"] = max(1, math.ceil((self.steps or changes["steps"]) / 10))
@@ -276,11 +314,15 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
             raise ValueError("it holds no keys with values")
         for key, value in values.items():
             items = value if isinstance(value, list) else [value]
-            if not isinstance(key, str) or not all(isinstance(item, str | int | float) for item in items):
+            if not isinstance(key, str) or not all(
+                isinstance(item, str | int | float) for item in items
+            ):
                 raise ValueError(
                     f"`{reprlib.repr(key)}` is neither a number, a text, true or false, nor a list of these"
                 )
         return values
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError("bad-file", f"`{path}`: {reason}", "see the files in recipes/ for the form") from None
+        raise ConfigError(
+            "bad-file", f"`{path}`: {reason}", "see the files in recipes/ for the form"
+        ) from None

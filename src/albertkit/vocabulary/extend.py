@@ -1,6 +1,7 @@
 """`albertkit tokenizer extend`: more tokens for a tokenizer, and in the same step the rows that its model needs for them.
 
-`VocabularyModel` is a checkpoint whose two tables with a row a token are replaced; `repair` and `trim` use it, too.
+`VocabularyModel` is a checkpoint whose two tables with a row a token are replaced; `repair` and
+`trim` use it, too.
 """
 
 import os
@@ -15,7 +16,14 @@ from torch import Tensor
 
 from albertkit.command import takes
 from albertkit.conversion.checkpoints import open_checkpoint
-from albertkit.conversion.classes import HEADS, SourceModel, check_vocabulary, choose_head, fit, with_labels
+from albertkit.conversion.classes import (
+    HEADS,
+    SourceModel,
+    check_vocabulary,
+    choose_head,
+    fit,
+    with_labels,
+)
 from albertkit.conversion.convert import reread, write_transformers
 from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
@@ -37,7 +45,8 @@ from albertkit.tokenizer.texts import draw_sample, read_lines
 from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
 from albertkit.vocabulary.train import HoldingOut, read_text_lines
 
-_NOISE = 0.1  # of the old rows' standard deviation: rows that are exactly the mean would all be the same
+# Of the old rows' standard deviation: rows that are exactly the mean would all be the same
+_NOISE = 0.1
 _FREQUENT = 20  # occurrences of an old token that vectors are turned by
 _WORDS, _BIAS = "albert.embeddings.word_embeddings.weight", "predictions.bias"
 
@@ -115,22 +124,26 @@ class RowMaker:
         self._pieces = UnigramPieces(read_facts(old.model), old.unk_id)
         self._unknown_id = old.unk_id
         self._tokenizer = new
-        self._new_pieces = [new.id_to_piece(number) for number in range(old.vocab_size, new.vocab_size)]
+        self._new_pieces = [
+            new.id_to_piece(number) for number in range(old.vocab_size, new.vocab_size)
+        ]
         self._generator = generator
 
     def make(self, how: str, std: float, texts: Sequence[str] = ()) -> Tensor:
         """Return rows for the new tokens, float32 [new tokens, E].
 
-        "subword-mean": the mean of the rows of the tokens that the old vocabulary cut it into, unknown ones left out; where only
-        unknown ones are left, as "mean". "mean": the mean of all old tokens and a tenth of their standard deviation in noise.
-        "normal": as at the start of a training, of standard deviation `std`. "zero". "cooccurrence": from the tokens that stand
+        "subword-mean": the mean of the rows of the tokens that the old vocabulary cut it into,
+        unknown ones left out; where only unknown ones are left, as "mean". "mean": the mean of all
+        old tokens and a tenth of their standard deviation in noise. "normal": as at the start of a
+        training, of standard deviation `std`. "zero". "cooccurrence": from the tokens that stand
         beside it in `texts`; where there are none, as "subword-mean".
         """
         shape = (len(self._new_pieces), self._old_VE.shape[1])
         if how == "zero":
             return torch.zeros(shape)
         noise = torch.randn(shape, generator=self._generator)
-        if how == "normal":  # no number beyond two standard deviations, as in Google's truncated normal
+        # No number beyond two standard deviations, as in Google's truncated normal
+        if how == "normal":
             return noise.clamp_(-2, 2) * std
         ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
         rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
@@ -142,8 +155,9 @@ class RowMaker:
                 # Beside an unknown token, the space before it says nothing of the new one.
                 if known_ids and (known_ids == ids or known_ids != space_alone):
                     rows[index] = self._old_VE[known_ids].mean(0)
-        # English model, 8,000 Korean tokens, masked-LM loss before any update (frequencies alone 7.56): subword mean 8.065,
-        # co-occurrence in Korean text 7.615, in Korean and English text 7.521.
+        # English model, 8,000 Korean tokens, masked-LM loss before any update (frequencies alone
+        # 7.56): subword mean 8.065, co-occurrence in Korean text 7.615, in Korean and English text
+        # 7.521.
         if how == "cooccurrence":
             vectors = self._cooccurrence_rows(texts)
             occurring = vectors.any(1)
@@ -155,8 +169,9 @@ class RowMaker:
         width = self._old_VE.shape[1]
         encoded = self._tokenizer.encode_batch(texts)
         counts = np.bincount(encoded.ids, minlength=self._tokenizer.vocab_size)
-        # Both sets of vectors are known up to a rotation only: the one used brings the old tokens of the text nearest
-        # to their rows (Schönemann 1966), after which their lengths are made the same, too.
+        # Both sets of vectors are known up to a rotation only: the one used brings the old tokens
+        # of the text nearest to their rows (Schönemann 1966), after which their lengths are made
+        # the same, too.
         shared = [number for number in self._pieces.ids.values() if counts[number] >= _FREQUENT]
         if len(shared) < width:
             raise DataError(
@@ -171,7 +186,8 @@ class RowMaker:
         row_mean = self._old_VE[shared].mean(0)
         centred_vectors = vectors[shared] - vector_mean
         centred_rows = self._old_VE[shared] - row_mean
-        # In vain: shorter rows by how well the turn fits (loss 7.726), ridge regression in place of a turn (7.584).
+        # In vain: shorter rows by how well the turn fits (loss 7.726), ridge regression in place of
+        # a turn (7.584).
         u, _, vh = torch.linalg.svd(centred_vectors.T @ centred_rows)
         scale = centred_rows.norm() / centred_vectors.norm()
         new = vectors[len(vectors) - len(self._new_pieces) :]
@@ -197,11 +213,13 @@ def new_biases(
 ) -> Tensor:
     """Return biases of the masked-LM head for new tokens, float32 [new tokens], within the range of the old ones.
 
-    `ordinary` are the ids of the old tokens that are no special ones, `frequencies` the share of each new token in its text.
+    `ordinary` are the ids of the old tokens that are no special ones, `frequencies` the share of
+    each new token in its text.
     """
     old = bias_V[ordinary].double().numpy()
-    # A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its level is that of the logarithm
-    # itself, which lies far below any of them. The old tokens' scores are such logarithms: a line through their biases says both.
+    # A trained bias goes with the logarithm of a token's frequency, but neither its slope nor its
+    # level is that of the logarithm itself, which lies far below any of them. The old tokens'
+    # scores are such logarithms: a line through their biases says both.
     slope, level = np.polyfit(np.array(scores)[ordinary], old, 1)
     biases = level + slope * np.log(frequencies)
     return torch.tensor(np.clip(biases, old.min(), old.max()), dtype=torch.float32)
@@ -217,9 +235,10 @@ class ExtensionReport(Result):
         characters, words, found, unused, left_out: See `Extension`.
         requested_words: Words that were given, those of files included.
         fingerprint: Of the new tokenizer.
-        before, after: How the two fit held-out lines; None if the text was too short to hold any out.
-        compared, differing: Of those lines (of others, if there are none), how many were compared with `tokenizer.json`, and
-            how many differ.
+        before, after: How the two fit held-out lines; None if the text was too short to hold any
+            out.
+        compared, differing: Of those lines (of others, if there are none), how many were compared
+            with `tokenizer.json`, and how many differ.
         model_class: The class of the model; None without one.
         rows: How its new rows were made.
         taken_over: Number of rows from another model.
@@ -246,10 +265,15 @@ class ExtensionReport(Result):
     def sections(self) -> list[Section]:
         """Return the new tokens, the words left out, the rows of the model, and the fit of both vocabularies."""
         counts = f"{self.characters:,} characters, {self.words:,} given, {self.found:,} found, {self.unused:,} unused"
-        lines = [f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before", f"new: {counts}"]
+        lines = [
+            f"{self.vocab_size:,} tokens in {self.out}, {self.old_size:,} of them as before",
+            f"new: {counts}",
+        ]
         if self.requested_words:
             lines.append(f"given: {format_list(self.requested_words)}")
-        lines += [f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()]
+        lines += [
+            f"left out, {reason}: {' '.join(words)}" for reason, words in self.left_out.items()
+        ]
         if self.model_class:
             donor_note = f", {self.taken_over:,} from another model" if self.taken_over else ""
             lines.append(
@@ -269,7 +293,8 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     Old tokens keep their ids, old rows their bits.
 
     Raises:
-        CheckpointError: unsupported, wrong-tokenizer, exists, corrupt, and what opening a checkpoint raises.
+        CheckpointError: unsupported, wrong-tokenizer, exists, corrupt, and what opening a
+            checkpoint raises.
         ConfigError: bad-value, unknown-name. DataError: empty, and what reading the files raises.
         MachineError: internal-error.
     """
@@ -280,14 +305,19 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         model = local_folder(model) if model.is_dir() else model
         file = find_model(model)
         # The rows of a model with another vocabulary mean other tokens.
-        if file is not None and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces:
+        if (
+            file is not None
+            and read_facts(file.read_bytes()).pieces != read_facts(tokenizer.model).pieces
+        ):
             raise CheckpointError(
                 "wrong-tokenizer",
                 f"the model in `{model}` has other tokens, in `{file.name}`, than those to extend",
                 f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
             )
     words = _read_words(options.words)
-    reading = HoldingOut(read_text_lines(options.files, options.format, options.field, options.errors), options.seed)
+    reading = HoldingOut(
+        read_text_lines(options.files, options.format, options.field, options.errors), options.seed
+    )
     with new_folder(out) as folder:
         sample = draw_sample(reading, options.max_lines, options.seed)
         extension = extend_tokenizer(tokenizer, sample, options, words)
@@ -362,7 +392,9 @@ def _grow(
     # One NaN would be in the mean of all rows, and so in every new one.
     if not words_VE.isfinite().all():
         raise CheckpointError(
-            "corrupt", "the model's word embeddings are not finite", "its weights are broken: copy them again"
+            "corrupt",
+            "the model's word embeddings are not finite",
+            "its weights are broken: copy them again",
         )
     maker = RowMaker(
         words_VE,
@@ -395,14 +427,16 @@ def _grow(
             extension.frequencies,
         )
         bias_V = torch.cat([bias_V[:size], added])
-    # Rows that the model has beyond its tokenizer's tokens were never used; new tokens take their places.
+    # Rows that the model has beyond its tokenizer's tokens were never used; new tokens take their
+    # places.
     model.replace(torch.cat([words_VE[:size], new]), bias_V)
     return num_donor_rows
 
 
 def _read_words(words: str | Path | Sequence[str | Path] | None) -> list[str]:
     """Return the words of a list, in which a file stands for its lines and a comma separates words."""
-    # A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no words.
+    # A `Path`, an address and a name in a folder that exists are files, too: misspelt, they are no
+    # words.
     word_list: list[str] = []
     if isinstance(words, str | Path):
         words = [words]

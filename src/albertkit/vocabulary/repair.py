@@ -15,7 +15,13 @@ from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.printable import join_lines
 from albertkit.tokenizer import rules
-from albertkit.tokenizer.files import SPECIAL_ROLES, added_tokens, find_model, read_settings, special_names
+from albertkit.tokenizer.files import (
+    SPECIAL_ROLES,
+    added_tokens,
+    find_model,
+    read_settings,
+    special_names,
+)
 from albertkit.tokenizer.options import RepairOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
@@ -58,14 +64,18 @@ class Renumbering:
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
         """Return the special tokens: name to old and new id."""
-        return {self.tokenizer.id_to_piece(new): (self.old_ids[new], new) for new in range(len(SPECIAL_PIECES))}
+        return {
+            self.tokenizer.id_to_piece(new): (self.old_ids[new], new)
+            for new in range(len(SPECIAL_PIECES))
+        }
 
 
 def renumber_specials(folder: Path) -> Renumbering:
     """Put the special tokens of a folder's model at 0 to 4, and all others after them in their order.
 
-    The unknown token is the one SentencePiece gives for unknown text, whatever else is called [UNK]. The names of the
-    special tokens are read from `tokenizer_config.json`; where it says nothing, they have their usual names.
+    The unknown token is the one SentencePiece gives for unknown text, whatever else is called
+    [UNK]. The names of the special tokens are read from `tokenizer_config.json`; where it says
+    nothing, they have their usual names.
     """
     # Other tokens with such names match no text afterwards.
     from sentencepiece import SentencePieceProcessor
@@ -73,7 +83,9 @@ def renumber_specials(folder: Path) -> Renumbering:
     file = find_model(folder)
     if file is None:
         raise CheckpointError(
-            "no-tokenizer", f"no *.model in `{folder}`", "only SentencePiece models can be renumbered"
+            "no-tokenizer",
+            f"no *.model in `{folder}`",
+            "only SentencePiece models can be renumbered",
         )
     model = file.read_bytes()
     settings = read_settings(folder)
@@ -89,7 +101,9 @@ def renumber_specials(folder: Path) -> Renumbering:
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
     tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
-    without_gap = [ids[token] for token in tokens] == list(range(num_pieces, num_pieces + len(tokens)))
+    without_gap = [ids[token] for token in tokens] == list(
+        range(num_pieces, num_pieces + len(tokens))
+    )
     if not without_gap or any(role_of(token) is None for token in tokens):
         raise CheckpointError(
             "wrong-tokenizer",
@@ -99,7 +113,10 @@ def renumber_specials(folder: Path) -> Renumbering:
         )
     pieces = [*old_pieces, *((token, 0.0, CONTROL) for token in tokens)]
     special_ids = _find_special_ids(pieces, special_names(settings), file)
-    old_ids = [*special_ids, *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids))]
+    old_ids = [
+        *special_ids,
+        *(piece_id for piece_id in range(len(pieces)) if piece_id not in set(special_ids)),
+    ]
     special_kinds = dict.fromkeys(special_ids, CONTROL) | {special_ids[1]: UNKNOWN}
     renumbered_pieces = []
     for piece_id in old_ids:
@@ -123,7 +140,8 @@ def _find_special_ids(
     special_ids: list[int] = []
     for role, usual_names in zip(SPECIAL_ROLES, _USUAL_NAMES, strict=True):
         if role == "unk":
-            # The row that the model learned for unknown text is that of the token SentencePiece gives for it, whatever the names.
+            # The row that the model learned for unknown text is that of the token SentencePiece
+            # gives for it, whatever the names.
             special_ids.append(kinds.index(UNKNOWN))
             continue
         names = [*usual_names]
@@ -146,7 +164,8 @@ def _find_special_ids(
     return special_ids
 
 
-# Text that the two tokenizers treat differently on purpose: names of special tokens, and numbers before a comma.
+# Text that the two tokenizers treat differently on purpose: names of special tokens, and numbers
+# before a comma.
 _ON_PURPOSE = re.compile(r"\d[,，٫]|\[\w+\]|<\w+>")
 
 
@@ -175,7 +194,10 @@ class RepairReport(Result):
         if self.model_class:
             lines.append(f"{self.model_class}: its rows moved with their tokens")
         title = f"{self.vocab_size:,} tokens in {self.out}"
-        return [TableSection(["token", "old id", "new id"], moved, title), Paragraph(join_lines(lines), form="code")]
+        return [
+            TableSection(["token", "old id", "new id"], moved, title),
+            Paragraph(join_lines(lines), form="code"),
+        ]
 
 
 @takes(RepairOptions)
@@ -183,8 +205,8 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
     """Renumber a model to ALBERT's ids: padding 0, unknown 1, start 2, separation 3, mask 4; see `RepairOptions`.
 
     Raises:
-        ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and what `renumber_specials`
-        and opening a checkpoint raise. MachineError: internal-error.
+        ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and
+        what `renumber_specials` and opening a checkpoint raise. MachineError: internal-error.
     """
     import sentencepiece
 
@@ -209,10 +231,12 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             tokenizer.save_pretrained(target)
         else:
             num_rows = len(model.words_VE)
-            # Every row goes where its token goes, so the model computes for a text what it computed before. Rows beyond the
-            # tokens stay where they are.
+            # Every row goes where its token goes, so the model computes for a text what it computed
+            # before. Rows beyond the tokens stay where they are.
             check_vocabulary(len(change.old_ids), num_rows, folder)
-            model.select_rows(torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)]))
+            model.select_rows(
+                torch.tensor([*change.old_ids, *range(len(change.old_ids), num_rows)])
+            )
             moves = ", ".join(f"{name} {old} to {new}" for name, (old, new) in change.moved.items())
             model.write(
                 target,
@@ -224,7 +248,9 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
         texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
         for text in texts:
-            if [change.old_ids[i] for i in tokenizer.encode(text)] != old.encode(tokenizer.prepared(text)):
+            if [change.old_ids[i] for i in tokenizer.encode(text)] != old.encode(
+                tokenizer.prepared(text)
+            ):
                 fact = f"the renumbered tokenizer reads {text[:60]!r} otherwise"
                 raise MachineError("internal-error", fact, "please report this")
     model_class = model.model_class.__name__ if model else None

@@ -13,7 +13,14 @@ from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.options import TrainVocabularyOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
-from albertkit.tokenizer.train import TextFit, fit_sections, longest_pieces, measure_fit, reading_section, train_on
+from albertkit.tokenizer.train import (
+    TextFit,
+    fit_sections,
+    longest_pieces,
+    measure_fit,
+    reading_section,
+    train_on,
+)
 
 _HELD_OUT_SHARE = 0.01
 _MAX_HELD_OUT = 2000
@@ -33,8 +40,10 @@ class TrainingReport(Result):
         vocab_size, text_rules, fingerprint: See `AlbertTokenizer`.
         morphemes: "none", "boundary" or "spaces".
         longest_pieces: The longest tokens.
-        held_out: How it fits lines that were held out; None if the text was too short to hold any out.
-        compared, differing: How many hard lines and held-out lines were compared with `tokenizer.json`, and how many differ.
+        held_out: How it fits lines that were held out; None if the text was too short to hold any
+            out.
+        compared, differing: How many hard lines and held-out lines were compared with
+            `tokenizer.json`, and how many differ.
         warnings: Limits of its use.
     """
 

@@ -75,7 +75,8 @@ class TrimReport(Result):
         used: Tokens of the new vocabulary that occur in the text.
         fingerprint: Of the new tokenizer.
         text: How the text is read by both.
-        compared, differing: Hard sentences that were compared with `tokenizer.json`, and how many differ.
+        compared, differing: Hard sentences that were compared with `tokenizer.json`, and how many
+            differ.
         model_class: The class of the model whose rows were cut; None where there was none.
         notes: What else there is to say.
     """
@@ -103,8 +104,13 @@ class TrimReport(Result):
             f"unknown tokens in the text: {text.unknown_before:,} before, {text.unknown_after:,} now",
         ]
         if self.model_class:
-            lines.append(f"{self.model_class}: its rows are those of the tokens before, bit for bit")
-        return [Paragraph("\n".join([*lines, *self.notes])), reading_section(self.compared, self.differing)]
+            lines.append(
+                f"{self.model_class}: its rows are those of the tokens before, bit for bit"
+            )
+        return [
+            Paragraph("\n".join([*lines, *self.notes])),
+            reading_section(self.compared, self.differing),
+        ]
 
 
 @takes(TrimOptions)
@@ -113,13 +119,15 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
 
     Raises:
         CheckpointError: unsupported, wrong-tokenizer, exists, and what opening a checkpoint raises.
-        ConfigError: bad-value if `vocab_size` is too small. DataError: empty, and what reading the files raises.
+        ConfigError: bad-value if `vocab_size` is too small. DataError: empty, and what reading the
+            files raises.
     """
     folder = local_folder(options.tokenizer)
     out = Path(options.out)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     with new_folder(out) as target:
-        # How often each token decides how the text is cut: Google's rule takes tokens apart after they were chosen.
+        # How often each token decides how the text is cut: Google's rule takes tokens apart after
+        # they were chosen.
         counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
         for lines in _read_batches(options):
             counts += np.bincount(tokenizer.used_ids(lines), minlength=len(counts))
@@ -150,8 +158,8 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         else:
             with open_vocabulary_model(folder) as model:
                 check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
-                # Every row goes where its token goes: the model computes for a text what it computed before, if its tokens are
-                # all there.
+                # Every row goes where its token goes: the model computes for a text what it
+                # computed before, if its tokens are all there.
                 model.select_rows(torch.from_numpy(old_ids))
                 sizes = f"from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}"
                 model.write(
@@ -162,7 +170,9 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
                 )
                 model_class = model.model_class.__name__
                 if model.checkpoint.kind == "BERT folder":
-                    notes.append("a BERT is written as the ALBERT that computes the same, with a group for every layer")
+                    notes.append(
+                        "a BERT is written as the ALBERT that computes the same, with a group for every layer"
+                    )
         comparison = compare_json(target, trimmed, [text for _, text in HARD_SENTENCES])
     return TrimReport(
         out=str(out),

@@ -16,12 +16,21 @@ _DINO = dict(**_WIDTH, num_hidden_layers=2, mlp_ratio=2)
 _PREDICTOR = dict(pred_hidden_size=24, pred_num_attention_heads=2, pred_num_hidden_layers=1)
 _DECODER = dict(decoder_hidden_size=24, decoder_num_attention_heads=2, decoder_num_hidden_layers=1)
 _POSITIONS = dict(use_absolute_position_embeddings=True, use_relative_position_bias=True)
-_SWIN = dict(image_size=32, patch_size=4, embed_dim=12, depths=[1, 1], num_heads=[2, 2], window_size=4)
-_PRISM = dict(**_WIDTH, intermediate_size=32, num_spatial_layers=2, num_temporal_layers=1, tubelet_size=[1, 8, 8])
+_SWIN = dict(
+    image_size=32, patch_size=4, embed_dim=12, depths=[1, 1], num_heads=[2, 2], window_size=4
+)
+_PRISM = dict(
+    **_WIDTH,
+    intermediate_size=32,
+    num_spatial_layers=2,
+    num_temporal_layers=1,
+    tubelet_size=[1, 8, 8],
+)
 _JEPA = dict(**_WIDTH, num_hidden_layers=2, crop_size=32, patch_size=8, frames_per_clip=4)
 _TOWERS = dict(vision_config={**_SIZES, **_IMAGE}, text_config=_TEXT)
 
-# model_type: transformers' configuration, its arguments, and the model that a checkpoint of this type usually holds
+# model_type: transformers' configuration, its arguments, and the model that a checkpoint of this
+# type usually holds
 _MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "videomae": ("VideoMAEConfig", {**_SIZES, **_IMAGE, "num_frames": 4, **_DECODER}, "VideoMAEForPreTraining"),
     "timesformer": ("TimesformerConfig", {**_SIZES, **_IMAGE, "num_frames": 4}, "TimesformerForVideoClassification"),
@@ -64,9 +73,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
         key = f"{model_type} {changes}"
         if key not in saved_models:
             config, values, model_class = _MODELS[model_type]
-            model = getattr(transformers, model_class)(getattr(transformers, config)(**{**values, **changes})).eval()
+            model = getattr(transformers, model_class)(
+                getattr(transformers, config)(**{**values, **changes})
+            ).eval()
             generator = torch.Generator().manual_seed(7)
-            with torch.no_grad():  # zeros and ones of a new model would hide tokens in the wrong place
+            # Zeros and ones of a new model would hide tokens in the wrong place
+            with torch.no_grad():
                 for name, parameter in model.named_parameters():
                     noise = 0.05 * torch.randn(parameter.shape, generator=generator)
                     parameter.copy_(parameter + noise if "norm" in name.lower() else noise)

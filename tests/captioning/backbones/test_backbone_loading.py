@@ -42,7 +42,9 @@ def test_importing_the_package_imports_no_transformers():
         "import sys, albertkit.captioning.backbones, albertkit.captioning.backbones, "
         "albertkit.captioning.backbones; print('transformers' in sys.modules)"
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert process.stdout.strip() == "False"
 
 
@@ -58,7 +60,9 @@ def test_faults_are_named(clip, tmp_path, tiny):
     with pytest.raises(CheckpointError, match="of type 'albert'") as raised:
         load_backbone(f"hf:{text}")
     assert raised.value.slug == "wrong-model"
-    assert all(name in raised.value.hint for name in ("videomae", "vjepa2", "siglip", "dinov3_vit", "swin"))
+    assert all(
+        name in raised.value.hint for name in ("videomae", "vjepa2", "siglip", "dinov3_vit", "swin")
+    )
     for broken in ("[1]", "{}"):
         (text / "config.json").write_text(broken)
         assert _slug(text) == "wrong-model"
@@ -73,8 +77,12 @@ def test_faults_are_named(clip, tmp_path, tiny):
     weights.write_bytes(weight_bytes)
     tensors = load_file(weights)
     name = next(name for name in tensors if name.endswith("vision_model.pre_layrnorm.weight"))
-    save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 of its weights, the first is `.*pre_layrnorm.weight`"):
+    save_file(
+        {key: tensor for key, tensor in tensors.items() if key != name}, weights, {"format": "pt"}
+    )
+    with pytest.raises(
+        CheckpointError, match=r"lacks 1 of its weights, the first is `.*pre_layrnorm.weight`"
+    ):
         load_backbone(f"hf:{clip}")
     save_file({**tensors, name: torch.ones(25)}, weights, {"format": "pt"})
     assert _slug(clip) == "corrupt"
@@ -108,7 +116,9 @@ def test_without_transformers_the_extra_is_named(clip, monkeypatch):
 def test_a_transformers_too_old_for_a_model_is_named(clip, monkeypatch):
     older = SimpleNamespace(__version__="5.0.0")
     monkeypatch.setitem(sys.modules, "transformers", older)
-    with pytest.raises(CheckpointError, match=r"needs CLIPVisionModel, which transformers 5\.0\.0 lacks"):
+    with pytest.raises(
+        CheckpointError, match=r"needs CLIPVisionModel, which transformers 5\.0\.0 lacks"
+    ):
         load_backbone(f"hf:{clip}")
 
 
@@ -117,7 +127,10 @@ def test_weights_in_several_files(tiny, tmp_path):
     saved.model.save_pretrained(tmp_path, max_shard_size="20KB")
     shards = sorted(tmp_path.glob("model-*.safetensors"))
     assert len(shards) > 2
-    assert load_backbone(f"hf:{tmp_path}").fingerprint() == load_backbone(f"hf:{saved.folder}").fingerprint()
+    assert (
+        load_backbone(f"hf:{tmp_path}").fingerprint()
+        == load_backbone(f"hf:{saved.folder}").fingerprint()
+    )
     shards[1].unlink()
     assert _slug(tmp_path) == "corrupt"
 
@@ -128,13 +141,16 @@ def test_pickled_weights_load_only_as_weights(clip):
     (clip / "model.safetensors").unlink()
     torch.save(state, clip / "pytorch_model.bin")
     assert load_backbone(f"hf:{clip}").fingerprint() == expected
-    torch.save({**state, "code": Path("anything")}, clip / "pytorch_model.bin")  # an object is no weight
+    # An object is no weight
+    torch.save({**state, "code": Path("anything")}, clip / "pytorch_model.bin")
     assert _slug(clip) == "corrupt"
 
 
 def test_code_of_a_folder_is_never_run(clip, tmp_path):
     ran = tmp_path / "ran"
-    (clip / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+    (clip / "evil.py").write_text(
+        f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n"
+    )
     _change(clip / "config.json", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"})
     expected = load_backbone(f"hf:{clip}").fingerprint()
     assert not ran.exists()
@@ -155,7 +171,9 @@ def test_code_of_a_folder_is_never_run(clip, tmp_path):
         ("swin", 4, 36, "cannot take frames of 36 pixels", "give it 32, or a multiple of 8"),
     ],
 )
-def test_frames_that_cannot_work_are_refused_with_those_that_do(model_type, frames, size, fact, hint, tiny):
+def test_frames_that_cannot_work_are_refused_with_those_that_do(
+    model_type, frames, size, fact, hint, tiny
+):
     backbone = load_backbone(f"hf:{tiny(model_type).folder}")
     with pytest.raises(ConfigError, match=fact) as raised:
         backbone.grid(frames, size)
@@ -198,7 +216,12 @@ def test_fingerprint_is_of_weights_settings_and_pixels(clip, tmp_path):
 
 def test_weights_need_their_settings(clip, tiny):
     backbone = load_backbone(f"hf:{clip}")
-    for broken in (None, {}, {**backbone.settings(), "pixels": {}}, {**backbone.settings(), "config": 3}):
+    for broken in (
+        None,
+        {},
+        {**backbone.settings(), "pixels": {}},
+        {**backbone.settings(), "config": 3},
+    ):
         assert _slug("hf:x", broken, backbone.state_dict()) == "bad-value"
     dinov2 = load_backbone(f"hf:{tiny('dinov2').folder}")
     assert _slug("hf:x", backbone.settings(), dinov2.state_dict()) == "corrupt"
@@ -253,14 +276,18 @@ def test_processors_files_of_every_age(file, content, values, size, tmp_path):
 )  # fmt: skip
 def test_broken_processors_files_are_named(content, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"preprocessor_config\.json` is not a supported image processor") as raised:
+    with pytest.raises(
+        ConfigError, match=r"preprocessor_config\.json` is not a supported image processor"
+    ) as raised:
         read_preprocessing(tmp_path, STANDARD)
     assert raised.value.slug == "bad-value"
 
 
 def test_a_broken_processors_file_of_several_parts_is_named(tmp_path):
     (tmp_path / "processor_config.json").write_text("[1]")
-    with pytest.raises(ConfigError, match=r"processor_config\.json` is not a supported image processor"):
+    with pytest.raises(
+        ConfigError, match=r"processor_config\.json` is not a supported image processor"
+    ):
         read_preprocessing(tmp_path, STANDARD)
 
 

@@ -16,10 +16,14 @@ def _window(index: int, out: int, size: int) -> slice:
 def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
     laid = features.double().unflatten(1, tuple(grid))
     windows = (
-        tuple(_window(index, out, size) for index, out, size in zip(token, target, grid, strict=True))
+        tuple(
+            _window(index, out, size) for index, out, size in zip(token, target, grid, strict=True)
+        )
         for token in product(*map(range, target))
     )
-    return torch.stack([laid[:, time, height, width].mean((1, 2, 3)) for time, height, width in windows], 1)
+    return torch.stack(
+        [laid[:, time, height, width].mean((1, 2, 3)) for time, height, width in windows], 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,13 +47,16 @@ def test_space_goes_first_then_time(grid, max_tokens, expected):
     pooled, target = pool_grid(features, grid, max_tokens)
     assert target == expected
     assert pooled.shape == (2, target.num_tokens, 5)
-    torch.testing.assert_close(pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0
+    )
 
 
 def test_a_grid_read_in_another_order_is_noticed():
     grid = Grid(4, 6, 6)
     features = torch.randn(1, grid.num_tokens, 3, generator=torch.Generator().manual_seed(0))
-    wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)  # as if time were the last
+    # As if time were the last
+    wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)
     target = pooled_grid(grid, 20)
     difference = pool_grid(wrong, grid, 20)[0].double() - _by_loops(features, grid, target)
     assert difference.abs().max() > 0.1

@@ -37,7 +37,9 @@ MEAN, STD = [0.41, 0.52, 0.33], [0.21, 0.32, 0.27]  # nobody's
 
 def _frames(batch: int, frames: int, size: int = 32, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 256, (batch, frames, size, size, 3), dtype=torch.uint8, generator=generator)
+    return torch.randint(
+        0, 256, (batch, frames, size, size, 3), dtype=torch.uint8, generator=generator
+    )
 
 
 def _processor(model_type: str, **changes: Any) -> Any:
@@ -61,7 +63,9 @@ def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tens
         return torch.from_numpy(values).permute(0, 1, 4, 2, 3).float()
     clips = [list(clip.numpy()) for clip in frames]
     if model_type in ("videomae", "timesformer", "vivit"):
-        return torch.as_tensor(np.asarray(processor(clips, return_tensors="np")["pixel_values"])).float()
+        return torch.as_tensor(
+            np.asarray(processor(clips, return_tensors="np")["pixel_values"])
+        ).float()
     pixels = [np.asarray(processor(clip, return_tensors="np")["pixel_values"]) for clip in clips]
     return torch.from_numpy(np.stack(pixels)).float()
 
@@ -80,11 +84,15 @@ def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch
         if model_type in VIDEO:
             hidden = core(pixels).last_hidden_state[:, LEADING.get(model_type, 0) :]
             frames = pixels.shape[1] // TUBELET.get(model_type, 1)
-            if model_type == "timesformer":  # its embeddings are "(patches frames)" behind the class token
-                return torch.stack([hidden[:, t::frames] for t in range(frames)], 1).unflatten(2, (4, 4))
+            # Its embeddings are "(patches frames)" behind the class token
+            if model_type == "timesformer":
+                return torch.stack([hidden[:, t::frames] for t in range(frames)], 1).unflatten(
+                    2, (4, 4)
+                )
             return hidden.unflatten(1, (frames, 4, 4))
         of_frames = [
-            core(pixels[:, t]).last_hidden_state[:, LEADING.get(model_type, 0) :] for t in range(pixels.shape[1])
+            core(pixels[:, t]).last_hidden_state[:, LEADING.get(model_type, 0) :]
+            for t in range(pixels.shape[1])
         ]
         return torch.stack(of_frames, 1).unflatten(2, (4, 4))
 
@@ -145,7 +153,9 @@ def test_frozen_at_first_and_trained_when_asked(model_type, tiny):
     backbone.requires_grad_(False)  # with a gradient attention is another kernel: 1e-7
     settings = json.loads(json.dumps(backbone.settings()))
     reloaded = load_backbone(
-        "hf:gone/away", settings, {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+        "hf:gone/away",
+        settings,
+        {name: tensor.clone() for name, tensor in backbone.state_dict().items()},
     )
     assert torch.equal(reloaded(frames), backbone(frames))
     assert reloaded.fingerprint() == backbone.fingerprint()
@@ -153,7 +163,9 @@ def test_frozen_at_first_and_trained_when_asked(model_type, tiny):
     assert reloaded.frame_size == backbone.frame_size
 
 
-@pytest.mark.parametrize("model_type", [name for name in TYPES if name not in ("videomae", "vivit", "vjepa2")])
+@pytest.mark.parametrize(
+    "model_type", [name for name in TYPES if name not in ("videomae", "vivit", "vjepa2")]
+)
 def test_another_size_is_interpolated_as_transformers_does_it(model_type, tiny):
     saved = tiny(model_type)
     backbone = load_backbone(f"hf:{saved.folder}")
@@ -188,7 +200,11 @@ def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny):
         for number in numbers:
             frames = _frames(1, number)
             tokens = backbone(frames)
-            assert tokens.shape[1] == backbone.grid(number, 32).num_tokens == number * 16 // TUBELET.get(model_type, 1)
+            assert (
+                tokens.shape[1]
+                == backbone.grid(number, 32).num_tokens
+                == number * 16 // TUBELET.get(model_type, 1)
+            )
             if model_type == "vjepa2":
                 with torch.no_grad():
                     expected = saved.model.get_vision_features(backbone.pixels.apply(frames))
@@ -206,7 +222,13 @@ def test_timesformer_of_space_only_is_in_the_same_order(tiny):
 
 def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny):
     """As SigLIP so400m: 384 pixels in patches of 14 are 27 places."""
-    towers = {"image_size": 30, "patch_size": 8, "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 1}
+    towers = {
+        "image_size": 30,
+        "patch_size": 8,
+        "hidden_size": 24,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+    }
     saved = tiny("siglip", vision_config=towers)
     backbone = load_backbone(f"hf:{saved.folder}")
     assert backbone.grid(2, 30) == (2, 3, 3)
@@ -222,7 +244,9 @@ def test_many_frames_in_parts_are_the_same(tiny, monkeypatch):
         frames = _frames(3, 4)
         tokens = backbone(frames)
         calls: list[int] = []
-        backbone.model.register_forward_pre_hook(lambda _, pixels, calls=calls: calls.append(len(pixels[0])))
+        backbone.model.register_forward_pre_hook(
+            lambda _, pixels, calls=calls: calls.append(len(pixels[0]))
+        )
         monkeypatch.setattr("albertkit.captioning.backbones._PIXELS_PER_BATCH", 5 * 32 * 32)
         torch.testing.assert_close(backbone(frames), tokens, atol=1e-6, rtol=0)
         assert calls == ([5, 5, 2] if model_type == "clip" else [1, 1, 1])

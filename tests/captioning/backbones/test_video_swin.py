@@ -16,7 +16,12 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 
 FOLDERS = ("a_small_window", "b_published_window", "c_uneven_no_patch_norm")
 TINY: dict[str, Any] = dict(
-    embed_dim=8, depths=[2, 2], num_heads=[2, 4], window_size=[2, 3, 3], patch_size=[2, 4, 4], patch_norm=True
+    embed_dim=8,
+    depths=[2, 2],
+    num_heads=[2, 4],
+    window_size=[2, 3, 3],
+    patch_size=[2, 4, 4],
+    patch_norm=True,
 )
 
 
@@ -26,7 +31,9 @@ def tiny_swin(**changes: Any) -> VideoSwinBackbone:
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in backbone.named_parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1 + ("norm" in name))
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=generator) * 0.1 + ("norm" in name)
+            )
     return backbone.eval()
 
 
@@ -74,7 +81,8 @@ def test_swinberts_names_are_read_to_the_bit(golden, name, tmp_path):
     published = published_state(backbone)
     assert published.keys() == state.keys()
     assert all(
-        torch.equal(published[key], tensor) and published[key].dtype == tensor.dtype for key, tensor in state.items()
+        torch.equal(published[key], tensor) and published[key].dtype == tensor.dtype
+        for key, tensor in state.items()
     )
 
 
@@ -83,7 +91,10 @@ def test_a_classifiers_checkpoint_of_kinetics_is_read(tmp_path):
     backbone = tiny_swin()
     state = {**published_state(backbone, "backbone."), "cls_head.fc_cls.weight": torch.ones(4, 16)}
     file = tmp_path / "swin_tiny.pth"
-    torch.save({"meta": {"epoch": 30, "hook_msgs": {"best_score": np.float64(0.5)}}, "state_dict": state}, file)
+    torch.save(
+        {"meta": {"epoch": 30, "hook_msgs": {"best_score": np.float64(0.5)}}, "state_dict": state},
+        file,
+    )
     loaded = load_backbone(f"video-swin:{tmp_path}")
     assert loaded.name == f"video-swin:{tmp_path.resolve()}"
     assert loaded.settings() == backbone.settings()
@@ -119,9 +130,17 @@ def test_published_sizes_want_their_frames():
     for embed_dim, (depths, heads, width, parameters) in sizes.items():  # Swin-T and Swin-B
         with torch.device("meta"):
             backbone = VideoSwinBackbone(
-                embed_dim=embed_dim, depths=depths, num_heads=heads, window_size=[8, 7, 7], patch_size=[2, 4, 4]
+                embed_dim=embed_dim,
+                depths=depths,
+                num_heads=heads,
+                window_size=[8, 7, 7],
+                patch_size=[2, 4, 4],
             )
-        assert (backbone.out_dim, backbone.frame_size, tuple(backbone.grid(32, 224))) == (width, 224, (16, 7, 7))
+        assert (backbone.out_dim, backbone.frame_size, tuple(backbone.grid(32, 224))) == (
+            width,
+            224,
+            (16, 7, 7),
+        )
         assert sum(parameter.numel() for parameter in backbone.parameters()) == parameters
 
 
@@ -143,7 +162,9 @@ def test_what_is_no_video_swin_is_refused(tmp_path):
     file = tmp_path / "swin.pth"
     index = "layers.0.blocks.1.attn.relative_position_index"
 
-    def refused(changed: dict[str, Any], slug: str, fact: str, settings: dict[str, Any] | None = None) -> None:
+    def refused(
+        changed: dict[str, Any], slug: str, fact: str, settings: dict[str, Any] | None = None
+    ) -> None:
         torch.save(changed, file)
         with pytest.raises(AlbertKitError, match=fact) as raised:
             load_backbone(f"video-swin:{file}", settings)
@@ -151,14 +172,21 @@ def test_what_is_no_video_swin_is_refused(tmp_path):
         assert raised.value.hint
 
     refused({"a": torch.ones(2)}, "weights-mismatch", "has 0 tensors")
-    refused({"patch_embed.proj.weight": torch.ones(8, 3, 4, 4)}, "weights-mismatch", "is a Swin for images")
+    refused(
+        {"patch_embed.proj.weight": torch.ones(8, 3, 4, 4)},
+        "weights-mismatch",
+        "is a Swin for images",
+    )
     refused({**state, "norm.weight": torch.ones(3)}, "corrupt", "size mismatch for norm.weight")
     refused({**state, "extra.weight": torch.ones(3)}, "corrupt", "extra.weight")
-    refused({key: value for key, value in state.items() if key != "norm.bias"}, "corrupt", "norm.bias")
+    refused(
+        {key: value for key, value in state.items() if key != "norm.bias"}, "corrupt", "norm.bias"
+    )
     refused({**state, index: state[index].flip(0)}, "weights-mismatch", f"`{index}`")
     no_index = {key: value for key, value in state.items() if not key.endswith("index")}
     refused(no_index, "weights-mismatch", "relative_position_index")
-    refused({**state, "code": Path("anything")}, "corrupt", "cannot be read")  # an object is no weight
+    # An object is no weight
+    refused({**state, "code": Path("anything")}, "corrupt", "cannot be read")
     refused(state, "changed", "differing: num_heads", {**backbone.settings(), "num_heads": [4, 4]})
     file.write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(CheckpointError, match=r"\[corrupt\]"):

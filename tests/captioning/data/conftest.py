@@ -12,7 +12,9 @@ from torch import Tensor
 from albertkit.captioning.backbone import Backbone, Grid
 
 
-def write_video(path: Path, colours: list[tuple[int, int, int]], repeat: int = 2, size: int = 32) -> Path:
+def write_video(
+    path: Path, colours: list[tuple[int, int, int]], repeat: int = 2, size: int = 32
+) -> Path:
     """A video of flat colours, each shown for `repeat` frames, ten frames a second."""
     import av
 
@@ -25,7 +27,11 @@ def write_video(path: Path, colours: list[tuple[int, int, int]], repeat: int = 2
         for colour in colours:
             for _ in range(repeat):
                 picture = np.broadcast_to(np.array(colour, np.uint8), (size, size, 3))
-                file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")))
+                file.mux(
+                    stream.encode(
+                        av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")
+                    )
+                )
         file.mux(stream.encode())
     return path
 

@@ -21,7 +21,9 @@ def prepare(run_command: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_prepare(tmp_path, videos, prepare):
     data, out = tmp_path / "train.jsonl", tmp_path / "out"
-    write_clip_manifest(data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos])
+    write_clip_manifest(
+        data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos]
+    )
     with open(data, "a") as stream:
         stream.write('{"video": "none.mp4"}\n')
     videos[1].write_bytes(b"broken")
@@ -36,7 +38,11 @@ def test_prepare(tmp_path, videos, prepare):
     table = dict(line.split(maxsplit=1) for line in printed.out.splitlines() if "  " in line)
     assert (table["clips"], table["reused"], table["skipped"]) == ("train 4", "4", "1")
     prepared = PreparedClips.open(out)
-    assert (prepared.backbone, prepared.kind, prepared.backbone_settings) == ("conv3d", "frames", {"width": 192})
+    assert (prepared.backbone, prepared.kind, prepared.backbone_settings) == (
+        "conv3d",
+        "frames",
+        {"width": 192},
+    )
     refused = prepare(data, out, "--frames", 5, "--size", 48, "--json")
     assert "error[changed]" in refused.err
     assert "sampling was" in refused.err
@@ -46,13 +52,20 @@ def test_prepare(tmp_path, videos, prepare):
 def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare):
     names = [video.stem for video in videos]
     content = {
-        "videos": [{"video_id": name, "split": "train"} for name in [*names, *(f"video{n}" for n in range(40))]],
+        "videos": [
+            {"video_id": name, "split": "train"}
+            for name in [*names, *(f"video{n}" for n in range(40))]
+        ],
         "sentences": [{"video_id": name, "caption": "x"} for name in names],
     }
     data, out = tmp_path / "MSRVTT.json", tmp_path / "out"
     data.write_text(json.dumps(content))
     printed = prepare(data, out, "--frames", 2, "--size", 32)
-    lines = [line.removeprefix("warning: ") for line in printed.err.splitlines() if line.startswith("warning: ")]
+    lines = [
+        line.removeprefix("warning: ")
+        for line in printed.err.splitlines()
+        if line.startswith("warning: ")
+    ]
     assert [line.split(":")[0] for line in lines] == ["left out"] * 5 + [
         f"and 35 more; all are listed in {out / 'skipped.jsonl'}"
     ]
@@ -64,12 +77,17 @@ def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare
     data.write_text(json.dumps(content))
     prepare(data, out, "--frames", 2, "--size", 32)
     assert (out / "skipped.jsonl").read_text() == ""
-    assert "size is 1, it must be a whole number, at least 8" in prepare(data, tmp_path / "small", "--size", 1).err
+    assert (
+        "size is 1, it must be a whole number, at least 8"
+        in prepare(data, tmp_path / "small", "--size", 1).err
+    )
     assert not (tmp_path / "small").exists()
 
 
 def test_prepare_features(tmp_path, prepare):
     np.save(tmp_path / "a.npy", np.ones((3, 5), np.float32))
     (tmp_path / "dev.jsonl").write_text('{"features": "a.npy", "caption": "x"}\n')
-    result = prepare(tmp_path / "dev.jsonl", tmp_path / "out", "--backbone", "features", "--json").json
+    result = prepare(
+        tmp_path / "dev.jsonl", tmp_path / "out", "--backbone", "features", "--json"
+    ).json
     assert (result["clips"], result["tokens"], result["kind"]) == ({"dev": 1}, None, "features")

@@ -29,22 +29,42 @@ SAMPLING = FrameSampling(num_frames=4, size=16)
 @pytest.fixture
 def clips(videos: list[Path]) -> list[Clip]:
     return [
-        Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}\u2028\x85", "x")) for n, video in enumerate(videos)
+        Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}\u2028\x85", "x"))
+        for n, video in enumerate(videos)
     ]
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
 def test_features(tmp_path, clips, quarters):
-    report = prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2)
-    assert (report.kind, report.clips, report.captions, report.tokens) == ("features", {"train": 3, "dev": 2}, 10, 16)
+    report = prepare_clips(
+        {"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2
+    )
+    assert (report.kind, report.clips, report.captions, report.tokens) == (
+        "features",
+        {"train": 3, "dev": 2},
+        10,
+        16,
+    )
     assert (report.computed, report.reused, report.skipped) == (5, 0, ())
     assert quarters.batches == [2, 2, 1]
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.kind, prepared.backbone, prepared.sampling) == ("features", "quarters", SAMPLING)
-    assert (prepared.grid, prepared.grid_of("dev", 1), prepared.width) == (Grid(4, 2, 2), Grid(4, 2, 2), 3)
+    assert (prepared.kind, prepared.backbone, prepared.sampling) == (
+        "features",
+        "quarters",
+        SAMPLING,
+    )
+    assert (prepared.grid, prepared.grid_of("dev", 1), prepared.width) == (
+        Grid(4, 2, 2),
+        Grid(4, 2, 2),
+        3,
+    )
     assert prepared.backbone_fingerprint == quarters.fingerprint()
     for split, part in (("train", clips[:3]), ("dev", clips[3:])):
         for number, clip in enumerate(part):
@@ -66,13 +86,18 @@ def test_pooled(tmp_path, clips, quarters):
     assert report.tokens == 8
     assert pooled.grid == Grid(4, 1, 2)
     expected = full.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
-    assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13  # float16 near 255
+    # Float16 near 255
+    assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13
 
 
 def test_frames_for_a_backbone_that_is_trained(tmp_path, clips, trained):
     prepare_clips(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.kind, prepared.grid, prepared.backbone) == ("frames", Grid(4, 2, 2), "quarters")
+    assert (prepared.kind, prepared.grid, prepared.backbone) == (
+        "frames",
+        Grid(4, 2, 2),
+        "quarters",
+    )
     assert trained.batches == []
     visual = prepared.visual("train", 2)
     assert visual.dtype == np.uint8
@@ -100,19 +125,25 @@ def test_by_content(tmp_path, clips, quarters):
     copy.write_bytes(clips[3].source.read_bytes())
     report = prepare_clips(with_copies, tmp_path / "out", quarters, SAMPLING)
     after = PreparedClips.open(tmp_path / "out").clips("train")
-    assert report.computed == 1  # the part of a file that has changed; the other changed files are clips 2 and 3
+    # The part of a file that has changed; the other changed files are clips 2 and 3
+    assert report.computed == 1
     assert (after[1].item, after[5].item) == (after[2].item, after[3].item)
     assert after[0].item == before[0].item
 
 
 def test_rows_of_frames(tmp_path, clips, quarters):
-    rows = read_swinbert(write_swinbert(clips, tmp_path / "rows", "train", replace(SAMPLING, rounding="round")))
+    rows = read_swinbert(
+        write_swinbert(clips, tmp_path / "rows", "train", replace(SAMPLING, rounding="round"))
+    )
     prepare_clips(rows, tmp_path / "a", quarters, replace(SAMPLING, rounding="round"))
     prepare_clips(clips, tmp_path / "b", quarters, replace(SAMPLING, rounding="round"))
     a, b = (PreparedClips.open(tmp_path / name) for name in "ab")
     assert a.clips("train")[2].origin["row"] == 2
     for number in range(len(clips)):
-        distances = [np.abs(a.visual("train", number).astype(float) - b.visual("train", n)).max() for n in range(5)]
+        distances = [
+            np.abs(a.visual("train", number).astype(float) - b.visual("train", n)).max()
+            for n in range(5)
+        ]
         assert np.argmin(distances) == number
         assert distances[number] <= 4
 
@@ -121,19 +152,27 @@ def test_skipped_clips(tmp_path, clips, quarters, slug_of):
     clips[1].source.write_bytes(b"no video at all")
     clips[2].source.write_bytes(b"")
     clips[3].source.unlink()
-    report = prepare_clips({"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
+    report = prepare_clips(
+        {"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4
+    )
     assert [(clip.key, clip.slug) for clip in report.skipped] == [
         ("clip 1", "bad-file"), ("clip 2", "bad-file"), ("clip 3", "not-found"),
     ]  # fmt: skip
     assert report.clips == {"train": 2, "dev": 1}
     skipped = read_records(tmp_path / "out/skipped.jsonl")
     assert [set(line) for line in skipped] == [{"split", "key", "slug", "reason"}] * 3
-    assert [clip.key for clip in PreparedClips.open(tmp_path / "out").clips("train")] == ["clip 0", "clip 4"]
+    assert [clip.key for clip in PreparedClips.open(tmp_path / "out").clips("train")] == [
+        "clip 0",
+        "clip 4",
+    ]
     files, calls = everything(tmp_path / "out"), len(quarters.batches)
     prepare_clips({"train": clips}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
     assert len(quarters.batches) == calls  # what cannot be read does not make its neighbours new
     assert everything(tmp_path / "out") == files  # the other split stays
-    assert slug_of(prepare_clips, clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop") == "not-found"
+    assert (
+        slug_of(prepare_clips, clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop")
+        == "not-found"
+    )
     with pytest.raises(DataError, match="none of the 3 clips of train") as caught:
         prepare_clips(clips[1:4], tmp_path / "none", quarters, SAMPLING)
     assert caught.value.slug == "too-little-data"
@@ -151,12 +190,17 @@ def test_what_was_wrong_with_a_file_is_kept(tmp_path, make_video, quarters):
     assert expected
     for _ in range(2):  # computed, and found
         prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
-        assert [clip.notes for clip in PreparedClips.open(tmp_path / "out").clips("train")] == [(), expected]
+        assert [clip.notes for clip in PreparedClips.open(tmp_path / "out").clips("train")] == [
+            (),
+            expected,
+        ]
         (tmp_path / "out" / "clips-train.jsonl").unlink()
 
 
 def test_splits_one_after_the_other(tmp_path, clips, quarters):
-    prepare_clips({"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3)
+    prepare_clips(
+        {"train": clips[:3], "dev": clips[3:]}, tmp_path / "a", quarters, SAMPLING, batch_size=3
+    )
     prepare_clips({"train": clips[:3]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
     prepare_clips({"dev": clips[3:]}, tmp_path / "b", quarters, SAMPLING, batch_size=3)
     assert everything(tmp_path / "a") == everything(tmp_path / "b")
@@ -242,7 +286,12 @@ def test_features_of_somebody_else(tmp_path):
     slugs = [clip.slug for clip in report.skipped]
     assert slugs == ["bad-row", *["bad-file"] * 8], [clip.reason for clip in report.skipped]
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == ("features", None, None, 6)
+    assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == (
+        "features",
+        None,
+        None,
+        6,
+    )
     for number, array in enumerate(arrays):
         assert np.array_equal(prepared.visual("train", number), array.astype(np.float16))
         assert prepared.grid_of("train", number) == Grid(len(array), 1, 1)
@@ -253,12 +302,26 @@ def test_clips_of_the_wrong_kind(tmp_path, clips, quarters, slug_of):
     np.save(tmp_path / "a.npy", np.ones((3, 6), np.float32))
     features = Clip(key="f", source=tmp_path / "a.npy")
     for wrong, backbone in (([features], quarters), (clips, None)):
-        assert slug_of(prepare_clips, wrong, tmp_path / "out", backbone, SAMPLING) == "conflicting-options"
-    assert slug_of(prepare_clips, [clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING) == "bad-row"
-    assert slug_of(prepare_clips, clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING) == "not-finite"
+        assert (
+            slug_of(prepare_clips, wrong, tmp_path / "out", backbone, SAMPLING)
+            == "conflicting-options"
+        )
+    assert (
+        slug_of(prepare_clips, [clips[0], clips[0]], tmp_path / "out", quarters, SAMPLING)
+        == "bad-row"
+    )
+    assert (
+        slug_of(prepare_clips, clips, tmp_path / "out", type(quarters)(scale=1e6), SAMPLING)
+        == "not-finite"
+    )
     for option in ("batch_size", "workers", "max_tokens"):
-        assert slug_of(prepare_clips, clips, tmp_path / "out", quarters, SAMPLING, **{option: 0}) == "bad-value"
-    assert slug_of(prepare_clips, {"../x": clips}, tmp_path / "out", quarters, SAMPLING) == "bad-value"
+        assert (
+            slug_of(prepare_clips, clips, tmp_path / "out", quarters, SAMPLING, **{option: 0})
+            == "bad-value"
+        )
+    assert (
+        slug_of(prepare_clips, {"../x": clips}, tmp_path / "out", quarters, SAMPLING) == "bad-value"
+    )
     assert not (tmp_path / "out" / "prepared.json").exists()
 
 
@@ -313,14 +376,25 @@ print([run(whole), run(killed, 1), run(killed, 10), run(killed)])
 
 def test_killed_and_run_again(tmp_path, make_video):
     rng = np.random.default_rng(1)
-    sources = [make_video(tmp_path / f"{n}.mp4", rng.integers(0, 256, (2, 3)).tolist(), repeat=1) for n in range(18)]
+    sources = [
+        make_video(tmp_path / f"{n}.mp4", rng.integers(0, 256, (2, 3)).tolist(), repeat=1)
+        for n in range(18)
+    ]
     sources[7].write_bytes(b"broken")
     write_clip_manifest(
-        tmp_path / "train.jsonl", [Clip(key=str(n), source=s, captions=("x",)) for n, s in enumerate(sources)]
+        tmp_path / "train.jsonl",
+        [Clip(key=str(n), source=s, captions=("x",)) for n, s in enumerate(sources)],
     )
-    arguments = [sys.executable, "-c", _KILLED, *(str(tmp_path / name) for name in ("train.jsonl", "whole", "killed"))]
+    arguments = [
+        sys.executable,
+        "-c",
+        _KILLED,
+        *(str(tmp_path / name) for name in ("train.jsonl", "whole", "killed")),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    printed = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     runs = ast.literal_eval(printed)
     assert [code for code, _ in runs] == [0, -9, -9, 0]
     counts = [count for _, count in runs]

@@ -48,7 +48,13 @@ def test_manifest(folder):
 
 def test_round_trip(folder):
     clips = [
-        Clip(key="ключ 1", source=folder / "a.mp4", start=0.1, end=0.30000000000000004, captions=('한국어 " \\', "é")),
+        Clip(
+            key="ключ 1",
+            source=folder / "a.mp4",
+            start=0.1,
+            end=0.30000000000000004,
+            captions=('한국어 " \\', "é"),
+        ),
         Clip(key="b", source=folder / "sub" / "c d.mp4"),
         Clip(key="f", source=folder / "f.npy", captions=("x",)),
         Clip(key="t", source=folder / "t.img.tsv", row=7),
@@ -94,14 +100,22 @@ def test_bad_lines(folder, record, reason):
     manifest = folder / "data.jsonl"
     text = lines({"video": "a.mp4"}) + json.dumps(record) + "\n" + lines({"video": "sub/c d.mp4"})
     manifest.write_text(text)
-    with pytest.raises(DataError, match=rf"\[bad-row\].*`{re.escape(str(manifest))}`, line 2: .*{re.escape(reason)}"):
+    with pytest.raises(
+        DataError,
+        match=rf"\[bad-row\].*`{re.escape(str(manifest))}`, line 2: .*{re.escape(reason)}",
+    ):
         read_clips(manifest)
     bad_rows = BadRows("skip")
-    assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == ["a.mp4", "sub/c d.mp4"]
+    assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == [
+        "a.mp4",
+        "sub/c d.mp4",
+    ]
     assert len(bad_rows.rows) == 1
 
 
-@pytest.mark.parametrize("line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"])
+@pytest.mark.parametrize(
+    "line", [b"{", b"\xff\xfe{}", b'{"video": "\xff.mp4"}', b"[" * 100_000, b"nul"]
+)
 def test_lines_that_are_not_json(folder, line):
     (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
     bad_rows = BadRows("skip")
@@ -115,7 +129,9 @@ def test_splits_of_a_folder(folder, slug_of):
     assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
         "train": ["train"], "dev": ["val"], "test": ["test"],
     }  # fmt: skip
-    assert read_clips(folder, "dev") == read_clips(folder, "val") == read_clips(folder / "val.jsonl")
+    assert (
+        read_clips(folder, "dev") == read_clips(folder, "val") == read_clips(folder / "val.jsonl")
+    )
     assert list(read_splits(folder / "val.jsonl")) == ["dev"]
     with pytest.raises(DataError, match="has train, dev, test") as caught:
         read_clips(folder)
@@ -205,7 +221,9 @@ def test_nothing_left_of_annotations_is_an_error(folder):
     file.write_text(json.dumps(content))
     bad_rows = BadRows("skip")
     assert list(read_splits(file, bad_rows=bad_rows)) == ["dev"]
-    assert bad_rows.notes == [f"`{file}`: none of the 3 clips of train can be used, the split is left out"]
+    assert bad_rows.notes == [
+        f"`{file}`: none of the 3 clips of train can be used, the split is left out"
+    ]
 
 
 def video(path: Path) -> Path:
@@ -230,14 +248,21 @@ def test_vatex(tmp_path):
     bad_rows = BadRows("skip")
     expected = [
         Clip(key="Ptf_2VRj-V0_000122_000132", source=cut, captions=("one", "two")),
-        Clip(key="Kq3-PKqMCRk_000004_000014", source=full, start=4.0, end=14.0, captions=("three",)),
+        Clip(
+            key="Kq3-PKqMCRk_000004_000014", source=full, start=4.0, end=14.0, captions=("three",)
+        ),
     ]
-    splits = read_splits(tmp_path, bad_rows=bad_rows)  # the folder of the annotations and their videos
+    # The folder of the annotations and their videos
+    splits = read_splits(tmp_path, bad_rows=bad_rows)
     assert splits == {"dev": expected, "test": [Clip(key=expected[0].key, source=cut)]}
     reasons = ["no video `gone_000000_000010` or `gone` below", "a caption is 5"]
-    assert [reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.rows, strict=True)] == [True, True]
+    assert [
+        reason in bad_row.reason for reason, bad_row in zip(reasons, bad_rows.rows, strict=True)
+    ] == [True, True]
     assert bad_rows.notes == ["`chCap`, VATEX's Chinese captions, is not used"]
-    assert read_splits(tmp_path / "vatex_validation_v1.0.json", bad_rows=BadRows("skip")) == {"dev": expected}
+    assert read_splits(tmp_path / "vatex_validation_v1.0.json", bad_rows=BadRows("skip")) == {
+        "dev": expected
+    }
     (tmp_path / "vatex_public_test_english_v1.1.json").write_text(json.dumps(rows))
     with pytest.raises(DataError, match="both hold clips of test") as caught:
         read_splits(tmp_path, bad_rows=BadRows("skip"))
@@ -247,7 +272,11 @@ def test_vatex(tmp_path):
 def test_msvd(folder):
     """The JSON that SwinBERT's prepro reads: splits, in them a row a caption."""
     content = {
-        "train": [{"video": "a", "caption": "x"}, {"video": "b", "caption": "y"}, {"video": "a", "caption": "z"}],
+        "train": [
+            {"video": "a", "caption": "x"},
+            {"video": "b", "caption": "y"},
+            {"video": "a", "caption": "z"},
+        ],
         "val": [{"video": "c d", "caption": "w"}],
         "test": [{"video": "b", "caption": " "}, {"video": "gone", "caption": "v"}],
     }
@@ -287,7 +316,11 @@ zzit5b_-ukg,5,20,1,unverified,9,English,"a woman cooks"
     ("name", "text", "notes"),
     [
         ("AllVideoDescriptions.txt", MSVD_TEXT, []),
-        ("MSR Video Description Corpus.csv", MSVD_TABLE, ["MSVD's descriptions that are not English are not used"]),
+        (
+            "MSR Video Description Corpus.csv",
+            MSVD_TABLE,
+            ["MSVD's descriptions that are not English are not used"],
+        ),
     ],
 )
 def test_msvd_as_published(tmp_path, name, text, notes):
@@ -296,8 +329,18 @@ def test_msvd_as_published(tmp_path, name, text, notes):
     full = video(tmp_path / "whole/04Gt01vatkk.mp4")
     second_cut = video(tmp_path / "YouTubeClips/zzit5b_-ukg_5_20.avi")
     clips = [
-        Clip(key="-4wsuPCjDBc_5_15", source=cut, captions=("a squirrel eats", "a chipmunk eats a nut")),
-        Clip(key="04Gt01vatkk_248_265", source=full, start=248.0, end=265.0, captions=("a man pours",)),
+        Clip(
+            key="-4wsuPCjDBc_5_15",
+            source=cut,
+            captions=("a squirrel eats", "a chipmunk eats a nut"),
+        ),
+        Clip(
+            key="04Gt01vatkk_248_265",
+            source=full,
+            start=248.0,
+            end=265.0,
+            captions=("a man pours",),
+        ),
         Clip(key="zzit5b_-ukg_5_20", source=second_cut, captions=("a woman cooks",)),
     ]
     (tmp_path / name).write_text(text)
@@ -305,7 +348,9 @@ def test_msvd_as_published(tmp_path, name, text, notes):
     assert read_splits(tmp_path / name, bad_rows=bad_rows) == {"train": clips}
     assert [(row.line, row.reason) for row in bad_rows.rows] == [(6, "a caption is empty")]
     assert bad_rows.notes == notes
-    (tmp_path / "youtube_mapping.txt").write_text("-4wsuPCjDBc_5_15 vid1200\n04Gt01vatkk_248_265 vid1201\n")
+    (tmp_path / "youtube_mapping.txt").write_text(
+        "-4wsuPCjDBc_5_15 vid1200\n04Gt01vatkk_248_265 vid1201\n"
+    )
     bad_rows = BadRows("skip")
     assert read_splits(tmp_path, bad_rows=bad_rows) == {"train": clips[:1], "dev": clips[1:2]}
     assert bad_rows.notes[-1] == "clips that `youtube_mapping.txt` does not name are not used"
@@ -317,7 +362,14 @@ def test_msvd_as_published(tmp_path, name, text, notes):
 def test_msrvtt_as_published(folder):
     """Two files in one folder, with the fields that are not used."""
     for file, name, split in (("train_val", "a", "train"), ("test", "b", "test")):
-        clip = {"category": 9, "url": "https://x", "video_id": name, "start time": 1.5, "end time": 9.5, "split": split}
+        clip = {
+            "category": 9,
+            "url": "https://x",
+            "video_id": name,
+            "start time": 1.5,
+            "end time": 9.5,
+            "split": split,
+        }
         content = {"info": {"year": "2016"}, "videos": [{**clip, "id": 0}]}
         content["sentences"] = [{"caption": f"{name} sings", "video_id": name, "sen_id": 0}]
         (folder / f"{file}_videodatainfo.json").write_text(json.dumps(content))
@@ -343,38 +395,80 @@ def test_msrvtt_of_jsfusion(folder):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("MSRVTT_train.9k.csv", "video_id\na\n"), ("names.txt", "a\nb\n"), ("empty.txt", "# only this\n")],
+    [
+        ("MSRVTT_train.9k.csv", "video_id\na\n"),
+        ("names.txt", "a\nb\n"),
+        ("empty.txt", "# only this\n"),
+    ],
 )
 def test_other_tables_and_texts(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(DataError, match=r"is not captions of MSR-VTT, .* or TVC") as caught:
         read_clips(folder / name)
-    assert (caught.value.slug, caught.value.hint.partition(":")[0]) == ("missing-file", "write a manifest instead")
+    assert (caught.value.slug, caught.value.hint.partition(":")[0]) == (
+        "missing-file",
+        "write a manifest instead",
+    )
 
 
 def test_youcook2(tmp_path):
     """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
-    full, cut = video(tmp_path / "videos/GLd3aX16zBg.mp4"), video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
+    full, cut = (
+        video(tmp_path / "videos/GLd3aX16zBg.mp4"),
+        video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4"),
+    )
     steps = [
         {"segment": [90, 102.5], "id": 0, "sentence": "spread margarine on bread"},
         {"segment": [114, 127], "id": 1, "sentence": "place cheese on the bread"},
     ]
     database = {
-        "GLd3aX16zBg": {"duration": 241.62, "subset": "training", "recipe_type": "113", "annotations": steps},
-        "fn9anlEL4FI": {"subset": "validation", "annotations": [steps[1], {"segment": [5], "id": 2, "sentence": "x"}]},
+        "GLd3aX16zBg": {
+            "duration": 241.62,
+            "subset": "training",
+            "recipe_type": "113",
+            "annotations": steps,
+        },
+        "fn9anlEL4FI": {
+            "subset": "validation",
+            "annotations": [steps[1], {"segment": [5], "id": 2, "sentence": "x"}],
+        },
     }
-    (tmp_path / "youcookii_annotations_trainval.json").write_text(json.dumps({"database": database}))
+    (tmp_path / "youcookii_annotations_trainval.json").write_text(
+        json.dumps({"database": database})
+    )
     bad_rows = BadRows("skip")
     assert read_splits(tmp_path, bad_rows=bad_rows) == {
         "train": [
-            Clip(key="GLd3aX16zBg_0", source=full, start=90.0, end=102.5, captions=("spread margarine on bread",)),
-            Clip(key="GLd3aX16zBg_1", source=full, start=114.0, end=127.0, captions=("place cheese on the bread",)),
+            Clip(
+                key="GLd3aX16zBg_0",
+                source=full,
+                start=90.0,
+                end=102.5,
+                captions=("spread margarine on bread",),
+            ),
+            Clip(
+                key="GLd3aX16zBg_1",
+                source=full,
+                start=114.0,
+                end=127.0,
+                captions=("place cheese on the bread",),
+            ),
         ],
         "dev": [Clip(key="fn9anlEL4FI_1", source=cut, captions=("place cheese on the bread",))],
     }
-    assert [row.reason for row in bad_rows.rows] == ["segment is [5], it must be two numbers of seconds"]
-    test = {"GLd3aX16zBg": {"duration": 241.62, "subset": "testing", "annotations": [{"segment": [90, 102], "id": 0}]}}
-    (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(json.dumps({"database": test}))
+    assert [row.reason for row in bad_rows.rows] == [
+        "segment is [5], it must be two numbers of seconds"
+    ]
+    test = {
+        "GLd3aX16zBg": {
+            "duration": 241.62,
+            "subset": "testing",
+            "annotations": [{"segment": [90, 102], "id": 0}],
+        }
+    }
+    (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(
+        json.dumps({"database": test})
+    )
     assert read_clips(tmp_path, "test", BadRows("skip")) == [
         Clip(key="GLd3aX16zBg_0", source=full, start=90.0, end=102.0)
     ]
@@ -387,11 +481,18 @@ def test_tvc(tmp_path):
         {"desc": "Phoebe smiles.", "type": "v", "from_retrieval": True, "desc_id": 9},
         {"desc": "She sits."},
     ]
-    moment = {"vid_name": "friends_s01e03_seg02_clip_19", "duration": 61.46, "ts": [16.48, 33.87], "clip_id": 4}
+    moment = {
+        "vid_name": "friends_s01e03_seg02_clip_19",
+        "duration": 61.46,
+        "ts": [16.48, 33.87],
+        "clip_id": 4,
+    }
     (tmp_path / "tvc_val_release.jsonl").write_text(lines({**moment, "descs": descriptions}))
     (tmp_path / "tvc_test_public_release.jsonl").write_text(lines(moment, {**moment, "ts": [9, 3]}))
     key = "friends_s01e03_seg02_clip_19_16.48_33.87"
-    clip = Clip(key=key, source=episode, start=16.48, end=33.87, captions=("Phoebe smiles.", "She sits."))
+    clip = Clip(
+        key=key, source=episode, start=16.48, end=33.87, captions=("Phoebe smiles.", "She sits.")
+    )
     bad_rows = BadRows("skip")
     assert read_splits(tmp_path, bad_rows=bad_rows) == {
         "dev": [clip],
@@ -408,7 +509,9 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path):
     steps[1]["segment"], steps[3]["sentence"] = [7], " "
     moments = [{"desc": "one"}, {"desc": ""}, {}, {"desc": "two"}]
     contents = {
-        "youcook2.json": json.dumps({"database": {"a": {"subset": "training", "annotations": steps}}}),
+        "youcook2.json": json.dumps(
+            {"database": {"a": {"subset": "training", "annotations": steps}}}
+        ),
         "vatex.json": json.dumps([{"videoID": "a", "enCap": ["one", "", "two", None]}]),
         "tvc.jsonl": lines({"vid_name": "a", "ts": [0, 1], "descs": moments}),
     }
@@ -416,7 +519,11 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_text(content)
         bad_rows = BadRows("skip")
-        clips = [clip for split in read_splits(tmp_path / name, bad_rows=bad_rows).values() for clip in split]
+        clips = [
+            clip
+            for split in read_splits(tmp_path / name, bad_rows=bad_rows).values()
+            for clip in split
+        ]
         results[name] = [clip.captions for clip in clips], [row.where for row in bad_rows.rows]
     assert results == {
         "youcook2.json": (
@@ -430,12 +537,17 @@ def test_bad_steps_and_captions_cost_only_themselves(tmp_path):
 
 def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path):
     video(tmp_path / "a.mp4")
-    moments = [{"vid_name": "a", "ts": [0, 1], "descs": [{"desc": text}]} for text in ("one", "two", "one")]
+    moments = [
+        {"vid_name": "a", "ts": [0, 1], "descs": [{"desc": text}]} for text in ("one", "two", "one")
+    ]
     (tmp_path / "tvc.jsonl").write_text(lines(*moments))
     bad_rows = BadRows("stop")
     [clip] = read_clips(tmp_path / "tvc.jsonl", bad_rows=bad_rows)
     assert clip.captions == ("one", "two")
-    assert "clips that are named several times have the captions of all their rows" in bad_rows.notes[0]
+    assert (
+        "clips that are named several times have the captions of all their rows"
+        in bad_rows.notes[0]
+    )
 
 
 @pytest.mark.parametrize(("on_disk", "annotated"), [("NFD", "NFC"), ("NFC", "NFD")])
@@ -450,13 +562,18 @@ def test_a_video_is_matched_in_either_normal_form(tmp_path, on_disk, annotated):
 def test_a_folder_of_videos_without_texts_is_reported(folder):
     bad_rows = BadRows()
     assert len(read_clips(folder, bad_rows=bad_rows)) == 3
-    assert bad_rows.notes == [f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"]
+    assert bad_rows.notes == [
+        f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"
+    ]
 
 
 def test_coco(folder):
     content = {
         "images": [{"id": 7, "file_name": "sub/c d.mp4"}, {"id": 8, "file_name": "a.mp4"}],
-        "annotations": [{"image_id": 8, "caption": "x", "id": 0}, {"image_id": 7, "caption": "y", "id": 1}],
+        "annotations": [
+            {"image_id": 8, "caption": "x", "id": 0},
+            {"image_id": 7, "caption": "y", "id": 1},
+        ],
     }
     (folder / "test.json").write_text(json.dumps(content))
     assert read_splits(folder / "test.json") == {

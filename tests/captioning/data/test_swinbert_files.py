@@ -1,6 +1,7 @@
 """SwinBERT's files: the bytes that its prepro writes, and everything that its YAML may name.
 
-The expected bytes are written out by hand after prepro/tsv_preproc_msrvtt.py and src/utils/tsv_file_ops.py of microsoft/SwinBERT.
+The expected bytes are written out by hand after prepro/tsv_preproc_msrvtt.py and
+src/utils/tsv_file_ops.py of microsoft/SwinBERT.
 """
 
 import base64
@@ -50,7 +51,9 @@ def test_bytes_as_swinbert_writes_them(tmp_path, videos):
     for name, text in files.items():
         (tmp_path / name).write_bytes(text.encode())
     captions = [("a man sings", "café"), ("a dog",)]
-    expected = [Clip(key=n, source=Path(n), captions=c) for n, c in zip(names, captions, strict=True)]
+    expected = [
+        Clip(key=n, source=Path(n), captions=c) for n, c in zip(names, captions, strict=True)
+    ]
     assert read_swinbert(tmp_path / "train.yaml") == expected
 
 
@@ -62,14 +65,19 @@ def test_rows_of_paths(tmp_path, clips):
 
 def test_rows_of_frames(tmp_path, clips):
     rows = read_swinbert(write_swinbert(clips, tmp_path / "out", "train", SAMPLING))
-    assert [(clip.key, clip.captions) for clip in rows] == [(clip.key, clip.captions) for clip in clips]
+    assert [(clip.key, clip.captions) for clip in rows] == [
+        (clip.key, clip.captions) for clip in clips
+    ]
     for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
         assert (clip.source, clip.row) == (tmp_path / "out" / "train.img.tsv", number)
         frames, original_frames = frames_of(clip, SAMPLING), frames_of(original_clip, SAMPLING)
         assert frames.pixels.shape == (4, 16, 16, 3)
-        assert np.abs(frames.pixels.astype(int) - original_frames.pixels).max() <= 4  # JPEG of flat colours
+        # JPEG of flat colours
+        assert np.abs(frames.pixels.astype(int) - original_frames.pixels).max() <= 4
         assert np.isnan(frames.times).all()
-    difference = frames_of(rows[0], SAMPLING).pixels.astype(int) - frames_of(rows[1], SAMPLING).pixels
+    difference = (
+        frames_of(rows[0], SAMPLING).pixels.astype(int) - frames_of(rows[1], SAMPLING).pixels
+    )
     assert np.abs(difference).max() > 20  # the comparison can tell clips apart
 
 
@@ -103,7 +111,12 @@ def test_missing_and_broken_frames(tmp_path):
         with pytest.raises(DataError, match=rf"\[bad-row\].*row {row}"):
             frames_of(Clip(key=key, source=file, row=row), SAMPLING)
     for row, key in ((5, "still"), (6, "whole")):
-        assert frames_of(Clip(key=key, source=file, row=row), SAMPLING).pixels.shape == (4, 16, 16, 3)
+        assert frames_of(Clip(key=key, source=file, row=row), SAMPLING).pixels.shape == (
+            4,
+            16,
+            16,
+            3,
+        )
 
 
 def write_composite(folder: Path, videos: list[Path]) -> None:
@@ -111,10 +124,19 @@ def write_composite(folder: Path, videos: list[Path]) -> None:
         names = [str(video) for video in videos[2 * shard : 2 * shard + 2]]
         write_tsv(folder / f"{shard}.img.tsv", [[name, name] for name in names])
         captions = [[{"caption": f"{shard} {n} {c}"} for c in range(2)] for n in range(2)]
-        write_tsv(folder / f"{shard}.caption.tsv", [[n, json.dumps(c)] for n, c in zip(names, captions, strict=True)])
+        write_tsv(
+            folder / f"{shard}.caption.tsv",
+            [[n, json.dumps(c)] for n, c in zip(names, captions, strict=True)],
+        )
     (folder / "linelist.tsv").write_text("1\t0\t1\n0\t1\t0\n1\t0\t0\n")
-    settings = {"composite": True, "img": ["0.img.tsv", "1.img.tsv"], "caption": ["0.caption.tsv", "1.caption.tsv"]}
-    (folder / "train.yaml").write_text(yaml.dump(settings | {"caption_linelist": "linelist.tsv", "hw": "x.tsv"}))
+    settings = {
+        "composite": True,
+        "img": ["0.img.tsv", "1.img.tsv"],
+        "caption": ["0.caption.tsv", "1.caption.tsv"],
+    }
+    (folder / "train.yaml").write_text(
+        yaml.dump(settings | {"caption_linelist": "linelist.tsv", "hw": "x.tsv"})
+    )
 
 
 def test_composite(tmp_path, videos):
@@ -135,10 +157,14 @@ def test_paths_from_above_and_tvc(tmp_path, videos):
     write_tsv(folder / "train.img.tsv", [[name, name] for name in names])
     records = [{"caption": "a", "start": 0.25, "end": 0.5, "asr": "words"}]
     write_tsv(
-        folder / "train.caption.tsv", [[n, json.dumps(r)] for n, r in zip(names, [records, [], records], strict=True)]
+        folder / "train.caption.tsv",
+        [[n, json.dumps(r)] for n, r in zip(names, [records, [], records], strict=True)],
     )
     (folder / "train.yaml").write_text("img: train.img.tsv\ncaption: train.caption.tsv\n")
-    clips = [(c.key, c.source, c.start, c.end, c.captions) for c in read_clips(tmp_path / "datasets" / "TVC")]
+    clips = [
+        (c.key, c.source, c.start, c.end, c.captions)
+        for c in read_clips(tmp_path / "datasets" / "TVC")
+    ]
     assert clips == [
         (names[0], videos[0], 0.25, 0.5, ("a",)),
         (names[1], videos[1], 0.1, 0.5, ()),
@@ -170,13 +196,19 @@ def test_what_is_wrong_is_named(tmp_path, clips, slug_of):
     bad_rows = BadRows("skip")
     assert len(read_swinbert(path, bad_rows)) == 1
     assert ["its key is" in row.reason for row in bad_rows.rows] == [True, True]
-    write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], "[{]"], [rows[1][0], '{"caption": "x"}'], rows[2]])
+    write_tsv(
+        tmp_path / "out/train.caption.tsv",
+        [[rows[0][0], "[{]"], [rows[1][0], '{"caption": "x"}'], rows[2]],
+    )
     bad_rows = BadRows("skip")
     assert len(read_swinbert(path, bad_rows)) == 1
     assert len(bad_rows.rows) == 2
     for odd in ({"start": [1]}, {"end": {}}, {"key": ["x"]}):
         records = json.dumps([{"caption": "x", **odd}])
-        write_tsv(tmp_path / "out/train.caption.tsv", [[rows[0][0], records], [rows[1][0], records], rows[2]])
+        write_tsv(
+            tmp_path / "out/train.caption.tsv",
+            [[rows[0][0], records], [rows[1][0], records], rows[2]],
+        )
         (tmp_path / "out/train.caption.linelist.tsv").write_text("0\t0\n1\t0\n2\t0\n")
         bad_rows = BadRows("skip")
         assert [clip.captions for clip in read_swinbert(path, bad_rows)] == [clips[3].captions]
@@ -188,9 +220,12 @@ def test_what_is_wrong_is_named(tmp_path, clips, slug_of):
 
 def test_content(tmp_path, clips):
     row = read_swinbert(write_swinbert(clips, tmp_path / "a", "train", SAMPLING))
-    renamed = read_swinbert(write_swinbert([replace(clips[0], key="x")], tmp_path / "b", "train", SAMPLING))
+    renamed = read_swinbert(
+        write_swinbert([replace(clips[0], key="x")], tmp_path / "b", "train", SAMPLING)
+    )
     assert content_hash(row[0]) == content_hash(renamed[0])  # the same pictures under another key
-    assert len({content_hash(clip) for clip in (*row, *clips)}) == len(row) + 3  # two clips of one file
+    # Two clips of one file
+    assert len({content_hash(clip) for clip in (*row, *clips)}) == len(row) + 3
 
 
 def test_real_videos_as_frames(tmp_path, data):
@@ -201,6 +236,8 @@ def test_real_videos_as_frames(tmp_path, data):
     rows = read_swinbert(write_swinbert(clips, tmp_path, "train", sampling))
     video_frames = [frames_of(clip, sampling).pixels.astype(float) for clip in clips]
     row_frames = [frames_of(clip, sampling).pixels for clip in rows]
-    errors = [[np.square(frames - pixels).mean() for frames in row_frames] for pixels in video_frames]
+    errors = [
+        [np.square(frames - pixels).mean() for frames in row_frames] for pixels in video_frames
+    ]
     assert max(errors[0][0], errors[1][1]) < 40  # 32 dB
     assert min(errors[0][1], errors[1][0]) > 1000

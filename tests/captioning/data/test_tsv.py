@@ -37,7 +37,9 @@ def test_read_as_swinbert_and_as_ours(tsv):
         if present in ("text", "none"):
             tsv.with_suffix(".lineidx.8b").unlink(missing_ok=True)
         file = TsvFile(tsv)
-        assert [[column.decode() for column in file.row(number)] for number in range(len(file))] == ROWS
+        assert [
+            [column.decode() for column in file.row(number)] for number in range(len(file))
+        ] == ROWS
         write_tsv(tsv, ROWS)
 
 
@@ -65,7 +67,8 @@ def test_wrong_index(tsv, text, slug_of):
 
 def test_an_index_that_leaves_rows_out_is_noticed_when_they_are_read(tsv):
     tsv.with_suffix(".lineidx.8b").unlink()
-    tsv.with_suffix(".lineidx").write_text("0\n4\n")  # every number is where a row begins, the third row is missing
+    # Every number is where a row begins, the third row is missing
+    tsv.with_suffix(".lineidx").write_text("0\n4\n")
     file = TsvFile(tsv)
     assert file.row(0) == [b"a", b"x"]
     with pytest.raises(DataError, match="more than one line"):

@@ -20,7 +20,9 @@ IDS = CaptionIds(start=2, end=3, mask=4, padding=0)
 def captioner(objective="mlm", vocab_size=30):
     torch.manual_seed(0)
     config = tiny_config(vocab_size=vocab_size, initializer_range=0.3)
-    return AlbertForImageCaptioning(CaptionConfig(img_feature_dim=8, objective=objective).put_into(config)).eval()
+    return AlbertForImageCaptioning(
+        CaptionConfig(img_feature_dim=8, objective=objective).put_into(config)
+    ).eval()
 
 
 def clips(model, count=3, seed=5):
@@ -32,7 +34,9 @@ def log_probabilities_again(model, ids, visual):
     """Of the word after ids [R, P], all encoded again under the whole table: SwinBERT's way."""
     mlm = model.caption.objective == "mlm"
     inputs = torch.cat([ids, torch.full((len(ids), 1), IDS.mask)], 1) if mlm else ids
-    mask = caption_mask(torch.ones_like(inputs, dtype=torch.bool), torch.ones(len(ids), 5, dtype=torch.bool))
+    mask = caption_mask(
+        torch.ones_like(inputs, dtype=torch.bool), torch.ones(len(ids), 5, dtype=torch.bool)
+    )
     hidden = model.albert(inputs, visual, mask)[0][:, inputs.shape[1] - 1]
     return model.predictions(hidden).log_softmax(-1)
 
@@ -41,7 +45,9 @@ def score_again(model, ids, visual, penalty=1.0):
     """Log-probability of a caption int64 [L] from [CLS] to [SEP], and its score."""
     total = 0.0
     for position in range(1, len(ids)):
-        total += log_probabilities_again(model, ids[None, :position], visual)[0, ids[position]].item()
+        total += log_probabilities_again(model, ids[None, :position], visual)[
+            0, ids[position]
+        ].item()
     return total, total / (len(ids) - 1) ** penalty
 
 
@@ -62,7 +68,10 @@ def test_cached_equals_encoding_everything_again(objective, settings):
         captions = generate(model, context, settings, IDS)
         for clip, rank in itertools.product(range(3), range(settings.num_captions)):
             total, score = score_again(
-                model, real(captions.ids[clip, rank]), visual[clip : clip + 1], settings.length_penalty
+                model,
+                real(captions.ids[clip, rank]),
+                visual[clip : clip + 1],
+                settings.length_penalty,
             )
             assert captions.log_probabilities[clip, rank].item() == pytest.approx(total, abs=1e-5)
             assert captions.scores[clip, rank].item() == pytest.approx(score, abs=1e-5)
@@ -77,7 +86,9 @@ def test_greedy_takes_the_likeliest_word(objective):
         for clip in range(3):
             ids = real(captions.ids[clip, 0])
             for position in range(1, len(ids) - (len(ids) == 8)):
-                log_probabilities = log_probabilities_again(model, ids[None, :position], visual[clip : clip + 1])[0]
+                log_probabilities = log_probabilities_again(
+                    model, ids[None, :position], visual[clip : clip + 1]
+                )[0]
                 log_probabilities[[IDS.start, IDS.mask, IDS.padding]] = -torch.inf
                 assert log_probabilities.argmax() == ids[position]
 
@@ -113,7 +124,10 @@ def test_a_batch_equals_clips_one_by_one():
 def test_every_caption_ends_and_has_no_special_token():
     model = captioner()
     _, context = clips(model)
-    for settings in (GenerationSettings(max_length=6), GenerationSettings(max_length=6, num_beams=1, sample=True)):
+    for settings in (
+        GenerationSettings(max_length=6),
+        GenerationSettings(max_length=6, num_beams=1, sample=True),
+    ):
         ids = generate(model, context, settings, IDS).ids[:, 0]
         for caption in ids:
             words = real(caption)
@@ -141,7 +155,9 @@ def test_repetition_penalty_and_seeds():
     _, context = clips(model, count=6)
 
     def words(**settings):
-        return generate(model, context, GenerationSettings(max_length=20, num_beams=1, **settings), IDS).ids[:, 0]
+        return generate(
+            model, context, GenerationSettings(max_length=20, num_beams=1, **settings), IDS
+        ).ids[:, 0]
 
     def repeated(ids):
         return sum(len(real(c)) - len(set(real(c).tolist())) for c in ids)

@@ -43,7 +43,14 @@ def test_refused_arguments(original):
     from albertkit.errors import ConfigError
 
     inputs = original.inputs("generate_inputs")
-    arguments = dict(bos_token_id=2, eos_token_ids=3, pad_token_id=0, mask_token_id=4, max_length=10, is_decode=True)
+    arguments = dict(
+        bos_token_id=2,
+        eos_token_ids=3,
+        pad_token_id=0,
+        mask_token_id=4,
+        max_length=10,
+        is_decode=True,
+    )
     with pytest.raises(ConfigError, match="use_cbs"):
         original.model(**inputs, **arguments, use_cbs=True)
     with pytest.raises(ConfigError, match="num_beam:"):

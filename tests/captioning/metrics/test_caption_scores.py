@@ -13,7 +13,9 @@ NAMES = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr")
 
 def scored(items: list[dict[str, Any]], tokenize: bool = False) -> CaptionScores:
     references = {item["id"]: item["references"] for item in items}
-    return score_captions(references, {item["id"]: item["candidate"] for item in items}, tokenize=tokenize)
+    return score_captions(
+        references, {item["id"]: item["candidate"] for item in items}, tokenize=tokenize
+    )
 
 
 def differences(ours: CaptionScores, theirs: dict[str, Any]) -> list[str]:
@@ -32,9 +34,11 @@ def pretokenised(golden: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("part", ["all_60", "first_7_only", "edge"])
 def test_tokenised_captions_equal_the_original(golden, part):
     reference = pretokenised(golden)
-    items = {"all_60": reference["items"], "first_7_only": reference["items"][:7], "edge": reference["edge_items"]}[
-        part
-    ]
+    items = {
+        "all_60": reference["items"],
+        "first_7_only": reference["items"][:7],
+        "edge": reference["edge_items"],
+    }[part]
     assert not differences(scored(items), reference[part])
 
 
@@ -51,7 +55,9 @@ def with_another_word(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**items[0], "candidate": f"{items[0]['candidate']} again"}, *items[1:]]
 
 
-@pytest.mark.parametrize("change", [without_a_reference, with_another_word, lambda items: items[:59] + items[:1]])
+@pytest.mark.parametrize(
+    "change", [without_a_reference, with_another_word, lambda items: items[:59] + items[:1]]
+)
 def test_comparison_notices_another_input(golden, change):
     reference = pretokenised(golden)
     items = [{**item, "id": str(index)} for index, item in enumerate(change(reference["items"]))]
@@ -70,5 +76,7 @@ def test_comparison_notices_another_input(golden, change):
 def test_comparison_notices_another_rule(golden, monkeypatch, constant, value, noticed):
     reference = pretokenised(golden)
     monkeypatch.setattr(f"albertkit.captioning.{constant}", value)
-    wrong = {name.split(" ")[0] for name in differences(scored(reference["items"]), reference["all_60"])}
+    wrong = {
+        name.split(" ")[0] for name in differences(scored(reference["items"]), reference["all_60"])
+    }
     assert wrong & {"Bleu_4", "ROUGE_L", "CIDEr"} == {noticed}

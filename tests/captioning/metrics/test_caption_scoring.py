@@ -24,7 +24,9 @@ def published(data: Path) -> dict:
 def test_published_scores_of_nlg_eval(data):
     folder = data / "captions" / "nlg-eval"
     scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"])
-    expected = {name: value for name, value in published(data)["expected"].items() if name != "METEOR"}
+    expected = {
+        name: value for name, value in published(data)["expected"].items() if name != "METEOR"
+    }
     assert len(expected) == 6
     assert dict(scores) == pytest.approx(expected, abs=1e-6)
     assert (scores.num_captions, scores.num_references) == (2, 4)
@@ -51,24 +53,33 @@ def tsv(captions: dict) -> str:
 
 def swinbert_predictions(captions: dict) -> str:
     guesses = {
-        key: [{"caption": text, "conf": 0.5}, {"caption": "worse", "conf": 0.1}] for key, text in captions.items()
+        key: [{"caption": text, "conf": 0.5}, {"caption": "worse", "conf": 0.1}]
+        for key, text in captions.items()
     }
     return "".join(f"{key}\t{json.dumps(value)}\n" for key, value in guesses.items())
 
 
 def json_lines(name: str, text: str) -> Callable[[dict], str]:
-    return lambda captions: "\n".join(json.dumps({name: key, text: value}) for key, value in captions.items())
+    return lambda captions: "\n".join(
+        json.dumps({name: key, text: value}) for key, value in captions.items()
+    )
 
 
 def coco_results(captions: dict) -> str:
-    rows = [{"image_id": int(key) if key.isdigit() else key, "caption": text} for key, text in captions.items()]
+    rows = [
+        {"image_id": int(key) if key.isdigit() else key, "caption": text}
+        for key, text in captions.items()
+    ]
     return json.dumps(rows, indent=2)
 
 
 def coco_annotations(captions: dict) -> str:
     images = [{"id": int(key) if key.isdigit() else key, "file_name": key} for key in captions]
     pairs = [(image["id"], text) for image in images for text in captions[str(image["id"])]]
-    annotations = [{"id": index, "image_id": image, "caption": text} for index, (image, text) in enumerate(pairs)]
+    annotations = [
+        {"id": index, "image_id": image, "caption": text}
+        for index, (image, text) in enumerate(pairs)
+    ]
     return json.dumps({"images": images, "annotations": annotations}, ensure_ascii=False)
 
 
@@ -80,7 +91,13 @@ PREDICTIONS = [
     coco_results,
     json.dumps,
 ]
-TRUTHS = [tsv, json_lines("key", "captions"), json_lines("video", "captions"), coco_annotations, json.dumps]
+TRUTHS = [
+    tsv,
+    json_lines("key", "captions"),
+    json_lines("video", "captions"),
+    coco_annotations,
+    json.dumps,
+]
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
@@ -96,7 +113,9 @@ def test_layouts(tmp_path, prediction, truth):
     assert [(row["key"], row["caption"], row["references"]) for row in details] == [
         (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
     ]
-    assert [row["CIDEr"] for row in details] == [clip["CIDEr"] for clip in expected.per_clip.values()]
+    assert [row["CIDEr"] for row in details] == [
+        clip["CIDEr"] for clip in expected.per_clip.values()
+    ]
 
 
 def test_keys_of_a_manifest(tmp_path):
@@ -108,7 +127,12 @@ def test_keys_of_a_manifest(tmp_path):
     ]
     file = tmp_path / "test.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
-    assert [row.key for row in read_caption_file(file).rows] == ["a.mp4_1_2.5", "a.mp4", "b.tsv:3", "5"]
+    assert [row.key for row in read_caption_file(file).rows] == [
+        "a.mp4_1_2.5",
+        "a.mp4",
+        "b.tsv:3",
+        "5",
+    ]
 
 
 def test_captions_that_look_like_json_are_captions(tmp_path):
@@ -134,8 +158,14 @@ def test_all_captions_empty(tmp_path):
 
 def test_diversity_of_a_collapsed_captioner():
     candidates = dict.fromkeys("abcd", "A man.")
-    scores = score_captions({key: [f"scene {key}", ""] for key in candidates}, {**candidates, "d": "."})
-    assert scores.diversity == {"distinct_captions": 0.5, "empty_captions": 0.25, "mean_length": 1.5}
+    scores = score_captions(
+        {key: [f"scene {key}", ""] for key in candidates}, {**candidates, "d": "."}
+    )
+    assert scores.diversity == {
+        "distinct_captions": 0.5,
+        "empty_captions": 0.25,
+        "mean_length": 1.5,
+    }
     assert scores.to_dict()["empty_references"] == 4
     assert scores.to_dict()["captions"] == 4
 
@@ -146,14 +176,24 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
 @pytest.mark.parametrize(
     ("predictions", "truth", "slug", "message"),
     [
-        ('{"1": "a"}', '{"1": ["a"], "2": ["b"]}', "predictions-mismatch", "1 clip without a caption, for example `2`"),
+        (
+            '{"1": "a"}',
+            '{"1": ["a"], "2": ["b"]}',
+            "predictions-mismatch",
+            "1 clip without a caption, for example `2`",
+        ),
         (
             '{"1": "a", "3": "b"}',
             '{"1": ["a"]}',
             "predictions-mismatch",
             "1 caption without a reference, for example `3`",
         ),
-        ('{"01": "a"}', '{"1": ["a"]}', "predictions-mismatch", "the references have, for example, `1`"),
+        (
+            '{"01": "a"}',
+            '{"1": ["a"]}',
+            "predictions-mismatch",
+            "the references have, for example, `1`",
+        ),
         ("a\nb", GOOD, "predictions-mismatch", "`given` is plain lines"),
         (GOOD, "a\nb", "predictions-mismatch", "`truth` is plain lines"),
         ("a\nb", "a\nb\nc", "predictions-mismatch", "`given` has 2 lines, `truth` has 3"),
@@ -164,8 +204,18 @@ GOOD = "1\t" + json.dumps([{"caption": "a"}]) + "\n2\t" + json.dumps([{"caption"
         ('{"1": 5}', '{"1": ["a"]}', "bad-row", "a caption is 5"),
         ('1\t[{"caption": "a"}]\n2\t[{"caption"', GOOD, "bad-row", "`given`, line 2: not JSON"),
         ('1\t[{"text": "a"}]', GOOD, "bad-row", "a caption is None"),
-        ('{"key": "1", "caption": "a"}\n{"caption": "b"}', GOOD, "bad-row", "line 2: it has none of key"),
-        ('{"key": "1", "caption": "a"}\n{"key": "1", "caption": "b"}', GOOD, "bad-row", "line 2: clip `1` again"),
+        (
+            '{"key": "1", "caption": "a"}\n{"caption": "b"}',
+            GOOD,
+            "bad-row",
+            "line 2: it has none of key",
+        ),
+        (
+            '{"key": "1", "caption": "a"}\n{"key": "1", "caption": "b"}',
+            GOOD,
+            "bad-row",
+            "line 2: clip `1` again",
+        ),
         ('[{"image_id": 1, "caption": "a"}, 3]', GOOD, "bad-row", "record 2: a int, not an object"),
         ('[{"image_id": 1, "caption": "a"}', GOOD, "bad-file", "`given` begins as JSON"),
     ],
@@ -213,5 +263,8 @@ def test_command(tmp_path, run_command):
     printed = run_command(*files, "--json").json
     expected = score_captions(REFERENCES, CANDIDATES)
     assert printed == expected.to_dict()
-    assert f"CIDEr              {expected['CIDEr']:.4f}" in run_command(*files, "--details", tmp_path / "out.jsonl").out
+    assert (
+        f"CIDEr              {expected['CIDEr']:.4f}"
+        in run_command(*files, "--details", tmp_path / "out.jsonl").out
+    )
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2

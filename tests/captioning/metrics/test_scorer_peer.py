@@ -54,10 +54,15 @@ def compare(gold: Captions, tokens: dict[str, str]) -> None:
     bleu, bleu_each = Bleu(4).compute_score(gold, predictions, verbose=0)
     rouge, rouge_each = Rouge().compute_score(gold, predictions)
     cider, cider_each = Cider().compute_score(gold, predictions)
-    theirs = {f"Bleu_{size}": value for size, value in enumerate(bleu, 1)} | {"ROUGE_L": rouge, "CIDEr": cider}
+    theirs = {f"Bleu_{size}": value for size, value in enumerate(bleu, 1)} | {
+        "ROUGE_L": rouge,
+        "CIDEr": cider,
+    }
     assert dict(ours) == pytest.approx(theirs, abs=1e-9)
     for name, values in zip(theirs, [*bleu_each, rouge_each, cider_each], strict=True):
-        assert [scores[name] for scores in ours.per_clip.values()] == pytest.approx(list(values), abs=1e-9)
+        assert [scores[name] for scores in ours.per_clip.values()] == pytest.approx(
+            list(values), abs=1e-9
+        )
 
 
 def test_scores_of_a_larger_set(package, data):
@@ -72,11 +77,14 @@ def test_scores_of_odd_captions(package):
     draw = random.Random(5)
 
     def caption() -> str:
-        return " ".join(draw.choices(["a", "b", "c", "dd", ""], k=draw.choice([0, 1, 1, 2, 3, 5, 9])))
+        return " ".join(
+            draw.choices(["a", "b", "c", "dd", ""], k=draw.choice([0, 1, 1, 2, 3, 5, 9]))
+        )
 
     for clips in [1, 1, 1, 2, 2, 3, *[draw.randint(1, 20) for _ in range(200)]]:
         gold = {str(clip): [caption() for _ in range(draw.randint(1, 4))] for clip in range(clips)}
-        if any(text.split() for texts in gold.values() for text in texts):  # their CIDEr has no maximum of nothing
+        # Their CIDEr has no maximum of nothing
+        if any(text.split() for texts in gold.values() for text in texts):
             compare(gold, {key: caption() for key in gold})
 
 
@@ -85,14 +93,31 @@ def test_tokens_of_a_larger_set(package, data, java, tmp_path):
     texts = [text for group in (*truth.values(), *candidates.values()) for text in group]
     for file in ("STS-B/original_sts-train.tsv", "MRPC/msr_paraphrase_train.txt", "QNLI/dev.tsv"):
         lines = (data / "glue" / file).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
-        texts += [column for line in lines for column in line.split("\t") if not column.strip().isdigit()]
+        texts += [
+            column for line in lines for column in line.split("\t") if not column.strip().isdigit()
+        ]
     file = tmp_path / "texts"
     file.write_text("\n".join(texts), encoding="utf-8")
-    program = [java, "-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8", "-cp", str(package / "tokenizer" / "*")]
-    command = [*program, "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase", str(file)]
+    program = [
+        java,
+        "-Dfile.encoding=UTF-8",
+        "-Dstdout.encoding=UTF-8",
+        "-cp",
+        str(package / "tokenizer" / "*"),
+    ]
+    command = [
+        *program,
+        "edu.stanford.nlp.process.PTBTokenizer",
+        "-preserveLines",
+        "-lowerCase",
+        str(file),
+    ]
     lines = subprocess.run(command, capture_output=True, check=True).stdout.decode().split("\n")
     dropped = {"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"}
-    theirs = [" ".join(token for token in line.rstrip().split(" ") if token not in dropped) for line in lines]
+    theirs = [
+        " ".join(token for token in line.rstrip().split(" ") if token not in dropped)
+        for line in lines
+    ]
     ours = tokenize_captions(texts)
     assert len(texts) > 50_000
     assert [(a, b) for a, b in zip(ours, theirs, strict=False) if a != b] == []

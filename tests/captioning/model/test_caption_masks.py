@@ -20,8 +20,14 @@ def test_tables_equal_swinberts(golden):
     arrays, compared = np.load(folder / "attention_masks.npz"), []
     for entry in json.loads((folder / "attention_masks_index.json").read_text()):
         length, visual_length = entry["max_seq_a_length"], entry["max_img_seq_length"]
-        if entry["attn_mask_type"] == "seq2seq" and entry["is_train"] and entry["max_seq_length"] == length:
-            table = caption_mask(_real(length, entry["seq_a_len"]), _real(visual_length, visual_length))[0, 0]
+        if (
+            entry["attn_mask_type"] == "seq2seq"
+            and entry["is_train"]
+            and entry["max_seq_length"] == length
+        ):
+            table = caption_mask(
+                _real(length, entry["seq_a_len"]), _real(visual_length, visual_length)
+            )[0, 0]
             compared.append(torch.equal(table, torch.tensor(arrays[entry["key"]]).bool()))
     assert len(compared) >= 4
     assert all(compared)

@@ -49,12 +49,14 @@ def test_context_and_caption_apart_equal_all_in_one(attention):
         mask[:, :, 7:, 7:] = gate_values(model.albert.video_gate, False)
     hidden = _caption_states(model, ids, visual)
     if attention != "log":  # no share of 1 times -10,000 is a logarithm
-        together = model.albert(ids, visual, mask)[0][:, : ids.shape[1]]  # all in one, as SwinBERT computes
+        # All in one, as SwinBERT computes
+        together = model.albert(ids, visual, mask)[0][:, : ids.shape[1]]
         torch.testing.assert_close(hidden, together, atol=1e-5, rtol=0)
     full = captioner(num_visual_tokens=6)
     full.load_state_dict(model.state_dict(), strict=False)
     full_attention = _caption_states(full, ids, visual)
-    assert attention == "full" or (full_attention - hidden).abs().max() > 1e-3  # the kind of attention shows
+    # The kind of attention shows
+    assert attention == "full" or (full_attention - hidden).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("attention", ["full", "diagonal"])
@@ -131,9 +133,13 @@ def test_a_pretrained_checkpoint_gives_all_but_the_visual_side(tmp_path):
     allowed = ("albert.pooler.weight", "albert.pooler.bias")
     visual = [name for name, _ in captioner().named_parameters() if "img_embedding" in name]
     config = {"captioning": {"img_feature_dim": 12}}
-    model = AlbertForImageCaptioning.from_pretrained(tmp_path, allow_missing=(*allowed, *visual), **config)
+    model = AlbertForImageCaptioning.from_pretrained(
+        tmp_path, allow_missing=(*allowed, *visual), **config
+    )
     assert torch.equal(model.predictions.dense.weight, pretrained.predictions.dense.weight)
-    assert torch.equal(model.get_input_embeddings().weight, pretrained.get_input_embeddings().weight)
+    assert torch.equal(
+        model.get_input_embeddings().weight, pretrained.get_input_embeddings().weight
+    )
 
 
 def test_frozen_embeddings_and_names_of_swinbert():
@@ -150,7 +156,9 @@ def test_losses():
     logits = torch.randn(5, 9, dtype=torch.float64)
     labels = torch.tensor([0, 3, 8, 2, 2])
     plain = smoothed_losses(logits, labels, 0.0)
-    torch.testing.assert_close(plain, torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+    torch.testing.assert_close(
+        plain, torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    )
     target = torch.full((5, 9), 0.1 / 8, dtype=torch.float64).scatter(1, labels[:, None], 0.9)
     expected = torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction="none").sum(1)
     torch.testing.assert_close(smoothed_losses(logits, labels, 0.1), expected)
@@ -163,7 +171,10 @@ def test_losses():
     [
         ({"video_attention": "sparse"}, "it must be one of full, diagonal, log, legacy"),
         ({"video_attention": "log"}, "num_visual_tokens is 0"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, it must be a number, at least 0 and below 1"),
+        (
+            {"label_smoothing": 1.0},
+            "label_smoothing is 1.0, it must be a number, at least 0 and below 1",
+        ),
         ({"grid": (1, 2)}, r"grid is \(1, 2\), it must be a tuple of 3"),
     ],
 )

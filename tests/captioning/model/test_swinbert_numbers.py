@@ -9,7 +9,10 @@ from safetensors.torch import load_file
 
 def _training(original, **changes):
     arrays = original.arrays("train")
-    targets = {"masked_pos": torch.tensor(arrays["masked_pos"]), "masked_ids": torch.tensor(arrays["masked_ids"])}
+    targets = {
+        "masked_pos": torch.tensor(arrays["masked_pos"]),
+        "masked_ids": torch.tensor(arrays["masked_ids"]),
+    }
     return original.model(**{**original.inputs("train"), **targets, **changes})
 
 
@@ -23,9 +26,12 @@ def test_loss_and_logits_in_double_precision(exact):
 def test_loss_and_logits_in_single_precision(original):
     arrays = original.arrays("train")
     loss, logits = _training(original)
-    rough = "near_one" in original.folder.name  # the gate's rounding times 10,000: see the README of the numbers
+    # The gate's rounding times 10,000: see the README of the numbers
+    rough = "near_one" in original.folder.name
     assert loss.item() == pytest.approx(float(arrays["loss"]), abs=2e-4 if rough else 2e-5)
-    torch.testing.assert_close(logits, torch.tensor(arrays["logits"]), atol=2e-3 if rough else 5e-5, rtol=0)
+    torch.testing.assert_close(
+        logits, torch.tensor(arrays["logits"]), atol=2e-3 if rough else 5e-5, rtol=0
+    )
 
 
 def test_another_mask_is_noticed(exact):
@@ -40,7 +46,8 @@ def test_logits_of_every_place(original):
     arrays = original.arrays("train")
     (logits,) = original.model(**original.inputs("train"), is_training=False)
     text = logits.shape[1]
-    real = torch.tensor(arrays["attention_mask"]).sum(-1)[:, :text] > 0  # rows of padding are rounding noise there
+    # Rows of padding are rounding noise there
+    real = torch.tensor(arrays["attention_mask"]).sum(-1)[:, :text] > 0
     rough = "near_one" in original.folder.name
     expected = torch.tensor(arrays["logits_not_training"])
     torch.testing.assert_close(logits[real], expected[real], atol=2e-3 if rough else 5e-5, rtol=0)
@@ -53,7 +60,9 @@ def test_states_and_a_mask_of_keys(original):
     inputs = original.inputs("train")
     states, pooled = original.model.albert(**inputs)
     real = torch.tensor(arrays["attention_mask"]).sum(-1) > 0
-    torch.testing.assert_close(states[real], torch.tensor(arrays["last_hidden_state"])[real], atol=5e-5, rtol=0)
+    torch.testing.assert_close(
+        states[real], torch.tensor(arrays["last_hidden_state"])[real], atol=5e-5, rtol=0
+    )
     torch.testing.assert_close(pooled, torch.tensor(arrays["pooled"]), atol=5e-5, rtol=0)
     inputs["attention_mask"] = torch.tensor(arrays["mask_2d"])
     (logits,) = original.model(**inputs, is_training=False)
@@ -73,7 +82,9 @@ _GRADIENTS = {
 
 def test_gradients(original):
     if original.model.caption.learned:
-        pytest.skip("fc and img_embedding are one matrix in ours; the gate's gradient has a test of its own")
+        pytest.skip(
+            "fc and img_embedding are one matrix in ours; the gate's gradient has a test of its own"
+        )
     arrays = original.arrays("train")
     _training(original)[0].backward()
     parameters = dict(original.model.named_parameters())
@@ -81,7 +92,9 @@ def test_gradients(original):
     for theirs, name in _GRADIENTS.items():
         expected = torch.tensor(arrays[f"grad::{theirs}"])
         compared += 1
-        torch.testing.assert_close(parameters[name].grad, expected, atol=1e-4 * float(expected.abs().max()), rtol=0)
+        torch.testing.assert_close(
+            parameters[name].grad, expected, atol=1e-4 * float(expected.abs().max()), rtol=0
+        )
     assert compared == len(_GRADIENTS)
 
 

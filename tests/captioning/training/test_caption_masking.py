@@ -12,7 +12,10 @@ MASK, FIRST, LAST = 4, 5, 57  # [MASK] and the pieces of the original's vocabula
 def test_number_of_predicted_pieces(golden):
     cases = read_json(golden / "captioning" / "masked_counts.json")
     for case in cases:
-        ours = [num_masked(length, case["mask_prob"], case["max_masked_tokens"]) for length in range(2, 51)]
+        ours = [
+            num_masked(length, case["mask_prob"], case["max_masked_tokens"])
+            for length in range(2, 51)
+        ]
         assert ours == case["number_masked_for_seq_a_len_2_to_50"]
     assert num_masked(5, 0.5, 45) == 2  # half to even
 
@@ -26,11 +29,20 @@ def _shares(case, draws, mask_prob=None):
     fates = np.zeros(3)
     for _ in range(draws):
         masked, positions = mask_caption(
-            ids, MASK, np.arange(58), mask_prob or case["mask_prob"], case["max_masked_tokens"], generator
+            ids,
+            MASK,
+            np.arange(58),
+            mask_prob or case["mask_prob"],
+            case["max_masked_tokens"],
+            generator,
         )
         times[positions] += 1
         new = masked[positions]
-        fates += [(new == MASK).sum(), (new == ids[positions]).sum(), ((new != MASK) & (new != ids[positions])).sum()]
+        fates += [
+            (new == MASK).sum(),
+            (new == ids[positions]).sum(),
+            ((new != MASK) & (new != ids[positions])).sum(),
+        ]
     return times / draws, fates / fates.sum(), fates.sum()
 
 
@@ -50,7 +62,9 @@ def test_draws(golden):
         assert (abs(ours - theirs) <= error).all()
         fate_names = ("fraction_replaced_by_mask", "fraction_kept_or_same", "fraction_other_token")
         shares = np.array([case[name] for name in fate_names])
-        assert (abs(fates - shares) <= _four_errors(shares, count) + _four_errors(shares, count)).all()
+        assert (
+            abs(fates - shares) <= _four_errors(shares, count) + _four_errors(shares, count)
+        ).all()
 
 
 def test_another_rate_is_noticed(golden):
@@ -63,6 +77,8 @@ def test_another_rate_is_noticed(golden):
 @pytest.mark.parametrize("ids", [[2, 3], [2, 9, 3]])
 def test_shortest_captions(ids):
     for seed in range(20):
-        masked, positions = mask_caption(ids, MASK, np.arange(5, 58), 0.9, 45, np.random.default_rng(seed))
+        masked, positions = mask_caption(
+            ids, MASK, np.arange(5, 58), 0.9, 45, np.random.default_rng(seed)
+        )
         assert positions.tolist() == list(range(1, len(ids)))  # all but [CLS]
         assert masked[0] == ids[0]

@@ -30,11 +30,15 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model.files import read_tensors
 from albertkit.tokenizer import AlbertTokenizer
 
-SMALL = CaptionSettings(length=16, steps=4, batch_size=8, micro_batch=5, lr=1e-3, eval_every=2, precision="fp32")
+SMALL = CaptionSettings(
+    length=16, steps=4, batch_size=8, micro_batch=5, lr=1e-3, eval_every=2, precision="fp32"
+)
 
 
 def rows_of(folder, shell, settings):
-    return CaptionRows(PreparedClips.open(folder), "train", AlbertTokenizer.from_pretrained(shell), settings)
+    return CaptionRows(
+        PreparedClips.open(folder), "train", AlbertTokenizer.from_pretrained(shell), settings
+    )
 
 
 def test_rows_of_both_objectives(features, shell):
@@ -45,14 +49,16 @@ def test_rows_of_both_objectives(features, shell):
     assert tokenizer.decode(batch.input_ids[0, 1:4].tolist()) == "a red circle"
     assert batch.input_ids[0, 0] == tokenizer.cls_id
     flat = batch.input_ids.flatten()
-    assert flat[batch.positions[1:4]].tolist() == batch.labels[:3].tolist()  # each place predicts the piece after it
+    # Each place predicts the piece after it
+    assert flat[batch.positions[1:4]].tolist() == batch.labels[:3].tolist()
     assert batch.labels[3] == tokenizer.sep_id
     assert batch.update == 7
     assert batch.visual_mask.sum(1).tolist() == [3, 4]
     masked = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 0)
     changed = rows_of(features, shell, SMALL).batch(np.arange(33), 1, 0)
     assert torch.equal(masked.visual, changed.visual)
-    assert not torch.equal(masked.positions, changed.positions)  # masks are drawn anew in each epoch
+    # Masks are drawn anew in each epoch
+    assert not torch.equal(masked.positions, changed.positions)
     repeated = rows_of(features, shell, SMALL).batch(np.arange(33), 0, 5)
     assert torch.equal(masked.input_ids, repeated.input_ids)
 
@@ -82,7 +88,9 @@ def test_objective_equals_the_models_own_loss(features, shell):
 
 
 def test_worst_predictions_are_dropped_after_some_updates(features, shell):
-    settings = dataclasses.replace(SMALL, drop_worst_ratio=0.5, drop_worst_after=3, label_smoothing=0.1)
+    settings = dataclasses.replace(
+        SMALL, drop_worst_ratio=0.5, drop_worst_after=3, label_smoothing=0.1
+    )
     captioner, _ = start_captioner(shell, PreparedClips.open(features), settings, 6)
     objective = CaptionObjective(captioner.model, None, 0.0)
     rows = rows_of(features, shell, settings)
@@ -101,14 +109,18 @@ def test_learned_gate_gets_its_sparsity_loss(frames, shell):
     captioner, _ = start_captioner(shell, PreparedClips.open(frames), settings, 64)
     objective = CaptionObjective(captioner.model, captioner.backbone, 2.0)
     parts = objective.losses(rows_of(frames, shell, settings).batch(np.arange(2), 0, 0))
-    assert parts["sparsity"].total.item() == pytest.approx(2 * 0.5 * 64 * 63 / 64**2)  # the gate begins at one half
+    # The gate begins at one half
+    assert parts["sparsity"].total.item() == pytest.approx(2 * 0.5 * 64 * 63 / 64**2)
     parts["sparsity"].total.backward()
     assert captioner.model.albert.video_gate.grad.abs().max() > 0
 
 
 def test_shifted_frames_are_moved_alike():
     frames = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), dtype=np.uint8)
-    shifted = {shift_frames(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes() for seed in range(60)}
+    shifted = {
+        shift_frames(frames, 1, np.random.default_rng(seed))[:, 3:5, 3:5].tobytes()
+        for seed in range(60)
+    }
     assert len(shifted) == 9
     assert frames[:, 2:4, 4:6].tobytes() in shifted
 
@@ -118,7 +130,15 @@ def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
     stream = CaptionStream(rows, 8, 5, seed=3)
     updates = [next(stream) for _ in range(7)]
     assert [len(batch.input_ids) for batch in updates[0]] == [5, 3]
-    assert [sum(len(batch.input_ids) for batch in update) for update in updates] == [8, 8, 8, 8, 1, 8, 8]
+    assert [sum(len(batch.input_ids) for batch in update) for update in updates] == [
+        8,
+        8,
+        8,
+        8,
+        1,
+        8,
+        8,
+    ]
     stopped = CaptionStream(rows, 8, 5, seed=3)
     for _ in range(3):
         next(stopped)
@@ -147,7 +167,11 @@ def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, reque
 
         patch.setattr(loop.StopRequest, "requested", True, raising=False)
         original = loop.StopRequest.__init__
-        patch.setattr(loop.StopRequest, "__init__", lambda self: (original(self), setattr(self, "requested", True))[0])
+        patch.setattr(
+            loop.StopRequest,
+            "__init__",
+            lambda self: (original(self), setattr(self, "requested", True))[0],
+        )
         stopped = train_captioner(shell, data, halves, settings)
     assert stopped.model is None
     assert stopped.steps < 4
@@ -162,7 +186,13 @@ def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, reque
 def test_features_teach_what_they_say(features, shell, tmp_path):
     """Colour stands in the features: after some updates every dev caption names it."""
     settings = dataclasses.replace(
-        SMALL, objective="causal", steps=70, batch_size=16, lr=3e-3, eval_every=70, metric="exact_match"
+        SMALL,
+        objective="causal",
+        steps=70,
+        batch_size=16,
+        lr=3e-3,
+        eval_every=70,
+        metric="exact_match",
     )
     result = train_captioner(shell, features, tmp_path / "run", settings)
     assert result.value >= 0.9
@@ -229,10 +259,15 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
 
     trained = VideoCaptioner.from_pretrained(tmp_path / "run")
     goes_on, notes = start_captioner(tmp_path / "run" / "best", clips, SMALL, 6)
-    assert (goes_on.model.caption.objective, goes_on.model.caption.video_attention) == ("causal", "diagonal")
+    assert (goes_on.model.caption.objective, goes_on.model.caption.video_attention) == (
+        "causal",
+        "diagonal",
+    )
     assert loss_of(goes_on, settings) == pytest.approx(loss_of(trained, settings), abs=1e-6)
     assert any(line.startswith("objective: causal, as the captioner in") for line in notes)
-    train_captioner(tmp_path / "run", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1))
+    train_captioner(
+        tmp_path / "run", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1)
+    )
     assert 'objective = "causal"' in (tmp_path / "further" / "run.toml").read_text()
     mlm = dataclasses.replace(SMALL, objective="mlm")
     switched, notes = start_captioner(tmp_path / "run" / "best", clips, mlm, 6)
@@ -249,7 +284,12 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     prepared = []
     for frames in (4, 8):
         folder = tmp_path / f"{frames} frames"
-        prepare_clips(clips, folder, load_backbone("conv3d", {"width": 64}), FrameSampling(num_frames=frames, size=32))
+        prepare_clips(
+            clips,
+            folder,
+            load_backbone("conv3d", {"width": 64}),
+            FrameSampling(num_frames=frames, size=32),
+        )
         prepared.append(PreparedClips.open(folder))
     short_grid, long_grid = (dataset.grid for dataset in prepared)
     settings = dataclasses.replace(SMALL, video_attention="log")
@@ -257,21 +297,33 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     albert, folder = captioner.model.albert, short_grid.height * short_grid.width
     with torch.no_grad():
         of_places = torch.randn(folder, folder)
-        gate = of_places[None, :, None, :].expand(short_grid.frames, folder, short_grid.frames, folder)
+        gate = of_places[None, :, None, :].expand(
+            short_grid.frames, folder, short_grid.frames, folder
+        )
         albert.video_gate.copy_(gate.reshape(-1, 1))
         albert.img_embedding.time_embeddings.copy_(torch.arange(short_grid.frames)[:, None])
     captioner.save_pretrained(tmp_path / "few")
     further, notes = start_captioner(tmp_path / "few", prepared[1], SMALL, long_grid.num_tokens)
     extended = further.model.albert
     extended_gate = extended.video_gate.view(long_grid.frames, folder, long_grid.frames, folder)
-    assert torch.allclose(extended_gate, of_places[None, :, None, :].expand_as(extended_gate), atol=1e-6)
+    assert torch.allclose(
+        extended_gate, of_places[None, :, None, :].expand_as(extended_gate), atol=1e-6
+    )
     times = extended.img_embedding.time_embeddings[:, 0].detach()
     assert times.tolist() == sorted(times.tolist())
-    assert (len(times), float(times[0]), float(times[-1])) == (long_grid.frames, 0, short_grid.frames - 1)
-    assert torch.equal(extended.img_embedding.projection.weight, albert.img_embedding.projection.weight)
+    assert (len(times), float(times[0]), float(times[-1])) == (
+        long_grid.frames,
+        0,
+        short_grid.frames - 1,
+    )
+    assert torch.equal(
+        extended.img_embedding.projection.weight, albert.img_embedding.projection.weight
+    )
     assert f"learned gate: {short_grid.frames} frames interpolated to {long_grid.frames}" in notes
     assert f"places in time: {short_grid.frames} interpolated to {long_grid.frames}" in notes
-    assert not any("fresh" in line for line in notes if line.startswith(("visual side", "learned gate")))
+    assert not any(
+        "fresh" in line for line in notes if line.startswith(("visual side", "learned gate"))
+    )
 
 
 def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
@@ -282,7 +334,9 @@ def test_what_cannot_be_trained_is_said(features, shell, tmp_path):
     with pytest.raises(ConfigError, match="mask_prob"):
         train_captioner(shell, features, tmp_path / "c", dataclasses.replace(SMALL, mask_prob=1.5))
     with pytest.raises(ConfigError, match="objective is 'clm', it must be one of mlm, causal"):
-        train_captioner(shell, features, tmp_path / "d", dataclasses.replace(SMALL, objective="clm"))
+        train_captioner(
+            shell, features, tmp_path / "d", dataclasses.replace(SMALL, objective="clm")
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -291,12 +345,19 @@ def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
     save_tiny_clip(tmp_path / "clip")
     clips = write_shapes(tmp_path / "clips")
     backbone = load_backbone(f"hf:{tmp_path / 'clip'}")
-    prepare_clips(clips, tmp_path / "prepared", backbone, FrameSampling(num_frames=2, size=32), train_backbone=True)
+    prepare_clips(
+        clips,
+        tmp_path / "prepared",
+        backbone,
+        FrameSampling(num_frames=2, size=32),
+        train_backbone=True,
+    )
     settings = dataclasses.replace(SMALL, steps=2)
     train_captioner(shell, tmp_path / "prepared", tmp_path / "run", settings)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
     before, after = backbone.state_dict(), captioner.backbone.state_dict()
     moved = max(float((before[name] - after[name]).abs().max()) for name in before)
-    # Two updates of AdamW move a weight by at most the sum of their rates, here 1e-3 and 5e-4 times 0.05 (and decay).
+    # Two updates of AdamW move a weight by at most the sum of their rates, here 1e-3 and 5e-4 times
+    # 0.05 (and decay).
     assert 0 < moved < 1e-4
     assert captioner.caption(clips["dev"][0].source)

@@ -17,7 +17,9 @@ BITS = 10
 def numbered(number: int, width: int = 96, height: int = 96) -> np.ndarray:
     """A picture whose bars, from left to right, are the binary digits of its number."""
     bars = [255 if number >> bit & 1 else 0 for bit in range(BITS)]
-    return np.broadcast_to(np.repeat(bars, -(-width // BITS))[:width, None], (height, width, 3)).astype(np.uint8)
+    return np.broadcast_to(
+        np.repeat(bars, -(-width // BITS))[:width, None], (height, width, 3)
+    ).astype(np.uint8)
 
 
 def spelt(picture: np.ndarray) -> int:
@@ -66,7 +68,9 @@ def write_clip(
             stream.set_display_rotation(rotation)
         if sound:
             voice = container.add_stream("aac", rate=16000, layout="mono")
-            silence = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
+            silence = av.AudioFrame.from_ndarray(
+                np.zeros((1, 16000), np.float32), format="fltp", layout="mono"
+            )
             silence.sample_rate, silence.pts = 16000, 0
             container.mux(voice.encode(silence))
         for number, picture in enumerate(pictures):

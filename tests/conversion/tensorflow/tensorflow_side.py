@@ -1,6 +1,7 @@
 """TensorFlow's half of `test_peer.py`; run by a Python that has TensorFlow, with a task and a folder.
 
-`write` leaves checkpoints of TensorFlow's own making and what they hold, `read` reads `ours` with TensorFlow's readers.
+`write` leaves checkpoints of TensorFlow's own making and what they hold, `read` reads `ours` with
+TensorFlow's readers.
 """
 
 import json
@@ -35,23 +36,39 @@ def write(folder: Path) -> None:
     save = tf.raw_ops.SaveV2
     names = [f"model/layer_{i:05d}/kernel/.ATTRIBUTES/VARIABLE_VALUE" for i in range(MANY)]
     tensors = [tf.constant([i, -i], tf.int32) for i in range(MANY)]
-    save(prefix=str(folder / "many"), tensor_names=names, shape_and_slices=[""] * MANY, tensors=tensors)
+    save(
+        prefix=str(folder / "many"),
+        tensor_names=names,
+        shape_and_slices=[""] * MANY,
+        tensors=tensors,
+    )
     plain = sorted(set(values) - {"bfloat16"})
     tensors = [values[name] for name in plain]
-    save(prefix=str(folder / "plain"), tensor_names=plain, shape_and_slices=[""] * len(plain), tensors=tensors)
+    save(
+        prefix=str(folder / "plain"),
+        tensor_names=plain,
+        shape_and_slices=[""] * len(plain),
+        tensors=tensors,
+    )
 
     parts = [str(folder / f"part-{i}") for i in range(3)]
     for i, part in enumerate(parts):
         tensors = [tf.fill([i + 1], i), tf.constant(0.5)]
-        save(prefix=part, tensor_names=[f"a{i}", f"b{i}"], shape_and_slices=["", ""], tensors=tensors)
-    tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(folder / "shards/x"))
+        save(
+            prefix=part, tensor_names=[f"a{i}", f"b{i}"], shape_and_slices=["", ""], tensors=tensors
+        )
+    tf.raw_ops.MergeV2Checkpoints(
+        checkpoint_prefixes=parts, destination_prefix=str(folder / "shards/x")
+    )
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         v1 = tf.compat.v1
         v1.get_variable("bert/kernel", initializer=np.eye(3, dtype=np.float32))
         v1.train.get_or_create_global_step()
         slices = v1.fixed_size_partitioner(3)
-        v1.get_variable("partitioned", shape=(12, 3), partitioner=slices, initializer=v1.ones_initializer())
+        v1.get_variable(
+            "partitioned", shape=(12, 3), partitioner=slices, initializer=v1.ones_initializer()
+        )
         session.run(v1.global_variables_initializer())
         v1.train.Saver().save(session, str(folder / "saver/model.ckpt"), global_step=7)
 
@@ -66,7 +83,10 @@ def read(folder: Path) -> None:
     reader = tf.train.load_checkpoint(str(folder / "ours"))
     shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     values = {name: reader.get_tensor(name) for name in shapes}
-    tensors = {name: (types[name].name, shapes[name], np.asarray(value).tolist()) for name, value in values.items()}
+    tensors = {
+        name: (types[name].name, shapes[name], np.asarray(value).tolist())
+        for name, value in values.items()
+    }
     (folder / "found.pickle").write_bytes(pickle.dumps(tensors))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("kernel", shape=(2, 3))

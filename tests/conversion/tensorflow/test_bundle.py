@@ -63,20 +63,32 @@ def prefix(tmp_path):
 def test_tensorflow_1(golden, folder, tmp_path):
     path = golden / "tf1" / folder
     bundle = TensorBundle.open(path)
-    described = path / "variables.json" if (path / "variables.json").exists() else path.parent / "variables.json"
+    described = (
+        path / "variables.json"
+        if (path / "variables.json").exists()
+        else path.parent / "variables.json"
+    )
     variables = json.loads(described.read_text())
-    assert {n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)} for n in bundle.names} == variables
+    assert {
+        n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)} for n in bundle.names
+    } == variables
     assert bundle.variable_names == {name: name for name in variables}
     tensors = {name: bundle.read(name) for name in bundle.names}
     for name, values in tensors.items():
-        assert (list(values.shape), values.dtype.name) == (variables[name]["shape"], variables[name]["dtype"])
+        assert (list(values.shape), values.dtype.name) == (
+            variables[name]["shape"],
+            variables[name]["dtype"],
+        )
         assert np.isfinite(values).all()
         assert values.flags.writeable
         assert values.flags.aligned
 
     write_bundle(tmp_path / "model", tensors)  # TensorFlow 1.15 wrote the same bytes
     for suffix in (".index", ".data-00000-of-00001"):
-        assert Path(f"{tmp_path}/model{suffix}").read_bytes() == Path(bundle.prefix + suffix).read_bytes()
+        assert (
+            Path(f"{tmp_path}/model{suffix}").read_bytes()
+            == Path(bundle.prefix + suffix).read_bytes()
+        )
 
 
 def test_values_are_those_that_the_outputs_come_from(golden):
@@ -87,7 +99,10 @@ def test_values_are_those_that_the_outputs_come_from(golden):
     bias = bundle.read("bert/pooler/dense/bias")
     first = outputs["sequence_output"][:, 0]
     np.testing.assert_allclose(np.tanh(first @ kernel + bias), outputs["pooled_output"], atol=1e-5)
-    assert abs(np.tanh(first @ (kernel + np.eye(32) * 1e-3) + bias) - outputs["pooled_output"]).max() > 1e-5
+    assert (
+        abs(np.tanh(first @ (kernel + np.eye(32) * 1e-3) + bias) - outputs["pooled_output"]).max()
+        > 1e-5
+    )
     assert bundle.read("global_step") == 8
 
 
@@ -96,7 +111,10 @@ def test_tensorflow_2(golden, folder):
     path = golden / "tf2" / folder
     bundle = TensorBundle.open(path)
     keys = json.loads((path / "keys.json").read_text())["keys"]
-    assert {n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)} for n in [*bundle.names, GRAPH]} == keys
+    assert {
+        n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)}
+        for n in [*bundle.names, GRAPH]
+    } == keys
     graph = json.loads((path / "object_graph.json").read_text())
     attributes = [attribute for node in graph for attribute in node["attributes"]]
     assert bundle.variable_names == {a["checkpoint_key"]: a["full_name"] for a in attributes}
@@ -138,7 +156,8 @@ def test_what_is_written_is_read(prefix):
 
 
 def test_bfloat16_becomes_float32(tmp_path):
-    values = np.array([1.0, -2.5, 1.5 * 2.0**127, np.inf, 2.0**-133], np.float32)  # bfloat16 holds all of them
+    # Bfloat16 holds all of them
+    values = np.array([1.0, -2.5, 1.5 * 2.0**127, np.inf, 2.0**-133], np.float32)
     upper = (values.view(np.uint32) >> 16).astype(np.uint16)
     write_bundle(tmp_path / "b", {"x": upper})
     rewrite_entry(f"{tmp_path}/b", "x", lambda entry: setattr(entry, "dtype", 14))
@@ -155,13 +174,18 @@ def test_non_contiguous_and_big_endian_arrays(tmp_path):
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path, slug_of):
     for values in (np.array([1j]), np.array(["text"]), np.array([b"bytes", 1], object)):
-        call = lambda values=values: write_bundle(tmp_path / "new/x", {"a": np.zeros(3), "x": values})  # noqa: E731
+        call = lambda values=values: write_bundle(  # noqa: E731
+            tmp_path / "new/x", {"a": np.zeros(3), "x": values}
+        )
         assert slug_of(call) == "unsupported"
     assert not any((tmp_path / "new").iterdir())
 
 
 def test_every_tensor_notices_a_flipped_bit(golden, tmp_path, slug_of):
-    for source in (golden / "tf1/pretrain_c/model.ckpt-best", golden / "tf2/mg22_model/bert_model.ckpt-1"):
+    for source in (
+        golden / "tf1/pretrain_c/model.ckpt-best",
+        golden / "tf2/mg22_model/bert_model.ckpt-1",
+    ):
         for suffix in (".index", ".data-00000-of-00001"):
             shutil.copy(f"{source}{suffix}", f"{tmp_path}/x{suffix}")
         data = Path(bundle_shard_name(f"{tmp_path}/x", 0, 1))
@@ -174,10 +198,15 @@ def test_every_tensor_notices_a_flipped_bit(golden, tmp_path, slug_of):
                 damaged = bytearray(content)
                 damaged[position] ^= 1
                 data.write_bytes(damaged)
-                assert slug_of(lambda name=name: TensorBundle.open(f"{tmp_path}/x").read(name)) == "corrupt"
+                assert (
+                    slug_of(lambda name=name: TensorBundle.open(f"{tmp_path}/x").read(name))
+                    == "corrupt"
+                )
         assert end == len(content)
         data.write_bytes(content)
-        assert all(TensorBundle.open(f"{tmp_path}/x").read(name) is not None for name in bundle.names)
+        assert all(
+            TensorBundle.open(f"{tmp_path}/x").read(name) is not None for name in bundle.names
+        )
 
 
 def test_every_byte_of_the_index_counts(tmp_path, slug_of):
@@ -232,7 +261,10 @@ def test_a_shard_cut_short(prefix):
         lambda entry: setattr(entry.shape.dim[0], "size", 2**40),
         lambda entry: setattr(entry.shape, "unknown_rank", True),
         lambda entry: entry.shape.dim.extend([type(entry.shape.dim[0])(size=1)] * 100),
-        lambda entry: (setattr(entry.shape.dim[0], "size", 0), setattr(entry.shape.dim[1], "size", 2**62)),
+        lambda entry: (
+            setattr(entry.shape.dim[0], "size", 0),
+            setattr(entry.shape.dim[1], "size", 2**62),
+        ),
         lambda entry: (setattr(entry, "dtype", 7), setattr(entry.shape.dim[0], "size", 2**40)),
     ],
 )
@@ -246,7 +278,9 @@ def test_strings_whose_lengths_lie(lengths):
     good, _ = encode_strings([b"ab", b"cde"])
     assert decode_strings(b"".join(good), 2)[0].tolist() == [b"ab", b"cde"]
     wide = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
-    stored = b"".join(map(write_varint, lengths)) + masked(crc32c(wide)).to_bytes(4, "little") + b"abcde"
+    stored = (
+        b"".join(map(write_varint, lengths)) + masked(crc32c(wide)).to_bytes(4, "little") + b"abcde"
+    )
     with pytest.raises(MalformedError, match="do not fit their bytes"):
         decode_strings(stored, len(lengths))
 
@@ -301,7 +335,9 @@ def test_ways_to_name_a_checkpoint(tmp_path, slug_of):
 
     assert slug_of(TensorBundle.open, tmp_path) == "not-found"
     hub = write("hub/variables/variables")
-    assert opened("hub") == opened("hub/variables") == opened("hub/variables/variables.index") == hub
+    assert (
+        opened("hub") == opened("hub/variables") == opened("hub/variables/variables.index") == hub
+    )
     first = write("run/model.ckpt-1")
     assert opened("run") == opened("run/model.ckpt-1") == opened("run/model.ckpt-1.index") == first
     second = write("run/model.ckpt-2")
@@ -310,7 +346,9 @@ def test_ways_to_name_a_checkpoint(tmp_path, slug_of):
     assert caught.value.slug == "ambiguous"
     assert all(f"`{tmp_path / path}`" in caught.value.hint for path in (first, second))
     state = tmp_path / "run/checkpoint"
-    state.write_text('model_checkpoint_path: "/elsewhere/model.ckpt-2"\nall_model_checkpoint_paths: "model.ckpt-1"\n')
+    state.write_text(
+        'model_checkpoint_path: "/elsewhere/model.ckpt-2"\nall_model_checkpoint_paths: "model.ckpt-1"\n'
+    )
     assert opened("run") == second
     state.write_text('model_checkpoint_path: "model.ckpt-3"\n')
     assert slug_of(TensorBundle.open, tmp_path / "run") == "ambiguous"

@@ -38,7 +38,12 @@ def overwrite(rng: random.Random, data: bytes) -> bytes:
     start = rng.randrange(len(data) + 1)
     end = min(len(data), start + rng.choice((0, 1, 2, 5, 20)))
     new = rng.choice(
-        (rng.randbytes(rng.randrange(12)), write_varint(abs(rng.choice(HOSTILE_NUMBERS))), b"\xff" * 9, bytes(8))
+        (
+            rng.randbytes(rng.randrange(12)),
+            write_varint(abs(rng.choice(HOSTILE_NUMBERS))),
+            b"\xff" * 9,
+            bytes(8),
+        )
     )
     return data[:start] + new + data[end:]
 
@@ -179,7 +184,9 @@ def hostile_graph(rng, index, data):
     return _added(index, data, OBJECT_GRAPH, lengths + tail, checksum, [])
 
 
-def _added(index: bytes, data: bytes, name: str, stored: bytes, checksum: int, shape: list[int]) -> tuple[bytes, bytes]:
+def _added(
+    index: bytes, data: bytes, name: str, stored: bytes, checksum: int, shape: list[int]
+) -> tuple[bytes, bytes]:
     entries = dict(read_table(index))
     entry = MESSAGES["Entry"](
         dtype=7,
@@ -251,7 +258,10 @@ def attack(source: TensorBundle, variants: range, folder: Path) -> None:
 def ours(tmp_path):
     tensors = {f"layer_{i}/kernel": np.full((i, 7), i, np.float32) for i in range(20)}
     words = np.array([b"word" * i for i in range(30)], object)
-    write_bundle(tmp_path / "ours", {**tensors, "step": np.int64(8), "words": words, "flags": np.array([True, False])})
+    write_bundle(
+        tmp_path / "ours",
+        {**tensors, "step": np.int64(8), "words": words, "flags": np.array([True, False])},
+    )
     return TensorBundle.open(tmp_path / "ours")
 
 
@@ -290,8 +300,12 @@ def test_variants_of_an_archive(ours, tmp_path):
             data = rng.choice((flip(rng, data), data[: rng.randrange(len(data))]))
         else:
             header = bytearray(data[:512])
-            position = rng.choice((rng.randrange(100), rng.randrange(100, 148), 156, rng.randrange(157, 512)))
-            header[position : position + 1] = rng.choice((b"\0", b"\xff", b"/", b"7", b"L", b"x", b"S", b"2"))
+            position = rng.choice(
+                (rng.randrange(100), rng.randrange(100, 148), 156, rng.randrange(157, 512))
+            )
+            header[position : position + 1] = rng.choice(
+                (b"\0", b"\xff", b"/", b"7", b"L", b"x", b"S", b"2")
+            )
             header[148:156] = b"%06o\0 " % (sum(header[:148]) + sum(header[156:]) + 8 * 32)
             data = bytes(header) + data[512:]
         path.write_bytes(data)

@@ -22,7 +22,11 @@ def run_tensorflow(task: str, folder: Path) -> None:
     python = os.environ.get("ALBERTKIT_TENSORFLOW_PYTHON")
     if not python:
         pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON is not set")
-    subprocess.run([python, Path(__file__).with_name("tensorflow_side.py"), task, folder], check=True, timeout=300)
+    subprocess.run(
+        [python, Path(__file__).with_name("tensorflow_side.py"), task, folder],
+        check=True,
+        timeout=300,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +54,19 @@ def test_object_graph_with_cycles(tensorflow_files, values):
     bundle = TensorBundle.open(tensorflow_files / "object_graph")
     names = bundle.variable_names
     assert sorted(names.values()) == sorted(f"variable_{name}" for name in values)
-    assert described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()}) == values
+    assert (
+        described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()})
+        == values
+    )
 
 
 def test_saved_model(tensorflow_files, values):
     with open_saved_model(tensorflow_files / "saved_model") as (bundle, assets):
         names = bundle.variable_names
-        assert described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()}) == values
+        assert (
+            described(bundle, {key: name.removeprefix("variable_") for key, name in names.items()})
+            == values
+        )
         assert not assets
 
 
@@ -84,7 +94,9 @@ def test_every_type_but_bfloat16_and_our_bytes_are_tensorflows(tensorflow_files,
         n: v for n, v in values.items() if n != "bfloat16"
     }
     tensors = {name: bundle.read(name) for name in bundle.names}
-    assert_same_bytes(bundle, {**tensors, "float16": tensors["float16"].astype(np.float16)}, tmp_path)
+    assert_same_bytes(
+        bundle, {**tensors, "float16": tensors["float16"].astype(np.float16)}, tmp_path
+    )
     with pytest.raises(AssertionError):
         assert_same_bytes(bundle, tensors, tmp_path)  # float16 as float32
 
@@ -109,7 +121,10 @@ def test_tensorflow_reads_ours(tmp_path):
         "flags": np.array([[True], [False]]),
         "words": np.array([b"", b"one", b"\xff\x00" * 1000], object),
         "none": np.zeros((0, 3), np.float64),
-        **{f"model/layer_{i:05d}/kernel/.ATTRIBUTES/VARIABLE_VALUE": np.array([i], np.int32) for i in range(9000)},
+        **{
+            f"model/layer_{i:05d}/kernel/.ATTRIBUTES/VARIABLE_VALUE": np.array([i], np.int32)
+            for i in range(9000)
+        },
     }
     write_bundle(tmp_path / "ours", tensors)
     assert (tmp_path / "ours.index").stat().st_size > 262_144

@@ -43,7 +43,9 @@ def test_records_are_framed_as_tensorflow_frames_them(original, tmp_path):
     payloads = list(RecordFile(original))
     (tmp_path / "again.tfrecord").write_bytes(b"".join(map(frame, payloads)))
     assert (tmp_path / "again.tfrecord").read_bytes() == original.read_bytes()
-    (tmp_path / "again.tfrecord").write_bytes(b"".join(map(frame, [*payloads[:-1], payloads[-1][:-1]])))
+    (tmp_path / "again.tfrecord").write_bytes(
+        b"".join(map(frame, [*payloads[:-1], payloads[-1][:-1]]))
+    )
     assert (tmp_path / "again.tfrecord").read_bytes() != original.read_bytes()
 
 
@@ -59,7 +61,8 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
             name: message[message.index(b"\n", 1) :] for name, message in alone.items()
         }  # without the outer length
         assert all(entry in payload for entry in entries.values())
-        assert sum(map(len, entries.values())) == len(payload) - 3  # tag and two bytes of length around them
+        # Tag and two bytes of length around them
+        assert sum(map(len, entries.values())) == len(payload) - 3
         assert content[3:] == b"".join(entries[name] for name in sorted(entries))
         orders.add(tuple(sorted(entries, key=lambda name: payload.index(entries[name]))))
     assert len(orders) > 100
@@ -81,7 +84,11 @@ def test_examples_come_back(features):
     features_read = read_example(example(features))
     assert plain(features_read) == features
     kinds = {int: np.int64, float: np.float32, bytes: object}
-    assert all(features_read[name].dtype == kinds[type(values[0])] for name, values in features.items() if values)
+    assert all(
+        features_read[name].dtype == kinds[type(values[0])]
+        for name, values in features.items()
+        if values
+    )
 
 
 def test_records_are_read_in_any_order(original, tmp_path):
@@ -98,7 +105,12 @@ def test_records_are_read_in_any_order(original, tmp_path):
 def test_the_fingerprint_knows_every_record(tmp_path):
     payloads = [b"one", b"two", b"three"]
     fingerprints = set()
-    for change in ([b"one", b"two", b"three"], [b"one", b"twp", b"three"], [b"two", b"one", b"three"], payloads[:2]):
+    for change in (
+        [b"one", b"two", b"three"],
+        [b"one", b"twp", b"three"],
+        [b"two", b"one", b"three"],
+        payloads[:2],
+    ):
         (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame, change)))
         fingerprints.add(RecordFile(tmp_path / "some.tfrecord").fingerprint)
     assert len(fingerprints) == 4
@@ -130,7 +142,9 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         with pytest.raises(DataError) as caught:
             list(RecordFile(path))
         assert caught.value.slug in ("corrupt", "corrupt")
-    assert caught.value.message.startswith(f"the content of record 1 of `{path}`, at byte {len(frame(b'first'))}")
+    assert caught.value.message.startswith(
+        f"the content of record 1 of `{path}`, at byte {len(frame(b'first'))}"
+    )
 
 
 def test_a_hostile_length_allocates_nothing(tmp_path):
@@ -147,7 +161,8 @@ def test_a_hostile_length_allocates_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"hello", b"not records at all, but text of a few words", b"\0" * 64, b"\x89PNG" * 8]
+    "content",
+    [b"hello", b"not records at all, but text of a few words", b"\0" * 64, b"\x89PNG" * 8],
 )
 def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "some.tfrecord"

@@ -51,9 +51,17 @@ def pack(path: Path, files: dict[str, bytes], *members: tarfile.TarInfo) -> Path
 @pytest.fixture
 def module(tmp_path):
     """The files of a hub module of TensorFlow 1."""
-    write_bundle(tmp_path / "made/variables", {"module/bert/pooler/dense/bias": np.arange(3, dtype=np.float32)})
+    write_bundle(
+        tmp_path / "made/variables",
+        {"module/bert/pooler/dense/bias": np.arange(3, dtype=np.float32)},
+    )
     files = {f"variables/{file.name}": file.read_bytes() for file in (tmp_path / "made").iterdir()}
-    return {**files, "tfhub_module.pb": b"\x08\x03", "saved_model.pb": b"\n\x00", "assets/30k-clean.model": b"pieces"}
+    return {
+        **files,
+        "tfhub_module.pb": b"\x08\x03",
+        "saved_model.pb": b"\n\x00",
+        "assets/30k-clean.model": b"pieces",
+    }
 
 
 @pytest.mark.parametrize("folder", ["mg211_saved_model", "mg23_saved_model"])
@@ -65,7 +73,8 @@ def test_saved_models(golden, folder, tmp_path):
     for source in (path / "saved_model.tar.gz", tmp_path):
         with open_saved_model(source) as (bundle, assets):
             keys = {
-                n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)} for n in [*bundle.names, OBJECT_GRAPH]
+                n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)}
+                for n in [*bundle.names, OBJECT_GRAPH]
             }
             assert keys == described["keys"]
             assert bundle.variable_names == described["variable_names"]
@@ -75,7 +84,9 @@ def test_saved_models(golden, folder, tmp_path):
             by_name = {name: bundle.read(key) for key, name in bundle.variable_names.items()}
         if folder == "mg211_saved_model":  # made from a TensorFlow 1 checkpoint
             original = TensorBundle.open(golden / "tf1/pretrain_a")
-            values = original.read("bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel")
+            values = original.read(
+                "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
+            )
             expected = {
                 "word_embeddings/embeddings": original.read("bert/embeddings/word_embeddings"),
                 "transformer/self_attention/query/kernel": values.reshape(32, 4, 8),
@@ -100,9 +111,13 @@ def test_a_module_of_tensorflow_1(module, tmp_path):
         pack(tmp_path / "c.tar.gz", wrapped),
     ):
         with open_saved_model(source) as (bundle, assets):
-            assert bundle.variable_names == {"module/bert/pooler/dense/bias": "module/bert/pooler/dense/bias"}
+            assert bundle.variable_names == {
+                "module/bert/pooler/dense/bias": "module/bert/pooler/dense/bias"
+            }
             np.testing.assert_array_equal(bundle.read("module/bert/pooler/dense/bias"), [0, 1, 2])
-            assert {name: file.read_bytes() for name, file in assets.items()} == {"30k-clean.model": b"pieces"}
+            assert {name: file.read_bytes() for name, file in assets.items()} == {
+                "30k-clean.model": b"pieces"
+            }
             unpacked = assets["30k-clean.model"]
         assert unpacked.exists() == (source is folder)  # what was unpacked is gone
 
@@ -124,7 +139,9 @@ def test_errors_name_the_archive(module, tmp_path):
 
 def test_hostile_archives(module, tmp_path):
     outside = tmp_path / "outside"
-    assert "outside" in fact_of(lambda: open_and_close(pack(tmp_path / "a.tar", {f"../../..{outside}": b""})))
+    assert "outside" in fact_of(
+        lambda: open_and_close(pack(tmp_path / "a.tar", {f"../../..{outside}": b""}))
+    )
     assert not outside.exists()
     link = tarfile.TarInfo("variables/variables.index")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
@@ -132,24 +149,39 @@ def test_hostile_archives(module, tmp_path):
     members = {f"assets/{i}": b"" for i in range(1001)}
     assert "more than 1000" in fact_of(lambda: open_and_close(pack(tmp_path / "c.tar.gz", members)))
     big = {**module, "saved_model.pb": bytes(70_000_000)}
-    assert "unpacks to more than" in fact_of(lambda: open_and_close(pack(tmp_path / "d.tar.gz", big)))
+    assert "unpacks to more than" in fact_of(
+        lambda: open_and_close(pack(tmp_path / "d.tar.gz", big))
+    )
     holes = tarfile.TarInfo("saved_model.pb")  # one byte of data, a terabyte long
     holes.pax_headers = {
         f"GNU.sparse.{key}": value
-        for key, value in (("major", "1"), ("minor", "0"), ("name", "x"), ("realsize", "1099511627776"))
+        for key, value in (
+            ("major", "1"),
+            ("minor", "0"),
+            ("name", "x"),
+            ("realsize", "1099511627776"),
+        )
     }
     holes.size = 512
     with tarfile.open(tmp_path / "f.tar", "w", format=tarfile.PAX_FORMAT) as archive:
         archive.addfile(holes, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
     assert "not a plain file" in fact_of(lambda: open_and_close(tmp_path / "f.tar"))
     twice = tarfile.TarInfo("tfhub_module.pb/inside")
-    assert "not a complete tar archive" in fact_of(lambda: open_and_close(pack(tmp_path / "e.tar.gz", module, twice)))
+    assert "not a complete tar archive" in fact_of(
+        lambda: open_and_close(pack(tmp_path / "e.tar.gz", module, twice))
+    )
 
 
 def test_damaged_archives(module, tmp_path):
     content = pack(tmp_path / "whole.tar.gz", module).read_bytes()
     path = tmp_path / "damaged.tar.gz"
-    for damaged in (b"", b"text", content[:2], content[: len(content) // 2], gzip.compress(b"no tar" * 1000)):
+    for damaged in (
+        b"",
+        b"text",
+        content[:2],
+        content[: len(content) // 2],
+        gzip.compress(b"no tar" * 1000),
+    ):
         path.write_bytes(damaged)
         assert "tar archive" in fact_of(lambda: open_and_close(path))
     text = {**module, "assets/text": bytes(random.Random(0).choices(range(16), k=100_000))}
@@ -169,7 +201,8 @@ def test_graphs_with_cycles_strangers_and_nothing(tmp_path):
     graph.nodes.add().attributes.add(full_name="kernel", checkpoint_key="a")
     graph.nodes.add().attributes.add(full_name="elsewhere", checkpoint_key="not in the checkpoint")
     graph.nodes.add().attributes.add(checkpoint_key="b")
-    child_of_itself = bytes.fromhex("0a 06 0a 04 0803 1200")  # nodes {children {node_id: 3 local_name: ""}}
+    # Nodes {children {node_id: 3 local_name: ""}}
+    child_of_itself = bytes.fromhex("0a 06 0a 04 0803 1200")
     tensors = {
         "a": np.float32(1),
         "b": np.float32(2),

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, read_varint, write_varint
+from albertkit.conversion.tensorflow.encoding import (
+    MalformedError,
+    crc32c,
+    masked,
+    read_varint,
+    write_varint,
+)
 from albertkit.conversion.tensorflow.table import BLOCK_SIZE, read_table, write_table
 
 
@@ -44,7 +50,9 @@ def test_checksum_is_castagnolis_as_rfc_3720_has_it():
     assert masked(0) == 0xA282EAD8
 
 
-@pytest.mark.parametrize(("number", "encoded"), [(0, "00"), (127, "7f"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")])
+@pytest.mark.parametrize(
+    ("number", "encoded"), [(0, "00"), (127, "7f"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")]
+)
 def test_varints(number, encoded):
     assert write_varint(number).hex() == encoded
     assert read_varint(bytes.fromhex(encoded), 0, len(encoded) // 2) == (number, len(encoded) // 2)
@@ -107,7 +115,9 @@ def test_keys_that_share_their_way_to_gigabytes():
     hostile = [(key, b"")] + [(key + bytes([0]) * i, b"") for i in range(1, 100)]
     block = b"".join(
         write_varint(shared) + write_varint(len(name) - shared) + b"\x00" + name[shared:]
-        for name, shared in zip([name for name, _ in hostile], [0, *range(100_000, 100_099)], strict=True)
+        for name, shared in zip(
+            [name for name, _ in hostile], [0, *range(100_000, 100_099)], strict=True
+        )
     )
     contents = block + struct.pack("<II", 0, 1)
     placeholder = write_table([(b"p" * (len(contents) - 8 - 5), b"")])

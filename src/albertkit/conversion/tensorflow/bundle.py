@@ -48,7 +48,8 @@ from albertkit.errors import AlbertKitError, CheckpointError, DataError
 from albertkit.files import StrPath, atomic_file
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-MAX_GRAPH_BYTES = 4 << 20  # about 15,000 variables. A graph of nothing but empty nodes takes 30 times its bytes
+# About 15,000 variables. A graph of nothing but empty nodes takes 30 times its bytes
+MAX_GRAPH_BYTES = 4 << 20
 
 _ObjectGraph: Any = define_messages(
     "object_graph",
@@ -90,7 +91,8 @@ class Variable:
 def write_object_graph(variables: Iterable[Variable]) -> bytes:
     """Make the graph of objects that a checkpoint with these variables holds, under `OBJECT_GRAPH`.
 
-    Paths with the same names lead through the same objects; two paths to a variable end at one node.
+    Paths with the same names lead through the same objects; two paths to a variable end at one
+    node.
     """
     graph = _ObjectGraph()
     graph.nodes.add()
@@ -127,7 +129,9 @@ def write_object_graph(variables: Iterable[Variable]) -> bytes:
 def read_variable_names(graph: NDArray[Any]) -> dict[str, str]:
     """Read the variable names by checkpoint key."""
     if graph.shape != () or not isinstance(graph.item(), bytes):
-        raise MalformedError(f"has an object graph that is not one string but {graph.dtype} {list(graph.shape)}")
+        raise MalformedError(
+            f"has an object graph that is not one string but {graph.dtype} {list(graph.shape)}"
+        )
     if len(graph.item()) > MAX_GRAPH_BYTES:
         raise MalformedError(
             f"has an object graph of {len(graph.item()):,} bytes; more than {MAX_GRAPH_BYTES:,} are not read"
@@ -137,7 +141,8 @@ def read_variable_names(graph: NDArray[Any]) -> dict[str, str]:
 
 
 _INDEX = ".index"
-_STATE = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)  # the first line of tf.train.CheckpointState
+# The first line of tf.train.CheckpointState
+_STATE = re.compile(r'^model_checkpoint_path: "(.*)"', re.MULTILINE)
 
 
 class TensorBundle:
@@ -167,7 +172,9 @@ class TensorBundle:
         with reading(index):
             size = index.stat().st_size
             if size > MAX_INDEX_BYTES:
-                raise MalformedError(f"has {size:,} bytes; an index of more than {MAX_INDEX_BYTES:,} is not read")
+                raise MalformedError(
+                    f"has {size:,} bytes; an index of more than {MAX_INDEX_BYTES:,} is not read"
+                )
             num_shards, entries = read_index(index.read_bytes())
         shards = {}
         for number in sorted({entry.shard for entry in entries.values()}):
@@ -185,7 +192,9 @@ class TensorBundle:
                 for name, entry in entries.items():
                     end = entry.offset + entry.size
                     if entry.shard == number and end > size:
-                        raise MalformedError(f"is cut short: it has {size:,} bytes, and `{name}` ends at byte {end:,}")
+                        raise MalformedError(
+                            f"is cut short: it has {size:,} bytes, and `{name}` ends at byte {end:,}"
+                        )
         return cls(prefix, entries, shards)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -231,8 +240,9 @@ class TensorBundle:
     def variable_names(self) -> dict[str, str]:
         """Every one of `names` with the name of its variable.
 
-        TensorFlow 2 keys its checkpoints by the path of a variable in a graph of Python objects and writes that graph
-        into them. A checkpoint of TensorFlow 1 has none: there, a key is the variable's name.
+        TensorFlow 2 keys its checkpoints by the path of a variable in a graph of Python objects and
+        writes that graph into them. A checkpoint of TensorFlow 1 has none: there, a key is the
+        variable's name.
         """
         if OBJECT_GRAPH not in self._entries:
             return {name: name for name in self.names}
@@ -249,9 +259,13 @@ def bundle_shard_name(prefix: str, number: int, num_shards: int) -> str:
 
 def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
     """Write a checkpoint of one shard that TensorFlow's own readers accept, byte for byte what its writer makes."""
-    table = [(b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())]
+    table = [
+        (b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())
+    ]
     with (
-        atomic_file(f"{prefix}.index") as index,  # renamed last: without the index there is no checkpoint
+        atomic_file(
+            f"{prefix}.index"
+        ) as index,  # renamed last: without the index there is no checkpoint
         atomic_file(bundle_shard_name(str(prefix), 0, 1)) as shard,
     ):
         offset = 0
@@ -268,7 +282,11 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
             if number == STRING:
                 parts, checksum = encode_strings(values.ravel().tolist())
             else:
-                little = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+                little = (
+                    np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+                    .reshape(-1)
+                    .view(np.uint8)
+                )
                 parts = [little]
                 checksum = crc32c(little)
             for part in parts:
@@ -335,8 +353,9 @@ def _listed(prefixes: list[Path]) -> str:
 def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]:
     """Return `count` strings (object array of bytes) from their bytes, and the checksum of everything, for the caller to compare.
 
-    Varint lengths, a masked checksum of the lengths, the strings end to end. Checksums run over the lengths as fixed-width
-    numbers, not as varints. Source: ReadStringTensor and WriteStringTensor of tensor_bundle.cc.
+    Varint lengths, a masked checksum of the lengths, the strings end to end. Checksums run over the
+    lengths as fixed-width numbers, not as varints. Source: ReadStringTensor and WriteStringTensor
+    of tensor_bundle.cc.
     """
     lengths = []
     position = 0
@@ -349,7 +368,9 @@ def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]
             raise MalformedError("has strings whose lengths do not fit their bytes")
         fixed = _fixed_width(lengths)
         if stored[position:end] != struct.pack("<I", masked(crc32c(fixed))):
-            raise MalformedError("has strings whose lengths do not have the checksum written behind them")
+            raise MalformedError(
+                "has strings whose lengths do not have the checksum written behind them"
+            )
         checksum = crc32c(fixed, stored[position:])
         position = end
     else:
@@ -375,7 +396,8 @@ def _fixed_width(lengths: Sequence[int]) -> bytes:
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _MAX_MEMBERS = 1000
-_MAX_EXPANSION = 20  # a SavedModel's graph packs 9 to 1, its weights 1.1 to 1, a hostile archive 1000 to 1
+# A SavedModel's graph packs 9 to 1, its weights 1.1 to 1, a hostile archive 1000 to 1
+_MAX_EXPANSION = 20
 _FREE_BYTES = 64 << 20
 
 
@@ -397,17 +419,24 @@ def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Pa
             _unpack(source, temporary)
         entries = list(Path(temporary).iterdir())
         wrapped = len(entries) == 1 and entries[0].is_dir() and entries[0].name != "variables"
-        folder = entries[0] if wrapped else Path(temporary)  # some archives hold the folder, most what is in it
+        # Some archives hold the folder, most what is in it
+        folder = entries[0] if wrapped else Path(temporary)
         try:
             yield TensorBundle.open(folder), _assets(folder)
-        except AlbertKitError as error:  # name the archive: the temporary folder is gone when this is read
+        except (
+            AlbertKitError
+        ) as error:  # name the archive: the temporary folder is gone when this is read
             error.message = error.message.replace(str(folder), str(source))
             raise
 
 
 def _assets(folder: Path) -> dict[str, Path]:
     assets = folder / "assets"
-    return {file.relative_to(assets).as_posix(): file for file in sorted(assets.rglob("*")) if file.is_file()}
+    return {
+        file.relative_to(assets).as_posix(): file
+        for file in sorted(assets.rglob("*"))
+        if file.is_file()
+    }
 
 
 def _unpack(archive: Path, folder: str) -> None:
@@ -430,7 +459,9 @@ def _unpack(archive: Path, folder: str) -> None:
         except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise MalformedError(f"is not a complete tar archive of a SavedModel: {error}") from None
+            raise MalformedError(
+                f"is not a complete tar archive of a SavedModel: {error}"
+            ) from None
 
 
 class _BoundedStream:

@@ -30,7 +30,11 @@ def reading(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (MalformedError, DecodeError) as error:
-        fact = error if isinstance(error, MalformedError) else f"holds a message that protobuf cannot parse ({error})"
+        fact = (
+            error
+            if isinstance(error, MalformedError)
+            else f"holds a message that protobuf cannot parse ({error})"
+        )
         raise CheckpointError(
             "corrupt",
             f"`{path}` {fact}",
@@ -77,16 +81,18 @@ def write_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def define_messages(file: str, messages: Mapping[str, Mapping[str, tuple[int, str]]]) -> dict[str, type[Message]]:
+def define_messages(
+    file: str, messages: Mapping[str, Mapping[str, tuple[int, str]]]
+) -> dict[str, type[Message]]:
     """Make message classes from a description; protobuf's own library parses them.
 
-    Only the fields that are read or written are described, a parser keeps the others as unknown. Field numbers are those of
-    tensorflow/core/protobuf and tensorflow/core/example.
+    Only the fields that are read or written are described, a parser keeps the others as unknown.
+    Field numbers are those of tensorflow/core/protobuf and tensorflow/core/example.
 
     Args:
         file: A name for this set; no other set may have it.
-        messages: Message name to field name to (number, type). A type is a scalar's name or another message's of the
-            set, behind "repeated " for a list; "map KEY VALUE" is a map.
+        messages: Message name to field name to (number, type). A type is a scalar's name or another
+            message's of the set, behind "repeated " for a list; "map KEY VALUE" is a map.
 
     Returns:
         Message name to class.
@@ -102,7 +108,9 @@ def define_messages(file: str, messages: Mapping[str, Mapping[str, tuple[int, st
         for field, (number, kind) in fields.items():
             if kind.startswith("map "):
                 _, key, value = kind.split()
-                entry = message.nested_type.add(name="".join(map(str.capitalize, field.split("_"))) + "Entry")
+                entry = message.nested_type.add(
+                    name="".join(map(str.capitalize, field.split("_"))) + "Entry"
+                )
                 entry.options.map_entry = True
                 _add_field(entry, package, "key", 1, key)
                 _add_field(entry, package, "value", 2, value)
@@ -110,7 +118,10 @@ def define_messages(file: str, messages: Mapping[str, Mapping[str, tuple[int, st
             _add_field(message, package, field, number, kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(described)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in messages
+    }
 
 
 def _add_field(

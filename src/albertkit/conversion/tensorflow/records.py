@@ -1,7 +1,8 @@
 """TFRecord files and the tf.train.Example messages in them, without TensorFlow.
 
-A file is a chain of records: length (8 bytes, little-endian), its checksum (4), the payload, its checksum (4). Checksums
-are masked CRC-32C. Source: tensorflow/core/lib/io/record_reader.h and tensorflow/core/example/example.proto.
+A file is a chain of records: length (8 bytes, little-endian), its checksum (4), the payload, its
+checksum (4). Checksums are masked CRC-32C. Source: tensorflow/core/lib/io/record_reader.h and
+tensorflow/core/example/example.proto.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from albertkit.conversion.tensorflow.encoding import crc32c, define_messages, ma
 from albertkit.errors import DataError
 from albertkit.files import StrPath
 
-_HEAD, _FOOT = struct.Struct("<QI"), struct.Struct("<I")  # length and its checksum; checksum of the payload
+# Length and its checksum; checksum of the payload
+_HEAD, _FOOT = struct.Struct("<QI"), struct.Struct("<I")
 _GZIP = b"\x1f\x8b"
 
 _Example = define_messages(
@@ -50,7 +52,8 @@ class RecordFile:
 
     Attributes:
         path: Where it lies.
-        fingerprint: SHA-256 of all lengths and checksums, and so of every payload as far as CRC-32C tells them apart.
+        fingerprint: SHA-256 of all lengths and checksums, and so of every payload as far as CRC-32C
+            tells them apart.
     """
 
     def __init__(self, path: StrPath) -> None:
@@ -83,7 +86,8 @@ class RecordFile:
 
     def __getitem__(self, number: int) -> bytes:
         """Return the payload of a record, its checksum verified."""
-        with open(self.path, "rb", buffering=0) as stream:  # not kept open: there may be more files than descriptors
+        # Not kept open: there may be more files than descriptors
+        with open(self.path, "rb", buffering=0) as stream:
             return self._payload(stream.fileno(), number)
 
     def _length(self, number: int, position: int, head: bytes, size: int) -> int:
@@ -151,7 +155,9 @@ def _is_head(head: bytes) -> bool:
 def frame(payload: bytes) -> bytes:
     """Return a payload as a record: with its length and the two checksums."""
     length = struct.pack("<Q", len(payload))
-    return b"".join((length, _FOOT.pack(masked(crc32c(length))), payload, _FOOT.pack(masked(crc32c(payload)))))
+    return b"".join(
+        (length, _FOOT.pack(masked(crc32c(length))), payload, _FOOT.pack(masked(crc32c(payload))))
+    )
 
 
 def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
@@ -174,7 +180,8 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-# The original's order is that of a hash map, over 100 orders in 200 records: whole files differ, every entry is equal.
+# The original's order is that of a hash map, over 100 orders in 200 records: whole files differ,
+# every entry is equal.
 def example(features: Mapping[str, Any]) -> bytes:
     """Return a tf.train.Example, its features in order of their names, so that equal features make equal bytes."""
     message = _Example()

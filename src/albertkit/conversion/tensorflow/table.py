@@ -8,8 +8,9 @@
     index    a key at or behind the last of each data block, with its handle: varint offset, varint size
     footer   handle of the metaindex, handle of the index, zeros up to byte 40, magic number
 
-TensorFlow reads tables compressed with snappy, but its bundles were never written so (`TableBuilderOptions` in
-tensorflow/core/util/tensor_bundle/tensor_bundle.cc), and neither are they read here.
+TensorFlow reads tables compressed with snappy, but its bundles were never written so
+(`TableBuilderOptions` in tensorflow/core/util/tensor_bundle/tensor_bundle.cc), and neither are they
+read here.
 """
 
 import math
@@ -30,25 +31,30 @@ from albertkit.conversion.tensorflow.encoding import (
     write_varint,
 )
 
-BLOCK_SIZE = 262_144  # bytes from which on a data block is closed; tensorflow/core/lib/io/table_options.h
-# LevelDB's format: keys of 16 entries in a row share beginnings; at the end of the file stand two handles, padded to 40
-# bytes, and the magic number; behind each block its type and its checksum.
+# Bytes from which on a data block is closed; tensorflow/core/lib/io/table_options.h
+BLOCK_SIZE = 262_144
+# LevelDB's format: keys of 16 entries in a row share beginnings; at the end of the file stand two
+# handles, padded to 40 bytes, and the magic number; behind each block its type and its checksum.
 RESTART_INTERVAL = 16
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _FOOTER_SIZE = 48
 _TRAILER_SIZE = 5
 _UNCOMPRESSED, _SNAPPY = 0, 1
-_MAX_EXPANSION = 16  # keys rebuilt from what they share, over the bytes of their block; about 4 in real files
+# Keys rebuilt from what they share, over the bytes of their block; about 4 in real files
+_MAX_EXPANSION = 16
 
 
 # No maintained package reads these tables without TensorFlow.
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield every key with its value, in ascending order.
 
-    Every byte of the table is checked: blocks have to lie end to end, as they are written, and each has a checksum.
+    Every byte of the table is checked: blocks have to lie end to end, as they are written, and each
+    has a checksum.
     """
     if len(data) < _FOOTER_SIZE or not data.endswith(_MAGIC):
-        raise MalformedError("does not end like a table of TensorFlow's: it is another kind of file, or cut short")
+        raise MalformedError(
+            "does not end like a table of TensorFlow's: it is another kind of file, or cut short"
+        )
     footer = len(data) - _FOOTER_SIZE
     magic = len(data) - len(_MAGIC)
     metaindex, position = _handle(data, footer, magic)
@@ -60,7 +66,9 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     for _, value in _entries(_block(data, index, footer)):
         handle, stop = _handle(value, 0, len(value))
         if handle.offset != end or stop != len(value):
-            raise MalformedError(f"has blocks that do not lie end to end: one at byte {handle.offset:,}, not {end:,}")
+            raise MalformedError(
+                f"has blocks that do not lie end to end: one at byte {handle.offset:,}, not {end:,}"
+            )
         end = handle.end
         for key, value in _entries(_block(data, handle, footer)):
             if previous is not None and key <= previous:
@@ -93,11 +101,15 @@ def _handle(data: bytes, position: int, end: int) -> tuple[_Handle, int]:
 def _block(data: bytes, handle: _Handle, footer: int) -> bytes:
     """Return a block without its trailer, verified."""
     if handle.end > footer:
-        raise MalformedError(f"is cut short: a block should end at byte {handle.end:,} of {footer:,}")
+        raise MalformedError(
+            f"is cut short: a block should end at byte {handle.end:,} of {footer:,}"
+        )
     stop = handle.offset + handle.size
     kind, checksum = struct.unpack_from("<BI", data, stop)
     if masked(crc32c(data[handle.offset : stop + 1])) != checksum:
-        raise MalformedError(f"is damaged: the block at byte {handle.offset:,} does not fit its checksum")
+        raise MalformedError(
+            f"is damaged: the block at byte {handle.offset:,} does not fit its checksum"
+        )
     if kind != _UNCOMPRESSED:
         name = "snappy" if kind == _SNAPPY else f"an unknown method ({kind})"
         raise MalformedError(f"is compressed with {name}, as no checkpoint of TensorFlow's is")
@@ -110,7 +122,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
     end = len(block) - 4 * (restarts + 1)
     if restarts < 1 or end < 0:
-        raise MalformedError(f"has a block of {len(block):,} bytes with {restarts:,} restart points")
+        raise MalformedError(
+            f"has a block of {len(block):,} bytes with {restarts:,} restart points"
+        )
     position = 0
     key = b""
     rebuilt = 0
@@ -123,7 +137,9 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise MalformedError("has an entry that leaves its block")
         rebuilt += shared
         if rebuilt > _MAX_EXPANSION * len(block):
-            raise MalformedError(f"has keys that take more than {_MAX_EXPANSION} times their block's bytes")
+            raise MalformedError(
+                f"has keys that take more than {_MAX_EXPANSION} times their block's bytes"
+            )
         key = key[:shared] + block[position:value_at]
         position = value_at + size
         yield key, block[value_at:position]
@@ -212,7 +228,8 @@ def _separator(key: bytes, following: bytes) -> bytes:
 
 STRING = 7
 
-# tensorflow/core/framework/types.proto: number, name, how an element is stored. None: it is not read here.
+# tensorflow/core/framework/types.proto: number, name, how an element is stored. None: it is not
+# read here.
 _TYPES = (
     (1, "float32", "<f4"), (2, "float64", "<f8"), (3, "int32", "<i4"), (4, "uint8", "u1"), (5, "int16", "<i2"),
     (6, "int8", "i1"), (STRING, "string", None), (8, "complex64", None), (9, "int64", "<i8"), (10, "bool", "u1"),
@@ -255,7 +272,8 @@ def from_storage(stored: NDArray[np.uint8], number: int) -> NDArray[Any]:
     return values != 0 if name == "bool" else values
 
 
-# About 70,000 tensors; an ALBERT has about 100 with its optimizer. Bounds what a hostile index takes.
+# About 70,000 tensors; an ALBERT has about 100 with its optimizer. Bounds what a hostile index
+# takes.
 MAX_INDEX_BYTES = 4 << 20
 _MAX_RANK = 64  # numpy's
 VERSION = 1  # kTensorBundleVersion
@@ -299,7 +317,9 @@ def read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
     if header.endianness != 0:
         raise MalformedError("was written on a big-endian machine")
     if header.version.min_consumer > VERSION:
-        raise MalformedError(f"needs a reader of version {header.version.min_consumer}; this is version {VERSION}")
+        raise MalformedError(
+            f"needs a reader of version {header.version.min_consumer}; this is version {VERSION}"
+        )
     entries = {}
     for key, value in table:
         if key.startswith(b"\0"):  # a slice's own entry; reading the whole variable names it
@@ -319,7 +339,9 @@ def _entry(name: str, stored: Any, num_shards: int) -> Entry:
     if any(length < 0 for length in shape) or math.prod(length or 1 for length in shape) >> 59:
         raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
     if not 0 <= stored.shard_id < num_shards or stored.offset < 0 or stored.size < 0:
-        raise MalformedError(f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}")
+        raise MalformedError(
+            f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}"
+        )
     elements = math.prod(shape)
     storage = storage_type(stored.dtype)
     sliced = bool(stored.slices)
@@ -328,7 +350,8 @@ def _entry(name: str, stored: Any, num_shards: int) -> Entry:
             f"says that `{name}`, {type_name(stored.dtype)} {list(shape)}, has {stored.size:,} bytes"
             f" and not {elements * storage.itemsize:,}"
         )
-    if stored.dtype == STRING and not sliced and stored.size < elements:  # a length has at least one byte
+    # A length has at least one byte
+    if stored.dtype == STRING and not sliced and stored.size < elements:
         raise MalformedError(f"says that `{name}`, {elements:,} strings, has {stored.size:,} bytes")
     return Entry(
         stored.dtype,

@@ -1,8 +1,9 @@
 """The engine of processors with AVX-512: all layers in one compiled loop over weights that stay in the cache.
 
-A batch is cut into chunks, and a team of threads takes each through all layers, whether it is one sequence or many. Nothing
-is left that one thread does while others wait, and nothing of torch: its threads spin for milliseconds after their last work,
-on cores that the team needs (one text of 128 tokens: 26 milliseconds in place of 17).
+A batch is cut into chunks, and a team of threads takes each through all layers, whether it is one
+sequence or many. Nothing is left that one thread does while others wait, and nothing of torch: its
+threads spin for milliseconds after their last work, on cores that the team needs (one text of 128
+tokens: 26 milliseconds in place of 17).
 
 T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
@@ -49,12 +50,21 @@ from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel, without_torch_threads
 
 CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
-# Threads that share a chunk. Each has its own copy of the states, so memory grows with the square of their number.
+# Threads that share a chunk. Each has its own copy of the states, so memory grows with the square
+# of their number.
 MAX_MEMBERS = 16
 MAX_COPIED_TOKENS = 1 << 15  # tokens of a chunk times members: 600 MB for base in fp32
 
-_ACTIVATIONS = {"gelu_new": tile_outputs.GELU_TANH, "gelu": tile_outputs.GELU_ERF, "relu": tile_outputs.RELU}
-_NUMBERS: dict[str, np.dtype] = {"int8": np.dtype(np.uint8), "bf16": np.dtype(np.uint16), "fp32": np.dtype(np.float32)}
+_ACTIVATIONS = {
+    "gelu_new": tile_outputs.GELU_TANH,
+    "gelu": tile_outputs.GELU_ERF,
+    "relu": tile_outputs.RELU,
+}
+_NUMBERS: dict[str, np.dtype] = {
+    "int8": np.dtype(np.uint8),
+    "bf16": np.dtype(np.uint16),
+    "fp32": np.dtype(np.float32),
+}
 _LINE = 64  # bytes of the cache
 _NO_IDS = Ids(*(np.zeros(0, np.int64) for _ in range(3)))
 TEAM = ThreadTeam()
@@ -72,15 +82,18 @@ class _States(NamedTuple):
 class FusedEngine(Engine):
     """Weights packed once, on the CPU, and layers compiled as a whole, in fp32, bf16 or int8.
 
-    The weights of a model that changes afterwards are packed again before the next batch. Sums, residuals, layer norms, softmax
-    and activations are fp32; attention multiplies bf16 where the engine's precision is not fp32 and the processor can.
+    The weights of a model that changes afterwards are packed again before the next batch. Sums,
+    residuals, layer norms, softmax and activations are fp32; attention multiplies bf16 where the
+    engine's precision is not fp32 and the processor can.
 
     Attributes:
-        profile: Shares of the threads' time in the last call that all of them have left: "rows" (linear layers and what finishes
-            them), "attention", and "waiting" for each other.
+        profile: Shares of the threads' time in the last call that all of them have left: "rows"
+            (linear layers and what finishes them), "attention", and "waiting" for each other.
     """
 
-    def __init__(self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(precision, notes)
         matrix_tiles.allowed()  # a copy in another process has to ask anew
         self._model = model
@@ -98,11 +111,19 @@ class FusedEngine(Engine):
         model, precision = self._model, self.precision
         activation = _ACTIVATIONS[model.config.hidden_act]
         layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
-        packed = {layer: _pack_layer(layer, activation, precision) for layer in dict.fromkeys(layers)}
+        packed = {
+            layer: _pack_layer(layer, activation, precision) for layer in dict.fromkeys(layers)
+        }
         self.layers = [(packed[layer], len(list(repeated))) for layer, repeated in groupby(layers)]
         self.tables = _tables(model)
-        self.pooler = None if model.pooler is None else _linear(model.pooler.weight, model.pooler.bias, "fp32")
-        self._weights = PackedWeights(model, (self.tables.words, self.tables.positions, self.tables.types))
+        self.pooler = (
+            None
+            if model.pooler is None
+            else _linear(model.pooler.weight, model.pooler.bias, "fp32")
+        )
+        self._weights = PackedWeights(
+            model, (self.tables.words, self.tables.positions, self.tables.types)
+        )
 
     def substitute(self) -> Engine | None:
         """Pack weights that have changed; return the model's own engine where they cannot be packed any more."""
@@ -112,7 +133,8 @@ class FusedEngine(Engine):
         if not reason and not self._weights.are_current():
             with without_torch_threads():
                 reason = unfit(self._model, self.precision)
-                if not reason and not self._weights.are_current():  # another thread may have packed them
+                # Another thread may have packed them
+                if not reason and not self._weights.are_current():
                     self._pack()
         if not reason:
             return None
@@ -141,31 +163,48 @@ class FusedEngine(Engine):
         self._model.embeddings.check(batch)
         _check_batch(batch, rows)
         return Ids(
-            *(np.array(x.numpy(), np.int64) for x in (batch.input_ids, batch.position_ids, batch.token_type_ids))
+            *(
+                np.array(x.numpy(), np.int64)
+                for x in (batch.input_ids, batch.position_ids, batch.token_type_ids)
+            )
         )
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
         ids = self.check_ids(batch, rows)
-        output = np.empty((batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size), np.float32)
+        output = np.empty(
+            (batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size),
+            np.float32,
+        )
         order = None if rows is None else rows.numpy().argsort()
         sorted_rows = None if rows is None else rows.numpy()[order]
         members = team_size()
         for start, end, lengths in split_batch(
             batch.lengths, min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members)
         ):
-            output_rows = slice(start, end) if sorted_rows is None else slice(*sorted_rows.searchsorted([start, end]))
+            output_rows = (
+                slice(start, end)
+                if sorted_rows is None
+                else slice(*sorted_rows.searchsorted([start, end]))
+            )
             selected = None if sorted_rows is None else sorted_rows[output_rows] - start
             states: Ids | np.ndarray = Ids(*(part[start:end] for part in ids))
             for number, (layer, repeats) in enumerate(self.layers, start=1):
                 layer_rows = selected if number == len(self.layers) else None
                 states = self._repeat(layer, repeats, lengths, layer_rows, states)
             assert isinstance(states, np.ndarray)
-            output[output_rows if order is None else order[output_rows]] = states[:, : output.shape[1]]
+            output[output_rows if order is None else order[output_rows]] = states[
+                :, : output.shape[1]
+            ]
         return torch.from_numpy(output)
 
     def _repeat(
-        self, layer: Layer, repeats: int, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray
+        self,
+        layer: Layer,
+        repeats: int,
+        lengths: np.ndarray,
+        selected: np.ndarray | None,
+        inputs: Ids | np.ndarray,
     ) -> np.ndarray:
         """Apply one layer several times: fp32 [T or Q, H']."""
         members = team_size()
@@ -174,7 +213,9 @@ class FusedEngine(Engine):
         chunk = self.chunk(layer, lengths, selected, inputs, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         max_tasks = max(
-            -(-tokens // chunk.block), -(-len(chunk.selected) // chunk.selected_block), -(-heads // chunk.group)
+            -(-tokens // chunk.block),
+            -(-len(chunk.selected) // chunk.selected_block),
+            -(-heads // chunk.group),
         )
         if chunk.half_block:
             max_tasks = max(max_tasks, 2 * -(-tokens // chunk.half_block))
@@ -210,10 +251,16 @@ class FusedEngine(Engine):
         source[:, :width] = first.numpy()
         sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.float32)
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
-        return torch.from_numpy(np.tanh(out[:, :width]))  # torch's tanh wakes its threads, see `_zeros`
+        # Torch's tanh wakes its threads, see `_zeros`
+        return torch.from_numpy(np.tanh(out[:, :width]))
 
     def chunk(
-        self, layer: Layer, lengths: np.ndarray, selected: np.ndarray | None, inputs: Ids | np.ndarray, states: _States
+        self,
+        layer: Layer,
+        lengths: np.ndarray,
+        selected: np.ndarray | None,
+        inputs: Ids | np.ndarray,
+        states: _States,
     ) -> Chunk:
         members = len(states.hidden)
         tokens = int(lengths.sum())
@@ -241,8 +288,14 @@ class FusedEngine(Engine):
         """Return free memory, and it as states [M, …, rows, …]."""
         width = layer.outer.bias.size
         qkv, fp32 = layer.qkv.bias.size, np.dtype(np.float32)
-        half_rows = min(rows, BLOCK_ROWS * members // 2)  # more are never divided; what is not used stays unmapped
-        shapes = (members, 2, rows, width), (members, rows, qkv), (members, rows, width), (members, 3, half_rows, width)
+        # More are never divided; what is not used stays unmapped
+        half_rows = min(rows, BLOCK_ROWS * members // 2)
+        shapes = (
+            (members, 2, rows, width),
+            (members, rows, qkv),
+            (members, rows, width),
+            (members, 3, half_rows, width),
+        )
         kinds = fp32, self._attention_numbers, fp32, fp32
         sizes = [prod(shape) for shape in shapes]
         try:
@@ -250,8 +303,16 @@ class FusedEngine(Engine):
             while any(part.size < size for part, size in zip(free, sizes, strict=True)):
                 free = self._free_states.pop()
         except IndexError:
-            free = _States(*(_zeros(1, prod(shape), kind)[0] for shape, kind in zip(shapes, kinds, strict=True)))
-        views = (part[:size].reshape(shape) for part, size, shape in zip(free, sizes, shapes, strict=True))
+            free = _States(
+                *(
+                    _zeros(1, prod(shape), kind)[0]
+                    for shape, kind in zip(shapes, kinds, strict=True)
+                )
+            )
+        views = (
+            part[:size].reshape(shape)
+            for part, size, shape in zip(free, sizes, shapes, strict=True)
+        )
         return free, _States(*views)
 
     def scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
@@ -284,8 +345,14 @@ class FusedEngine(Engine):
             excess=np.zeros(part, np.float32),
             peaks=np.zeros(part // TABLE_ROWS, np.float32),
             query=_zeros(MAX_TILE_ROWS, -(-size // COLUMNS) * COLUMNS, attention),
-            keys=_zeros(1, padded_length * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4, np.uint32)[0],
-            values=_zeros(1, padded_length * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32)[0],
+            keys=_zeros(
+                1,
+                padded_length * -(-size // COLUMNS) * COLUMNS * attention.itemsize // 4,
+                np.uint32,
+            )[0],
+            values=_zeros(
+                1, padded_length * -(-size // VECTOR) * VECTOR * attention.itemsize // 4, np.uint32
+            )[0],
             scores=_zeros(MAX_TILE_ROWS, padded_length + _LINE // 4, np.float32),
             shares=_zeros(MAX_TILE_ROWS, padded_length + _LINE // attention.itemsize, attention),
             weighted=_zeros(MAX_TILE_ROWS, COLUMNS, np.float32),
@@ -306,7 +373,9 @@ def _check_batch(batch: PackedBatch, rows: Tensor | None) -> None:
     if min(batch.lengths, default=0) < 1:
         raise ValueError("the batch has a sequence without tokens, or no sequence")
     if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
-        raise ValueError(f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens")
+        raise ValueError(
+            f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens"
+        )
     if rows is not None and len(rows):
         first, last = (int(position) for position in rows.aminmax())
         if first < 0 or last >= tokens:
@@ -316,8 +385,8 @@ def _check_batch(batch: PackedBatch, rows: Tensor | None) -> None:
 def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     """Return zeros from the start of a cache line on: a register's load that crosses two lines takes twice as long.
 
-    numpy's own begin anywhere. torch's would do, but it fills them with threads of its own, which then spin for milliseconds on
-    cores that the team needs.
+    numpy's own begin anywhere. torch's would do, but it fills them with threads of its own, which
+    then spin for milliseconds on cores that the team needs.
     """
     size = rows * columns * np.dtype(dtype).itemsize
     memory = np.zeros(size + _LINE, np.uint8)
@@ -336,7 +405,7 @@ def split_batch(lengths: tuple[int, ...], max_tokens: int) -> Iterator[tuple[int
             first, start = number + 1, end
 
 
-# --- packed weights ---------------------------------------------------------------------------------------------------
+# --- packed weights -------------------------------------------------------------------------------
 
 
 def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
@@ -344,7 +413,11 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     quantized = precision == "int8"
     # Activations are stored from gelu's minimum up: what that adds to every output is a constant.
     outer_bias = outer.bias - GELU_MINIMUM * outer.weight.sum(1) if quantized else outer.bias
-    rows = outer.weight.t().to(torch.bfloat16) if quantized else torch.zeros(0, 0, dtype=torch.bfloat16)
+    rows = (
+        outer.weight.t().to(torch.bfloat16)
+        if quantized
+        else torch.zeros(0, 0, dtype=torch.bfloat16)
+    )
     part = _part(*outer.weight.shape)
     return Layer(
         qkv=_linear(*queries_keys_values(attention, layer.num_heads), precision),
@@ -376,8 +449,12 @@ def _tables(model: AlbertModel) -> Tables:
 def queries_keys_values(attention: AlbertAttention, num_heads: int) -> tuple[Tensor, Tensor]:
     """Join weight [3H, H] and bias [3H]; the scores' factor 1 / sqrt(D), a power of two at D = 64, is in the queries'."""
     factor = (attention.query.out_features // num_heads) ** -0.5
-    weight = torch.cat([attention.query.weight * factor, attention.key.weight, attention.value.weight])
-    return weight, torch.cat([attention.query.bias * factor, attention.key.bias, attention.value.bias])
+    weight = torch.cat(
+        [attention.query.weight * factor, attention.key.weight, attention.value.weight]
+    )
+    return weight, torch.cat(
+        [attention.query.bias * factor, attention.key.bias, attention.value.bias]
+    )
 
 
 def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -393,7 +470,11 @@ def _part(outputs: int, inputs: int) -> int:
 
 
 def _linear(
-    weight: Tensor, bias: Tensor, precision: str, zero_point: int = ZERO_POINT, inputs: int | None = None
+    weight: Tensor,
+    bias: Tensor,
+    precision: str,
+    zero_point: int = ZERO_POINT,
+    inputs: int | None = None,
 ) -> Linear:
     """Pack a linear layer; in int8 with a scale for each output."""
     if precision == "int8":
@@ -401,7 +482,9 @@ def _linear(
         shift = zero_point * quantized.sum(1, dtype=torch.int32)
         return Linear(pack(quantized, inputs), _columns(scale), _columns(shift), _columns(bias))
     packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight, inputs)
-    return Linear(packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias))
+    return Linear(
+        packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias)
+    )
 
 
 def _columns(values: Tensor) -> np.ndarray:
@@ -413,7 +496,7 @@ def _norm(norm: nn.LayerNorm) -> Norm:
     return Norm(norm.weight.contiguous().numpy(), norm.bias.numpy(), np.float32(norm.eps))
 
 
-# --- what this machine and this numba can do --------------------------------------------------------------------------
+# --- what this machine and this numba can do ------------------------------------------------------
 
 
 def unfit(model: AlbertModel, precision: str) -> str:
@@ -424,7 +507,8 @@ def unfit(model: AlbertModel, precision: str) -> str:
     # A twentieth of the time of `isfinite`, half of what xlarge's engine is made in.
     ends = (end for weight in model.parameters() for end in weight.detach().aminmax())
     if not all(map(isfinite, ends)):
-        return "weights that are not finite would become numbers"  # in a largest score, in relu, in int8
+        # In a largest score, in relu, in int8
+        return "weights that are not finite would become numbers"
     return ""
 
 
@@ -447,17 +531,27 @@ def _tried(precision: str) -> str:
     try:
         worst = _trial(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
-        return f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
-    return "" if worst < 0.05 else f"numba {numba.__version__} compiles something else (off by {worst:.2g})"
+        return (
+            f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
+        )
+    return (
+        ""
+        if worst < 0.05
+        else f"numba {numba.__version__} compiles something else (off by {worst:.2g})"
+    )
 
 
 @torch.no_grad()
 def _trial(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
-    inputs, weight, bias = (torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,)))
+    inputs, weight, bias = (
+        torch.rand(*shape, generator=random) - 0.5 for shape in ((7, 64), (64, 64), (64,))
+    )
     rows = _zeros(MAX_TILE_ROWS, 64, _NUMBERS[precision])[:7]
     out = _zeros(7, 64, np.float32)
     sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
-    multiply_once(inputs.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out)
+    multiply_once(
+        inputs.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out
+    )
     return float((torch.from_numpy(out) - F.linear(inputs, weight, bias)).abs().max())

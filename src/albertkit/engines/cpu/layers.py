@@ -1,17 +1,20 @@
 """All layers of a chunk of tokens in one compiled loop.
 
-What a layer does between its four matrix products is done on rows that are still in the cache, and a thread takes a block of
-rows from the attention of one layer to the queries, keys and values of the next; a layer has two phases, since attention alone
-reads rows of others. With few rows it has four: each thread then computes half of the feed-forward block for all of them, and
-fetches half of its weights. Every member of a team writes to a copy of the states that is its own, and reads a block from the
-copy of the member whose result counts: `team` says why.
+What a layer does between its four matrix products is done on rows that are still in the cache, and
+a thread takes a block of rows from the attention of one layer to the queries, keys and values of
+the next; a layer has two phases, since attention alone reads rows of others. With few rows it has
+four: each thread then computes half of the feed-forward block for all of them, and fetches half of
+its weights. Every member of a team writes to a copy of the states that is its own, and reads a
+block from the copy of the member whose result counts: `team` says why.
 
-Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what finishes them 27 (23 at the
-tile's full rate), attention 2.6, quantizing of inner activations 1.4, everything else 0.5.
+Milliseconds of 32 for one text of 128 tokens, base in int8, one Zen 5 core: products with what
+finishes them 27 (23 at the tile's full rate), attention 2.6, quantizing of inner activations 1.4,
+everything else 0.5.
 
-T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens selected of the last layer, M members. In memory
-rows are H', I' and 3H' wide: rounded up to COLUMNS, zeros in between. Numbers are multiplied as uint8 (by int8), as bfloat16
-(uint16, its bits) or as float32; sums are int32 or float32, everything else is fp32.
+T tokens of N sequences, H hidden, I feed-forward, A heads of width D, Q tokens selected of the last
+layer, M members. In memory rows are H', I' and 3H' wide: rounded up to COLUMNS, zeros in between.
+Numbers are multiplied as uint8 (by int8), as bfloat16 (uint16, its bits) or as float32; sums are
+int32 or float32, everything else is fp32.
 """
 
 from typing import Any, NamedTuple
@@ -33,7 +36,14 @@ from albertkit.engines.arithmetic import (
     within,
 )
 from albertkit.engines.cpu import matrix_tiles
-from albertkit.engines.cpu.team import FIRST_PATIENCE, PATIENCE, cycles, finish_task, is_done, take_task
+from albertkit.engines.cpu.team import (
+    FIRST_PATIENCE,
+    PATIENCE,
+    cycles,
+    finish_task,
+    is_done,
+    take_task,
+)
 from albertkit.engines.cpu.tile_outputs import (
     ADD,
     STORE,
@@ -57,13 +67,15 @@ from albertkit.engines.cpu.tiles import (
 )
 from albertkit.jit import from_bfloat16
 
-# Phases of a layer; ATTENDED and HALVES only where halves of its feed-forward block are tasks, DECIDED only for early exit.
+# Phases of a layer; ATTENDED and HALVES only where halves of its feed-forward block are tasks,
+# DECIDED only for early exit.
 ROWS, HEADS, ATTENDED, HALVES, DECIDED = range(5)
 KINDS = 5
 SHARES = 8  # tasks of attention a thread, where there are so many heads
 
-# Rows that go through all of a layer but attention together. To fetch a weight from the shared cache takes as long as matrix
-# tiles take for 80 rows; where there are none, 72 leave room for a panel in a cache of 1 MB.
+# Rows that go through all of a layer but attention together. To fetch a weight from the shared
+# cache takes as long as matrix tiles take for 80 rows; where there are none, 72 leave room for a
+# panel in a cache of 1 MB.
 BLOCK_ROWS = 128 if matrix_tiles.compiled_for() else 72
 
 
@@ -98,9 +110,9 @@ class Layer(NamedTuple):
     num_heads: int
     activation: int  # GELU_TANH, GELU_ERF or RELU
     part: int  # inner activations that are computed and used up together
-    middle: (
-        int  # where the second half of them begins, whose outputs are added up apart; the end where there is one part
-    )
+    # Where the second half of them begins, whose outputs are added up apart; the end where there is
+    # one part
+    middle: int
 
 
 class Tables(NamedTuple):
@@ -135,10 +147,11 @@ class Chunk(NamedTuple):
     selected_starts: np.ndarray  # int64 [N + 1], of sequences among the selected tokens
     block: int  # rows that are a task
     selected_block: int  # the same of the last layer, where tokens are selected
-    half_block: int  # rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
-    halves: (
-        np.ndarray
-    )  # fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its halves
+    # Rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
+    half_block: int
+    # Fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its
+    # halves
+    halves: np.ndarray
     group: int  # heads that are a task; heads are counted through, sequence by sequence
 
 
@@ -165,7 +178,8 @@ class Scratch(NamedTuple):
     inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
     inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
-    second: np.ndarray  # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
+    # Fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
+    second: np.ndarray
     patience: np.ndarray  # int64 [KINDS]
     outlier_columns: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]
@@ -179,7 +193,7 @@ class Scratch(NamedTuple):
     factors: np.ndarray  # fp32 [MOST_ROWS]
 
 
-# --- embeddings -----------------------------------------------------------------------------------------------------
+# --- embeddings -----------------------------------------------------------------------------------
 
 
 @within
@@ -196,13 +210,15 @@ def embed(ids, tables, top, bottom, scratch, hidden):
     multiply(embedded, scratch.unit_scale[: bottom - top], mapping, scratch.weighted, STORE, hidden)
 
 
-# --- linear layers ----------------------------------------------------------------------------------------------------
+# --- linear layers --------------------------------------------------------------------------------
 
 
 @within
 def multiply(rows, scale, linear, sums, finishing, out):
     """Apply a linear layer to rows [t, I'] with scale [t]; out [t, O'] is finished by one of the constants of `tile_outputs`."""
-    multiply_part(rows, scale, linear.weight, (linear.scale, linear.shift, linear.bias), sums, finishing, out)
+    multiply_part(
+        rows, scale, linear.weight, (linear.scale, linear.shift, linear.bias), sums, finishing, out
+    )
 
 
 @within
@@ -235,7 +251,7 @@ def multiply_once(source, rows, scale, linear, sums, out):
     matrix_tiles.release()
 
 
-# --- rows as they are multiplied --------------------------------------------------------------------------------------
+# --- rows as they are multiplied ------------------------------------------------------------------
 
 
 def quantize_rows(source: Any, rows: Any, scale: Any) -> None:
@@ -304,7 +320,7 @@ def prepare_row(hidden, t, scratch):
     quantize_rows(hidden[t : t + 1], scratch.rows[t : t + 1], scratch.scale[t : t + 1])
 
 
-# --- attention --------------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 @within
@@ -327,17 +343,53 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         count = min(tile_rows, end - top)
         for i in range(count):
             token = queries[top + i]
-            copy(chunk.qkv[holders[token], token, first_column : first_column + size], scratch.query[i, :size])
+            copy(
+                chunk.qkv[holders[token], token, first_column : first_column + size],
+                scratch.query[i, :size],
+            )
         for panel in range(0, length, panel_of(scratch.query)):
             vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
             begin = panel * words
-            tile(scratch.query, 0, count, scratch.keys, begin, vectors, words, begin, 0, scratch.scores[:, panel:])
+            tile(
+                scratch.query,
+                0,
+                count,
+                scratch.keys,
+                begin,
+                vectors,
+                words,
+                begin,
+                0,
+                scratch.scores[:, panel:],
+            )
         softmax(scratch.scores, count, length, scratch.shares, scratch.factors)
         for panel in range(0, size, COLUMNS):
-            vectors, begin = min(VECTORS, (size - panel + VECTOR - 1) // VECTOR), panel * token_words
-            tile(scratch.shares, 0, count, scratch.values, begin, vectors, token_words, begin, 0, scratch.weighted)
+            vectors, begin = (
+                min(VECTORS, (size - panel + VECTOR - 1) // VECTOR),
+                panel * token_words,
+            )
+            tile(
+                scratch.shares,
+                0,
+                count,
+                scratch.values,
+                begin,
+                vectors,
+                token_words,
+                begin,
+                0,
+                scratch.weighted,
+            )
             columns = min(COLUMNS, size - panel)
-            write_scaled(scratch.weighted, count, scratch.factors, columns, context, top, first_column + panel)
+            write_scaled(
+                scratch.weighted,
+                count,
+                scratch.factors,
+                columns,
+                context,
+                top,
+                first_column + panel,
+            )
 
 
 @within
@@ -350,11 +402,22 @@ def pack_keys(qkv, holders, start, length, first_column, size, out):
         columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
         for register in range(columns // VECTOR):
-            first, stride = start + panel + register * VECTOR, panel_offset(qkv, steps, columns, 0, 1)
+            first, stride = (
+                start + panel + register * VECTOR,
+                panel_offset(qkv, steps, columns, 0, 1),
+            )
             for w in range(0, words, VECTOR):
                 at, count = panel_offset(qkv, steps, columns, register, w), min(VECTOR, words - w)
                 transpose(
-                    qkv_words, holders, first, start + length - 1, first_column // per + w, count, target, at, stride
+                    qkv_words,
+                    holders,
+                    first,
+                    start + length - 1,
+                    first_column // per + w,
+                    count,
+                    target,
+                    at,
+                    stride,
                 )
             for w in range(words, steps):
                 at = panel_offset(qkv, steps, columns, register, w)
@@ -372,10 +435,14 @@ def pack_values(qkv, holders, start, length, first_column, size, out):
         columns = (real + VECTOR - 1) // VECTOR * VECTOR
         target = out[panel * steps : (panel + columns) * steps]
         for w in range(words):
-            even, odd = start + w * per, min(start + w * per + 1, start + length - 1)  # an odd one's share is zero
+            # An odd one's share is zero
+            even, odd = start + w * per, min(start + w * per + 1, start + length - 1)
             first, second = qkv[holders[even], even], qkv[holders[odd], odd]
             for register in range(columns // VECTOR):
-                at, begin = panel_offset(qkv, steps, columns, register, w), first_column + panel + register * VECTOR
+                at, begin = (
+                    panel_offset(qkv, steps, columns, register, w),
+                    first_column + panel + register * VECTOR,
+                )
                 words_of(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
         for w in range(words, steps):
             for register in range(columns // VECTOR):
@@ -418,7 +485,7 @@ def softmax(scores, count, length, shares, factors):
             shares[i, j] = cast_like(shares, f32(0))
 
 
-# --- layers ---------------------------------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 
 
 @within
@@ -441,17 +508,28 @@ def feed_forward(layer, scratch, start, end, out, winners, task):
         if is_done(winners, task):
             return
         part_end = min(part_start + layer.part, width)
-        columns = (inner.scale[part_start:part_end], inner.shift[part_start:part_end], inner.bias[part_start:part_end])
+        columns = (
+            inner.scale[part_start:part_end],
+            inner.shift[part_start:part_end],
+            inner.bias[part_start:part_end],
+        )
         rows, scale, weight = (
             scratch.rows[:count],
             scratch.scale[:count],
             inner.weight[part_start * size : part_end * size],
         )
-        multiply_part(rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count])
+        multiply_part(
+            rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count]
+        )
         prepare_inner(scratch, part_end - part_start, layer.outer_rows[part_start:], out)
         columns = (outer.scale, outer.shift, outer.bias if part_start == 0 else layer.no_bias)
-        weight, inner_rows = outer.weight[part_start * outer_size : part_end * outer_size], scratch.inner_rows[:count]
-        multiply_part(inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, out)
+        weight, inner_rows = (
+            outer.weight[part_start * outer_size : part_end * outer_size],
+            scratch.inner_rows[:count],
+        )
+        multiply_part(
+            inner_rows, scratch.inner_scale[:count], weight, columns, scratch.sums, ADD, out
+        )
 
 
 @within
@@ -462,16 +540,21 @@ def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
         for head in range(num_heads):
             start, end = head * size, (head + 1) * size
             copy(chunk.context[scratch.head_holders[first + head], q, start:end], row[start:end])
-        quantize_rows(scratch.context, scratch.rows[q - top : q - top + 1], scratch.scale[q - top : q - top + 1])
+        quantize_rows(
+            scratch.context,
+            scratch.rows[q - top : q - top + 1],
+            scratch.scale[q - top : q - top + 1],
+        )
 
 
 @within
 def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
     """Return how many rows are a task: at most BLOCK_ROWS, and one task for every member of a team, or two of them.
 
-    Smaller ones are sooner done again for a member whose core was taken away: one text of 128 tokens in int8 beside one busy
-    process 62 ms with two each, 80 with one; alone on the machine both 34. Where products are fast enough to wait for the weight,
-    two tasks fetch it twice: 20.0 ms with one each, 21.3 with two, and 13.4 against 16.3 alone.
+    Smaller ones are sooner done again for a member whose core was taken away: one text of 128
+    tokens in int8 beside one busy process 62 ms with two each, 80 with one; alone on the machine
+    both 34. Where products are fast enough to wait for the weight, two tasks fetch it twice: 20.0
+    ms with one each, 21.3 with two, and 13.4 against 16.3 alone.
     """
     tasks = members * max(1 + (spare and members > 1), -(-rows // (members * BLOCK_ROWS)))
     return max(1, -(-rows // tasks))
@@ -481,8 +564,8 @@ def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
 def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
     """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
 
-    With halves each member fetches half of that block's weights for twice as many rows: one text of 16 tokens in int8 3.3 ms for
-    4.7, but two more meetings a layer.
+    With halves each member fetches half of that block's weights for twice as many rows: one text of
+    16 tokens in int8 3.3 ms for 4.7, but two more meetings a layer.
     """
     block = -(-2 * rows // members)
     divided = layer.middle < len(layer.inner.bias)
@@ -510,19 +593,23 @@ def copy(source, target):
         target[c] = source[c]
 
 
-# --- phases -----------------------------------------------------------------------------------------------------------
+# --- phases ---------------------------------------------------------------------------------------
 
 
 @within
 def next_task(call, progress, number, kind, tasks, scratch):
     """Return a task of a layer's phase for this member, or -1; see `team.take_task`."""
-    return take_task(progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind])
+    return take_task(
+        progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind]
+    )
 
 
 @within
 def end_task(call, progress, number, kind, task, began, scratch):
     """Mark as done a task of a layer's phase; see `team.finish_task`."""
-    duration = finish_task(progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS))
+    duration = finish_task(
+        progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS)
+    )
     scratch.patience[kind] = min(scratch.patience[kind], duration // PATIENCE)
 
 
@@ -530,7 +617,9 @@ def end_task(call, progress, number, kind, task, began, scratch):
 def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
     """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
     last, member_hidden = call.last and number == call.repeats, chunk.hidden[call.member]
-    queries, block = (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
+    queries, block = (
+        (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
+    )
     winners, tasks = progress.winners[KINDS * number + ROWS], tasks_of(len(queries), block)
     task = next_task(call, progress, number, ROWS, tasks, scratch)
     while task >= 0:
@@ -573,10 +662,22 @@ def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratc
         began = cycles()
         for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
             sequence, head = pair // layer.num_heads, pair % layer.num_heads
-            attend(chunk, scratch, sequence, head, width, size, queries, query_starts, chunk.context[call.member])
+            attend(
+                chunk,
+                scratch,
+                sequence,
+                head,
+                width,
+                size,
+                queries,
+                query_starts,
+                chunk.context[call.member],
+            )
         end_task(call, progress, number, HEADS, task, began, scratch)
         task = next_task(call, progress, number, HEADS, tasks, scratch)
-    note_holders(progress.winners[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads])
+    note_holders(
+        progress.winners[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads]
+    )
 
 
 @within
@@ -587,10 +688,21 @@ def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
     while task >= 0:
         began = cycles()
         top, bottom = task * block, min((task + 1) * block, len(queries))
-        attend_rows(layer, chunk, scratch, number, queries, top, bottom, chunk.halves[call.member, 0, top:bottom])
+        attend_rows(
+            layer,
+            chunk,
+            scratch,
+            number,
+            queries,
+            top,
+            bottom,
+            chunk.halves[call.member, 0, top:bottom],
+        )
         end_task(call, progress, number, ATTENDED, task, began, scratch)
         task = next_task(call, progress, number, ATTENDED, tasks, scratch)
-    note_holders(progress.winners[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)])
+    note_holders(
+        progress.winners[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)]
+    )
 
 
 @within
@@ -620,11 +732,19 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
 def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
     """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, and as it is multiplied.
 
-    It is the output of attention, gathered from the members that have its parts, plus the layer's input.
+    It is the output of attention, gathered from the members that have its parts, plus the layer's
+    input.
     """
     count, width = len(hidden), len(layer.attention_norm.weight)
     gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
-    multiply(scratch.rows[:count], scratch.scale[:count], layer.attention_output, scratch.sums, STORE, hidden)
+    multiply(
+        scratch.rows[:count],
+        scratch.scale[:count],
+        layer.attention_output,
+        scratch.sums,
+        STORE,
+        hidden,
+    )
     for t in range(count):
         token = queries[top + t]
         add(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
@@ -655,8 +775,15 @@ def add_halves(layer, chunk, winners, top, bottom, count, scratch, hidden):
     """Write rows top to bottom, of `count`, to hidden, the layer's output, from the members who have its halves."""
     tasks = tasks_of(count, chunk.half_block)
     for q in range(top, bottom):
-        first, second = winners[q // chunk.half_block] - 1, winners[tasks + q // chunk.half_block] - 1
-        first_sums, second_sums, row = chunk.halves[first, 1, q], chunk.halves[second, 2, q], hidden[q - top]
+        first, second = (
+            winners[q // chunk.half_block] - 1,
+            winners[tasks + q // chunk.half_block] - 1,
+        )
+        first_sums, second_sums, row = (
+            chunk.halves[first, 1, q],
+            chunk.halves[second, 2, q],
+            hidden[q - top],
+        )
         for c in range(len(row)):
             row[c] = first_sums[c] + second_sums[c]
         layer_norm_row(row, layer.ffn_norm)
@@ -683,9 +810,9 @@ def clear(rows):
 def run(call, ids, tables, layer, chunk, progress, scratch):
     """Apply one layer to a chunk as many times as `call.repeats` says, as one of the members of a thread team.
 
-    All members call this with the same chunk and progress, and return when all is done. The output is in the members' copies
-    `hidden[:, repeats % 2]`; progress.winners[-1] has their numbers. With `call.last`, only
-    selected tokens have output.
+    All members call this with the same chunk and progress, and return when all is done. The output
+    is in the members' copies `hidden[:, repeats % 2]`; progress.winners[-1] has their numbers. With
+    `call.last`, only selected tokens have output.
     """
     entered = cycles()
     matrix_tiles.configure()
@@ -694,10 +821,18 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
         do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
         if number == call.repeats:
             break
-        note_holders(progress.winners[KINDS * number + ROWS], chunk.block, scratch.holders[: len(chunk.everyone)])
+        note_holders(
+            progress.winners[KINDS * number + ROWS],
+            chunk.block,
+            scratch.holders[: len(chunk.everyone)],
+        )
         queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
         if call.last and number == call.repeats - 1:
-            queries, query_starts, block = chunk.selected, chunk.selected_starts, chunk.selected_block
+            queries, query_starts, block = (
+                chunk.selected,
+                chunk.selected_starts,
+                chunk.selected_block,
+            )
         do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch)
         if chunk.half_block:
             do_attended(call, layer, number, queries, block, chunk, progress, scratch)

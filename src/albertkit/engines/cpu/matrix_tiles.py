@@ -1,9 +1,10 @@
 """The tile of `tiles` on processors with AMX: 32 rows by 32 columns of sums in matrix registers, for int8 and bfloat16.
 
-Matrix registers hold 16 rows of 64 bytes. Four are sums, two hold rows and two the weight, so that four loads feed four
-products. A weight whose registers lie one after the other in the order in which they are read is up to 40 % faster than one in
-panels of 64 columns. Where it comes from the shared cache, every tile fetches its share of the next panel ahead: 128 rows 4,100
-GOP/s in place of 3,170 in int8, a loop in C on a core of an Intel Xeon, and 5,100 from the core's own caches.
+Matrix registers hold 16 rows of 64 bytes. Four are sums, two hold rows and two the weight, so that
+four loads feed four products. A weight whose registers lie one after the other in the order in
+which they are read is up to 40 % faster than one in panels of 64 columns. Where it comes from the
+shared cache, every tile fetches its share of the next panel ahead: 128 rows 4,100 GOP/s in place of
+3,170 in int8, a loop in C on a core of an Intel Xeon, and 5,100 from the core's own caches.
 """
 
 import ctypes
@@ -85,7 +86,9 @@ def emit(numbers: str, builder: Any, *arguments: Any) -> None:
                 kernel.emit(tall, 2, right, target)
             with builder.if_then(builder.trunc(vectors, ir.IntType(1))):
                 right = builder.gep(weight, [builder.mul(pairs, pair_size)])
-                kernel.emit(tall, 1, right, builder.gep(sums, [builder.shl(pairs, ir.Constant(_I64, 7))]))
+                kernel.emit(
+                    tall, 1, right, builder.gep(sums, [builder.shl(pairs, ir.Constant(_I64, 7))])
+                )
 
 
 class _Kernel:
@@ -102,8 +105,17 @@ class _Kernel:
         fetched: Any,
         sums_stride: Any,
     ) -> None:
-        self.builder, self.product, self.following, self.fetched = builder, _PRODUCT[numbers], following, fetched
-        self.stride, self.steps, self.sums_stride = stride, builder.lshr(steps, ir.Constant(_I64, 4)), sums_stride
+        self.builder, self.product, self.following, self.fetched = (
+            builder,
+            _PRODUCT[numbers],
+            following,
+            fetched,
+        )
+        self.stride, self.steps, self.sums_stride = (
+            stride,
+            builder.lshr(steps, ir.Constant(_I64, 4)),
+            sums_stride,
+        )
         self.rows = (rows, builder.gep(rows, [builder.shl(stride, ir.Constant(_I64, 4))]))
 
     def emit(self, tall: int, wide: int, weight: Any, sums: Any) -> None:
@@ -114,7 +126,9 @@ class _Kernel:
                 call_llvm(builder, "llvm.x86.tilezero", [register(number)])
         with cgutils.for_range(builder, self.steps) as loop:
             along = builder.shl(loop.index, ir.Constant(_I64, 6))
-            right = builder.gep(weight, [builder.mul(loop.index, ir.Constant(_I64, _BYTES_OF * wide))])
+            right = builder.gep(
+                weight, [builder.mul(loop.index, ir.Constant(_I64, _BYTES_OF * wide))]
+            )
             for j in range(wide):
                 at = builder.gep(right, [ir.Constant(_I64, _BYTES_OF * j)])
                 call_llvm(builder, "llvm.x86.tileloadd64", [register(_RIGHT + j), at, line])
@@ -122,14 +136,20 @@ class _Kernel:
                 at = builder.gep(self.rows[i], [along])
                 call_llvm(builder, "llvm.x86.tileloadd64", [register(_LEFT + i), at, self.stride])
                 for j in range(wide):
-                    call_llvm(builder, self.product, [register(2 * i + j), register(_LEFT + i), register(_RIGHT + j)])
+                    call_llvm(
+                        builder,
+                        self.product,
+                        [register(2 * i + j), register(_LEFT + i), register(_RIGHT + j)],
+                    )
                     if i == j == 0:
                         self._fetch(loop.index)
         for i in range(tall):
             for j in range(wide):
                 below = builder.mul(self.sums_stride, ir.Constant(_I64, SIDE * i))
                 at = builder.gep(sums, [builder.add(below, ir.Constant(_I64, 64 * j))])
-                call_llvm(builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.sums_stride])
+                call_llvm(
+                    builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.sums_stride]
+                )
 
     def _fetch(self, step: Any) -> None:
         """Emit a step's prefetches of the weight's next panel."""
@@ -138,7 +158,11 @@ class _Kernel:
         with cgutils.for_range(builder, self.fetched) as loop:
             block = builder.mul(builder.add(first, loop.index), ir.Constant(_I64, 64 * LINES))
             for line in lines:
-                prefetch(builder, builder.gep(self.following, [builder.add(block, line)]), second_cache=True)
+                prefetch(
+                    builder,
+                    builder.gep(self.following, [builder.add(block, line)]),
+                    second_cache=True,
+                )
 
 
 def _shapes(module: Any) -> Any:

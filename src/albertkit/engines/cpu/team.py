@@ -1,10 +1,11 @@
 """Threads that compute one batch together, inside compiled code, on cores that other processes use, too.
 
-Work is a row of phases, each of some tasks, which any thread may take. Between two phases of a layer lie 50 to 500 microseconds:
-Python's own means wake a sleeper in as much, so the threads of a team enter the compiled loop once a call and meet there. The
-system may take a core away from any of them for milliseconds, so nobody waits for a thread that does not run: a task that is
-begun and not done is done again by whoever has nothing else to do. That is safe, since a thread writes to memory of its own,
-equal work gives equal bits, and of two results the first counts.
+Work is a row of phases, each of some tasks, which any thread may take. Between two phases of a
+layer lie 50 to 500 microseconds: Python's own means wake a sleeper in as much, so the threads of a
+team enter the compiled loop once a call and meet there. The system may take a core away from any of
+them for milliseconds, so nobody waits for a thread that does not run: a task that is begun and not
+done is done again by whoever has nothing else to do. That is safe, since a thread writes to memory
+of its own, equal work gives equal bits, and of two results the first counts.
 """
 
 from collections.abc import Callable
@@ -20,27 +21,32 @@ from albertkit.engines.arithmetic import within
 from albertkit.jit import Helpers, call_llvm
 
 FIRST_PATIENCE = 10_000_000  # cycles: some milliseconds, longer than any task
-# A member that has nothing to do waits this part of the time that a task takes it, and then helps. One text of 128 tokens in int8
-# beside one busy process: 69 ms with a quarter, 73 with the whole.
+# A member that has nothing to do waits this part of the time that a task takes it, and then helps.
+# One text of 128 tokens in int8 beside one busy process: 69 ms with a quarter, 73 with the whole.
 PATIENCE = 4
 
 
 class TaskProgress(NamedTuple):
     """How far the tasks of all phases are; the threads of a team share it."""
 
-    claims: np.ndarray  # int64 [phases, tasks]: how many threads took it without being asked to help
-    winners: np.ndarray  # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
+    # Int64 [phases, tasks]: how many threads took it without being asked to help
+    claims: np.ndarray
+    # Int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
+    winners: np.ndarray
     finished: np.ndarray  # int64 [phases]: how many tasks are done
-    spent: np.ndarray  # int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
+    # Int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
+    spent: np.ndarray
 
 
 def new_progress(phases: int, tasks: int, members: int) -> TaskProgress:
     """Return the progress of phases with at most so many tasks each."""
     claims, winners = np.zeros((2, phases, tasks), np.int64)
-    return TaskProgress(claims, winners, np.zeros(phases, np.int64), np.zeros((members, 8), np.int64))
+    return TaskProgress(
+        claims, winners, np.zeros(phases, np.int64), np.zeros((members, 8), np.int64)
+    )
 
 
-# --- in compiled code -------------------------------------------------------------------------------------------------
+# --- in compiled code -----------------------------------------------------------------------------
 
 
 @intrinsic
@@ -60,7 +66,10 @@ def _set_first(context, array, index, value):
     """Set array[index], int64, where it is 0, and return whether it was; what this thread wrote before becomes visible."""
 
     def generate(context, builder, signature, arguments):
-        pointer, nothing = _element_pointer(context, builder, signature, arguments), ir.Constant(ir.IntType(64), 0)
+        pointer, nothing = (
+            _element_pointer(context, builder, signature, arguments),
+            ir.Constant(ir.IntType(64), 0),
+        )
         exchange = builder.cmpxchg(pointer, nothing, arguments[2], "seq_cst", "seq_cst")
         return builder.extract_value(exchange, 1)
 
@@ -72,7 +81,9 @@ def _load_shared(context, array, index):
     """Return array[index], int64, as other threads left it; everything that they wrote before is visible."""
 
     def generate(context, builder, signature, arguments):
-        return builder.load_atomic(_element_pointer(context, builder, signature, arguments), "acquire", 8)
+        return builder.load_atomic(
+            _element_pointer(context, builder, signature, arguments), "acquire", 8
+        )
 
     return types.int64(array, types.int64), generate
 
@@ -107,8 +118,8 @@ def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any)
 def take_task(progress, phase, tasks, member, members, patience):
     """Return a task of a phase for this member to do, or -1 when all are done and the next phase may begin.
 
-    Members begin with a share each, and go on with what others have left. When all are taken, wait for those that others are
-    at, so many cycles long, and then do one of them, too.
+    Members begin with a share each, and go on with what others have left. When all are taken, wait
+    for those that others are at, so many cycles long, and then do one of them, too.
     """
     first = tasks * member // members
     claims, winners = progress.claims[phase], progress.winners[phase]
@@ -146,7 +157,7 @@ def finish_task(progress, phase, task, member, began, kind):
     return duration
 
 
-# --- in Python --------------------------------------------------------------------------------------------------------
+# --- in Python ------------------------------------------------------------------------------------
 
 
 class ThreadTeam:
@@ -155,10 +166,13 @@ class ThreadTeam:
     def __init__(self) -> None:
         self._helpers = Helpers("albertkit-team")
 
-    def run(self, work: Callable[[int, int], None], members: int, on_finish: Callable[[], None]) -> None:
+    def run(
+        self, work: Callable[[int, int], None], members: int, on_finish: Callable[[], None]
+    ) -> None:
         """Call work(member, members) for every member, this thread being the first; alone if the others are busy.
 
-        Returns when this thread's call does, and all is done then: another may still be in its own, or not have begun.
+        Returns when this thread's call does, and all is done then: another may still be in its own,
+        or not have begun.
 
         Args:
             work: Releases the GIL, and returns when all of it is done, by whichever members.
@@ -184,7 +198,9 @@ class ThreadTeam:
             for member in range(1, members):
                 try:
                     self._helpers.submit(members - 1, enter, member)
-                except RuntimeError:  # no thread can be started, or the main thread has ended: those who came do all
+                except (
+                    RuntimeError
+                ):  # no thread can be started, or the main thread has ended: those who came do all
                     with counting:
                         num_active -= members - member
                     break

@@ -1,8 +1,9 @@
 """Turn the sums of a tile into outputs, and scores into shares: 16 numbers at a time, in the processor's registers.
 
-A loop in compiled Python did it in 20 cycles for 16 outputs, gelu not counted: for each row LLVM checks anew whether five
-arrays overlap. Here nothing is checked, the columns' scales and biases stay in registers for all rows of a tile, and LLVM has
-less to optimise. `Lanes` lets formulas be read as such.
+A loop in compiled Python did it in 20 cycles for 16 outputs, gelu not counted: for each row LLVM
+checks anew whether five arrays overlap. Here nothing is checked, the columns' scales and biases
+stay in registers for all rows of a tile, and LLVM has less to optimise. `Lanes` lets formulas be
+read as such.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,9 @@ def transpose(context, source, holders, first, last, column, words, out, at, str
             for position in (0, 1, 6)
         )
         strides = [builder.extract_value(copies.strides, axis) for axis in range(2)]
-        start = builder.gep(builder.bitcast(copies.data, _BYTES), [builder.shl(arguments[4], ir.Constant(_I64, 2))])
+        start = builder.gep(
+            builder.bitcast(copies.data, _BYTES), [builder.shl(arguments[4], ir.Constant(_I64, 2))]
+        )
         corner = builder.bitcast(builder.gep(target.data, [arguments[7]]), _BYTES)
         step = builder.shl(arguments[8], ir.Constant(_I64, 2))
         values = [start, *strides, members.data, *(arguments[n] for n in (2, 3, 5)), corner, step]
@@ -75,10 +78,15 @@ def _emit_transposed(
     for size in (8, 4, 2, 1):
         for n in (n for n in range(VECTOR) if not n & size):
             upper, lower = registers[n], registers[n + size]
-            upper_lanes = [lane if not lane & size else VECTOR + lane - size for lane in range(VECTOR)]
-            lower_lanes = [lane + size if not lane & size else VECTOR + lane for lane in range(VECTOR)]
+            upper_lanes = [
+                lane if not lane & size else VECTOR + lane - size for lane in range(VECTOR)
+            ]
+            lower_lanes = [
+                lane + size if not lane & size else VECTOR + lane for lane in range(VECTOR)
+            ]
             registers[n], registers[n + size] = (
-                builder.shuffle_vector(upper, lower, ir.Constant(_WORDS, lanes)) for lanes in (upper_lanes, lower_lanes)
+                builder.shuffle_vector(upper, lower, ir.Constant(_WORDS, lanes))
+                for lanes in (upper_lanes, lower_lanes)
             )
     for w, register in enumerate(registers):
         with builder.if_then(builder.icmp_signed("<", ir.Constant(_I64, w), words), likely=True):
@@ -92,10 +100,14 @@ def interleave_tokens(context, first, second, begin, out, at):
 
     def generate(context, builder, signature, arguments):
         def pointer(array_argument: int, index_argument: int) -> Any:
-            array = context.make_array(signature.args[array_argument])(context, builder, arguments[array_argument])
+            array = context.make_array(signature.args[array_argument])(
+                context, builder, arguments[array_argument]
+            )
             return builder.bitcast(builder.gep(array.data, [arguments[index_argument]]), _BYTES)
 
-        lower, upper = (builder.zext(load_register(builder, pointer(n, 2), _HALVES), _WORDS) for n in (0, 1))
+        lower, upper = (
+            builder.zext(load_register(builder, pointer(n, 2), _HALVES), _WORDS) for n in (0, 1)
+        )
         sixteen = ir.Constant(_WORDS, [16] * VECTOR)
         store(builder, builder.or_(lower, builder.shl(upper, sixteen)), pointer(3, 4))
         return context.get_dummy_value()
@@ -111,13 +123,15 @@ _WORDS, _HALVES, _FLOATS = (ir.VectorType(kind, VECTOR) for kind in (_WORD, _HAL
 _FAST = ("contract", "nsz", "nnan")
 _ALL = ir.Constant(_HALF, -1)  # a mask that leaves no lane out
 _LOG2_E = 1.442695040888963
-# Two to the x for 0 <= x < 1, from the highest power down: relative error 7.5e-8, and 7.5e-5 for what is rounded to 8 bits later.
+# Two to the x for 0 <= x < 1, from the highest power down: relative error 7.5e-8, and 7.5e-5 for
+# what is rounded to 8 bits later.
 _EXACT = (0.00187757667, 0.00898934009, 0.0558263181, 0.240153617, 0.693153073, 0.999999925)
 _ROUGH = (0.0780245227, 0.226067155, 0.695833541, 0.999925219)
-_MAX_POWER = (
-    100.0  # powers of two below minus this count as it: products with numbers below 2^-126 are ten times as slow
-)
-_WHOLE_DOWN, _AS_IT_IS = 9, 4  # rounding: towards minus infinity without exceptions; as the processor is set
+# Powers of two below minus this count as it: products with numbers below 2^-126 are ten times as
+# slow
+_MAX_POWER = 100.0
+# Rounding: towards minus infinity without exceptions; as the processor is set
+_WHOLE_DOWN, _AS_IT_IS = 9, 4
 
 
 class Lanes:
@@ -150,14 +164,19 @@ class Lanes:
     def call(self, name: str, *operands: "Number") -> "Lanes":
         """Emit a function of LLVM that takes and returns such registers.
 
-        Without the flags a maximum looks for NaN each time: three instructions in place of one, and one lane after another.
+        Without the flags a maximum looks for NaN each time: three instructions in place of one, and
+        one lane after another.
         """
         arguments = [self.value, *map(self._lanes, operands)]
         return self._of(call_llvm(self.builder, name, arguments, _FLOATS, fastmath=_FAST))
 
     def special(self, name: str, *operands: Any) -> "Lanes":
         """Emit one of AVX-512's own, which take a result for lanes that a mask leaves out, here none, the mask, and more."""
-        return self._of(call_llvm(self.builder, f"llvm.x86.avx512.{name}.ps.512", [self.value, *operands], _FLOATS))
+        return self._of(
+            call_llvm(
+                self.builder, f"llvm.x86.avx512.{name}.ps.512", [self.value, *operands], _FLOATS
+            )
+        )
 
     def _of(self, value: Any) -> "Lanes":
         return Lanes(self.builder, value)
@@ -169,7 +188,7 @@ class Lanes:
 Number = Lanes | float
 
 
-# --- formulas ---------------------------------------------------------------------------------------------------------
+# --- formulas -------------------------------------------------------------------------------------
 
 
 def _minimum(x: Lanes, y: Number) -> Lanes:
@@ -198,8 +217,11 @@ def _reciprocal(x: Lanes, exact: bool) -> Lanes:
 
 def _gelu_tanh(x: Lanes, exact: bool) -> Lanes:
     """Gelu by tanh, as Google does."""
-    z = x * (_LOG2_E * -1.5957691216 + _LOG2_E * -0.0713548162 * x * x)  # -2·sqrt(2/pi)·(x + 0.044715·x³)
-    return x * _reciprocal(1.0 + _exp2(_minimum(_maximum(z, -_MAX_POWER), _MAX_POWER), exact), exact)
+    # -2·sqrt(2/pi)·(x + 0.044715·x³)
+    z = x * (_LOG2_E * -1.5957691216 + _LOG2_E * -0.0713548162 * x * x)
+    return x * _reciprocal(
+        1.0 + _exp2(_minimum(_maximum(z, -_MAX_POWER), _MAX_POWER), exact), exact
+    )
 
 
 def _gelu_erf(x: Lanes, exact: bool) -> Lanes:
@@ -228,7 +250,7 @@ _FINISH: dict[int, Callable[[Lanes, bool], Lanes]] = {
 }
 
 
-# --- the function -----------------------------------------------------------------------------------------------------
+# --- the function ---------------------------------------------------------------------------------
 
 
 @intrinsic
@@ -246,12 +268,16 @@ def finish_rows(context, sums, count, columns, first_column, vectors, scale, top
         how: One of the constants above, int64.
         out: float32, or uint16 (bfloat16's bits), [t, O'].
     """
-    signature = types.void(sums, types.int64, columns, types.int64, types.int64, scale, types.int64, types.int64, out)
+    signature = types.void(
+        sums, types.int64, columns, types.int64, types.int64, scale, types.int64, types.int64, out
+    )
     is_int8, out_dtype = sums.dtype == types.int32, out.dtype
 
     def generate(context, builder, signature, arguments):
         def data(position: int) -> tuple[Any, Any]:
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
+            array = context.make_array(signature.args[position])(
+                context, builder, arguments[position]
+            )
             return builder.bitcast(array.data, _BYTES), builder.extract_value(array.strides, 0)
 
         def of_column(position: int) -> Any:
@@ -264,7 +290,11 @@ def finish_rows(context, sums, count, columns, first_column, vectors, scale, top
         start = builder.add(builder.mul(arguments[6], stride), builder.mul(arguments[3], size))
         values = [
             *(sums_data, sums_stride, *(of_column(position) for position in range(3))),
-            *(builder.gep(scales, [builder.mul(arguments[6], step)]), builder.gep(target, [start]), stride),
+            *(
+                builder.gep(scales, [builder.mul(arguments[6], step)]),
+                builder.gep(target, [start]),
+                stride,
+            ),
             *(arguments[1], arguments[4], arguments[7]),
         ]
         name = f"albertkit_finish_{'int32' if is_int8 else 'fp32'}_{out_dtype}"
@@ -281,13 +311,17 @@ def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: 
             argument.add_attribute("noalias")
     count, vectors, how = arguments[8:]
     after = builder.append_basic_block("finished")
-    kinds = builder.switch(builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after)
+    kinds = builder.switch(
+        builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after
+    )
     for number in _FINISH:
         for registers in range(1, VECTORS + 1):
             block = builder.append_basic_block(f"finish_{number}_{registers}")
             kinds.add_case(ir.Constant(_I64, number * VECTORS + registers), block)
             builder.position_at_end(block)
-            columns = [_Column(builder, arguments, register, is_int8) for register in range(registers)]
+            columns = [
+                _Column(builder, arguments, register, is_int8) for register in range(registers)
+            ]
             with cgutils.for_range(builder, count) as loop:
                 _emit_row(builder, arguments, loop.index, columns, number, out_dtype)
             builder.branch(after)
@@ -299,7 +333,9 @@ class _Column:
 
     def __init__(self, builder: Any, arguments: Any, register: int, is_int8: bool) -> None:
         def of(pointer: Any, kind: Any = _FLOATS) -> Any:
-            return load_register(builder, _register_at(builder, pointer, ir.Constant(_I64, register), 4), kind)
+            return load_register(
+                builder, _register_at(builder, pointer, ir.Constant(_I64, register), 4), kind
+            )
 
         _, _, scales, shifts, biases = arguments[:5]
         self.at, self.is_int8 = ir.Constant(_I64, register), is_int8
@@ -308,26 +344,42 @@ class _Column:
 
     def value(self, builder: Any, row_sums: Any, row_scale: Lanes) -> Lanes:
         """Emit the outputs of a row's sums, before they are finished."""
-        sums = load_register(builder, _register_at(builder, row_sums, self.at, 4), _WORDS if self.is_int8 else _FLOATS)
+        sums = load_register(
+            builder,
+            _register_at(builder, row_sums, self.at, 4),
+            _WORDS if self.is_int8 else _FLOATS,
+        )
         if self.is_int8:
             sums = builder.sitofp(builder.sub(sums, self.shift), _FLOATS)
         return Lanes(builder, sums) * (self.scale * row_scale) + self.bias
 
 
 def _emit_row(
-    builder: Any, arguments: Any, row: Any, columns: list[_Column], number: int, out_dtype: types.Type
+    builder: Any,
+    arguments: Any,
+    row: Any,
+    columns: list[_Column],
+    number: int,
+    out_dtype: types.Type,
 ) -> None:
     """Emit the outputs of one row of sums."""
     sums, sums_stride, _, _, _, row_scales, out, stride = arguments[:8]
     row_sums = builder.gep(sums, [builder.mul(row, sums_stride)])
     target = builder.gep(out, [builder.mul(row, stride)])
-    scale = load_register(builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT)
+    scale = load_register(
+        builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT
+    )
     row_scale = Lanes(builder, everywhere(builder, scale))
     size = 4 if out_dtype == types.float32 else 2
     for column in columns:
-        value, pointer = column.value(builder, row_sums, row_scale), _register_at(builder, target, column.at, size)
+        value, pointer = (
+            column.value(builder, row_sums, row_scale),
+            _register_at(builder, target, column.at, size),
+        )
         if number == ADD:
-            before = load_register(builder, pointer, _FLOATS if out_dtype == types.float32 else _HALVES)
+            before = load_register(
+                builder, pointer, _FLOATS if out_dtype == types.float32 else _HALVES
+            )
             value += Lanes(builder, _as_floats(builder, before))
         exact = not column.is_int8 and out_dtype == types.float32
         store(builder, _cast_to(builder, _FINISH[number](value, exact).value, out_dtype), pointer)
@@ -352,7 +404,7 @@ def _cast_to(builder: Any, value: Any, dtype: types.Type) -> Any:
     return call_llvm(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], _HALVES)
 
 
-# --- attention --------------------------------------------------------------------------------------------------------
+# --- attention ------------------------------------------------------------------------------------
 
 
 @intrinsic
@@ -360,7 +412,8 @@ def exponentials(context, scores, row, length, shares):
     """Write exp(score - largest score) of scores[row, :length] into `shares`, zeros up to a whole register; return their sum.
 
     Args:
-        scores: float32 [t, at least as wide as whole registers]. Beyond the length they are overwritten.
+        scores: float32 [t, at least as wide as whole registers]. Beyond the length they are
+            overwritten.
         row: int64.
         length: int64, at least 1.
         shares: float32, or uint16 (bfloat16's bits), as wide.
@@ -370,7 +423,9 @@ def exponentials(context, scores, row, length, shares):
 
     def generate(context, builder, signature, arguments):
         def row_of(position: int) -> Any:
-            array = context.make_array(signature.args[position])(context, builder, arguments[position])
+            array = context.make_array(signature.args[position])(
+                context, builder, arguments[position]
+            )
             start = builder.mul(arguments[1], builder.extract_value(array.strides, 0))
             return builder.gep(builder.bitcast(array.data, _BYTES), [start])
 
@@ -386,29 +441,45 @@ def exponentials(context, scores, row, length, shares):
     return signature, generate
 
 
-def _emit_exponentials(share_dtype: types.Type, builder: Any, scores: Any, length: Any, shares: Any) -> Any:
+def _emit_exponentials(
+    share_dtype: types.Type, builder: Any, scores: Any, length: Any, shares: Any
+) -> Any:
     """Emit `exponentials`; return the sum."""
     lowest, nothing = (ir.Constant(_FLOATS, [number] * VECTOR) for number in (float("-inf"), 0.0))
     total = cgutils.alloca_once_value(builder, nothing)
     size = 4 if share_dtype == types.float32 else 2
-    registers = builder.udiv(builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR))
+    registers = builder.udiv(
+        builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR)
+    )
     last = builder.sub(registers, ir.Constant(_I64, 1))
     filled = builder.trunc(builder.sub(length, builder.shl(last, ir.Constant(_I64, 4))), _WORD)
-    is_valid = builder.icmp_signed("<", ir.Constant(_WORDS, list(range(VECTOR))), everywhere(builder, filled))
+    is_valid = builder.icmp_signed(
+        "<", ir.Constant(_WORDS, list(range(VECTOR))), everywhere(builder, filled)
+    )
 
     end = _register_at(builder, scores, last, 4)  # numbers beyond the length come from earlier rows
     store(builder, builder.select(is_valid, load_register(builder, end, _FLOATS), lowest), end)
     highest = _largest(builder, scores, registers)
     with cgutils.for_range(builder, registers) as loop:
-        score = Lanes(builder, load_register(builder, _register_at(builder, scores, loop.index, 4), _FLOATS))
-        value = _exp2(_maximum((score - highest) * _LOG2_E, -_MAX_POWER), share_dtype == types.float32)
+        score = Lanes(
+            builder, load_register(builder, _register_at(builder, scores, loop.index, 4), _FLOATS)
+        )
+        value = _exp2(
+            _maximum((score - highest) * _LOG2_E, -_MAX_POWER), share_dtype == types.float32
+        )
         builder.store((Lanes(builder, builder.load(total)) + value).value, total)
-        store(builder, _cast_to(builder, value.value, share_dtype), _register_at(builder, shares, loop.index, size))
+        store(
+            builder,
+            _cast_to(builder, value.value, share_dtype),
+            _register_at(builder, shares, loop.index, size),
+        )
     end = _register_at(builder, shares, last, size)
     share = load_register(builder, end, _FLOATS if share_dtype == types.float32 else _HALVES)
     store(builder, builder.select(is_valid, share, ir.Constant(share.type, None)), end)
     arguments = [ir.Constant(_FLOAT, 0.0), builder.load(total)]
-    return call_llvm(builder, "llvm.vector.reduce.fadd.v16f32", arguments, _FLOAT, fastmath=("reassoc",))
+    return call_llvm(
+        builder, "llvm.vector.reduce.fadd.v16f32", arguments, _FLOAT, fastmath=("reassoc",)
+    )
 
 
 def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
@@ -417,7 +488,9 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
     tops = [cgutils.alloca_once_value(builder, lowest) for _ in range(4)]
 
     def note(register: Any, top: Any) -> None:
-        score = Lanes(builder, load_register(builder, _register_at(builder, scores, register, 4), _FLOATS))
+        score = Lanes(
+            builder, load_register(builder, _register_at(builder, scores, register, 4), _FLOATS)
+        )
         builder.store(_maximum(score, Lanes(builder, builder.load(top))).value, top)
 
     fours = builder.udiv(registers, four)
@@ -429,7 +502,9 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
         lanes = [Lanes(builder, builder.load(top)) for top in tops]
         largest = _maximum(_maximum(lanes[0], lanes[1]), _maximum(lanes[2], lanes[3]))
         builder.store(largest.value, tops[0])
-    with cgutils.for_range_slice(builder, builder.mul(fours, four), registers, ir.Constant(_I64, 1)) as (register, _):
+    with cgutils.for_range_slice(
+        builder, builder.mul(fours, four), registers, ir.Constant(_I64, 1)
+    ) as (register, _):
         note(register, tops[0])
     maxima = builder.load(tops[0])
     number = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [maxima], _FLOAT, fastmath=_FAST)
@@ -443,12 +518,24 @@ def write_scaled(context, sums, count, factors, columns, out, top, first_column)
 
     def generate(context, builder, signature, arguments):
         def data(position: int) -> tuple[Any, Any]:
-            values = context.make_array(signature.args[position])(context, builder, arguments[position])
+            values = context.make_array(signature.args[position])(
+                context, builder, arguments[position]
+            )
             return builder.bitcast(values.data, _BYTES), builder.extract_value(values.strides, 0)
 
         (rows, sums_stride), (scales, _), (target, stride) = data(0), data(2), data(4)
-        start = builder.add(builder.mul(arguments[5], stride), builder.shl(arguments[6], ir.Constant(_I64, 2)))
-        addresses = [rows, sums_stride, scales, arguments[1], arguments[3], builder.gep(target, [start]), stride]
+        start = builder.add(
+            builder.mul(arguments[5], stride), builder.shl(arguments[6], ir.Constant(_I64, 2))
+        )
+        addresses = [
+            rows,
+            sums_stride,
+            scales,
+            arguments[1],
+            arguments[3],
+            builder.gep(target, [start]),
+            stride,
+        ]
         call_shared(builder, "albertkit_write_scaled", _emit_scaled, addresses)
         return context.get_dummy_value()
 
@@ -456,7 +543,14 @@ def write_scaled(context, sums, count, factors, columns, out, top, first_column)
 
 
 def _emit_scaled(
-    builder: Any, sums: Any, sums_stride: Any, factors: Any, count: Any, columns: Any, out: Any, stride: Any
+    builder: Any,
+    sums: Any,
+    sums_stride: Any,
+    factors: Any,
+    count: Any,
+    columns: Any,
+    out: Any,
+    stride: Any,
 ) -> None:
     """Emit `write_scaled`, register by register: of the last one a mask stores the part that belongs to the row."""
     lanes, sixteen = ir.Constant(_WORDS, list(range(VECTOR))), ir.Constant(_I64, VECTOR)
@@ -464,11 +558,20 @@ def _emit_scaled(
     with cgutils.for_range(builder, count) as row:
         source = builder.gep(sums, [builder.mul(row.index, sums_stride)])
         target = builder.gep(out, [builder.mul(row.index, stride)])
-        factor = load_register(builder, builder.gep(factors, [builder.shl(row.index, ir.Constant(_I64, 2))]), _FLOAT)
+        factor = load_register(
+            builder, builder.gep(factors, [builder.shl(row.index, ir.Constant(_I64, 2))]), _FLOAT
+        )
         with cgutils.for_range(builder, registers) as loop:
             value = load_register(builder, _register_at(builder, source, loop.index, 4), _FLOATS)
             scaled = builder.fmul(value, everywhere(builder, factor))
-            num_remaining = builder.trunc(builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD)
+            num_remaining = builder.trunc(
+                builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD
+            )
             is_valid = builder.icmp_signed("<", lanes, everywhere(builder, num_remaining))
-            arguments = [scaled, _register_at(builder, target, loop.index, 4), ir.Constant(_WORD, 1), is_valid]
+            arguments = [
+                scaled,
+                _register_at(builder, target, loop.index, 4),
+                ir.Constant(_WORD, 1),
+                is_valid,
+            ]
             call_llvm(builder, "llvm.masked.store.v16f32.p0", arguments)

@@ -1,13 +1,15 @@
 """The inner loop of every matrix product: a tile of up to 6 x 64 sums in registers, in the processor's own instructions.
 
-Numba has no name for AVX-512's dot products (four bytes or two bfloat16 multiplied and summed in one instruction), but lets a
-function say what LLVM shall emit. That is all this file does; what is around the tile is plain compiled Python.
+Numba has no name for AVX-512's dot products (four bytes or two bfloat16 multiplied and summed in
+one instruction), but lets a function say what LLVM shall emit. That is all this file does; what is
+around the tile is plain compiled Python.
 
 With AMX, int8 and bfloat16 go through `matrix_tiles`, which reads another order of the weight.
 
-24 of 32 registers hold sums, 4 a row of the packed weight, 1 or 2 the row's broadcast word: per step of the loop 4 + 6 loads feed
-24 instructions, so the loads hide behind the arithmetic. On a Zen 5 core 925 to 945 GOP/s in int8 with random
-numbers, where oneDNN's kernels reach 800 to 900; with zeros, for which the clock is higher, 960 to 999, and in bf16 480 to 490.
+24 of 32 registers hold sums, 4 a row of the packed weight, 1 or 2 the row's broadcast word: per
+step of the loop 4 + 6 loads feed 24 instructions, so the loads hide behind the arithmetic. On a Zen
+5 core 925 to 945 GOP/s in int8 with random numbers, where oneDNN's kernels reach 800 to 900; with
+zeros, for which the clock is higher, 960 to 999, and in bf16 480 to 490.
 """
 
 from functools import partial
@@ -40,26 +42,43 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
     """Write rows of `left` times a packed matrix into out[:count, :16 x vectors].
 
     Args:
-        left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are multiplied in.
+        left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are
+            multiplied in.
         row: The first of its rows, int64.
         count: How many, int64, 1 to `rows_of(left)`.
-        right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`, or words of such as uint32.
+        right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`,
+            or words of such as uint32.
         start: Where its registers begin, int64.
         vectors: Registers a step, int64, 1 to 4, or with AMX any number.
-        steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of them.
-        ahead: From where on the matrix is fetched into the second cache, int64: a line at every step, or what `fetched` says.
-        fetched: With AMX: how many times 8 lines are fetched at every 16 steps, int64, from `fetching`.
-        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns beyond are left as they are,
-            and rows; matrix tiles write 16 or 32 rows, computed of what lies there in `left`.
+        steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of
+            them.
+        ahead: From where on the matrix is fetched into the second cache, int64: a line at every
+            step, or what `fetched` says.
+        fetched: With AMX: how many times 8 lines are fetched at every 16 steps, int64, from
+            `fetching`.
+        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns
+            beyond are left as they are, and rows; matrix tiles write 16 or 32 rows, computed of
+            what lies there in `left`.
     """
     signature = types.void(
-        left, types.int64, types.int64, right, types.int64, types.int64, types.int64, types.int64, types.int64, out
+        left,
+        types.int64,
+        types.int64,
+        right,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int64,
+        types.int64,
+        out,
     )
     numbers = {types.uint8: "int8", types.uint16: "bf16", types.float32: "fp32"}[left.dtype]
 
     def generate(context, builder, signature, arguments):
         row, count, start, vectors, steps = (arguments[i] for i in (1, 2, 4, 5, 6))
-        rows, weights, sums = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 9))
+        rows, weights, sums = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]) for i in (0, 3, 9)
+        )
         stride = builder.extract_value(rows.strides, 0)
         first = builder.gep(builder.bitcast(rows.data, _BYTES), [builder.mul(row, stride)])
         weight = builder.bitcast(builder.gep(weights.data, [start]), _BYTES)
@@ -68,12 +87,26 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
         sums_stride = builder.extract_value(sums.strides, 0)
         if _in_matrices(left):
             values, emit = (
-                [first, stride, count, vectors, weight, steps, following, arguments[8], corner, sums_stride],
+                [
+                    first,
+                    stride,
+                    count,
+                    vectors,
+                    weight,
+                    steps,
+                    following,
+                    arguments[8],
+                    corner,
+                    sums_stride,
+                ],
                 matrix_tiles.emit,
             )
         else:
             shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
-            values, emit = [first, stride, shape, weight, steps, following, corner, sums_stride], _emit
+            values, emit = (
+                [first, stride, shape, weight, steps, following, corner, sums_stride],
+                _emit,
+            )
         call_shared(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), values)
         return context.get_dummy_value()
 
@@ -170,10 +203,16 @@ def _emit(numbers: str, builder: Any, *arguments: Any) -> None:
             block = builder.append_basic_block(f"tile_{count}x{vectors}")
             shapes.add_case(ir.Constant(_I64, (count << 2) + vectors), block)
             builder.position_at_end(block)
-            at = [builder.gep(rows, [builder.mul(stride, ir.Constant(_I64, i))]) for i in range(count)]
-            for i, registers in enumerate(_emit_loop(builder, numbers, at, weight, steps, ahead, vectors)):
+            at = [
+                builder.gep(rows, [builder.mul(stride, ir.Constant(_I64, i))]) for i in range(count)
+            ]
+            for i, registers in enumerate(
+                _emit_loop(builder, numbers, at, weight, steps, ahead, vectors)
+            ):
                 for j, register in enumerate(registers):
-                    offset = builder.add(builder.mul(sums_stride, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j))
+                    offset = builder.add(
+                        builder.mul(sums_stride, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j)
+                    )
                     store(builder, register, builder.gep(sums, [offset]))
             builder.branch(after)
     builder.position_at_end(after)
@@ -184,7 +223,11 @@ def _emit_loop(
 ) -> list[list]:
     """Emit the sums over the steps: one broadcast word of each row times one row of registers of the weight."""
     kind = _WORDS if numbers == "int8" else _FLOATS
-    before, body, after = builder.block, builder.append_basic_block("step"), builder.append_basic_block("done")
+    before, body, after = (
+        builder.block,
+        builder.append_basic_block("step"),
+        builder.append_basic_block("done"),
+    )
     builder.branch(body)
     builder.position_at_end(body)
     step = builder.phi(_I64)
@@ -192,13 +235,20 @@ def _emit_loop(
     sums = [[builder.phi(kind) for _ in range(vectors)] for _ in rows_at]
     words = builder.shl(step, ir.Constant(_I64, 2))
     line = builder.gep(weights, [builder.mul(step, ir.Constant(_I64, 64 * vectors))])
-    registers = [load_register(builder, builder.gep(line, [ir.Constant(_I64, 64 * j)]), _WORDS) for j in range(vectors)]
-    prefetch(builder, builder.gep(ahead, [builder.shl(step, ir.Constant(_I64, 6))]), second_cache=True)
+    registers = [
+        load_register(builder, builder.gep(line, [ir.Constant(_I64, 64 * j)]), _WORDS)
+        for j in range(vectors)
+    ]
+    prefetch(
+        builder, builder.gep(ahead, [builder.shl(step, ir.Constant(_I64, 6))]), second_cache=True
+    )
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
         word = everywhere(builder, load_register(builder, builder.gep(at, [words]), _WORD))
         pairs = zip(registers, before_row, strict=True)
-        following.append([_multiply(builder, numbers, word, register, old) for register, old in pairs])
+        following.append(
+            [_multiply(builder, numbers, word, register, old) for register, old in pairs]
+        )
     for olds, news in zip(sums, following, strict=True):
         for old, new in zip(olds, news, strict=True):
             old.add_incoming(ir.Constant(kind, None), before)
@@ -215,14 +265,21 @@ def _multiply(builder: Any, numbers: str, word: Any, register: Any, old: Any) ->
         factors = [builder.bitcast(factor, _FLOATS) for factor in (word, register)]
         return call_llvm(builder, "llvm.fmuladd.v16f32", [*factors, old], _FLOATS)
     # LLVM knows both under the types they once had, and brings them up to date itself.
-    name = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}[numbers]
+    name = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}[
+        numbers
+    ]
     return call_llvm(builder, name, [old, word, register], old.type)
 
 
 def everywhere(builder: Any, number: Any) -> Any:
     """Return a register with a number in all its places."""
-    nothing, first = ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined), ir.Constant(_WORD, 0)
-    return builder.shuffle_vector(builder.insert_element(nothing, number, first), nothing, ir.Constant(_WORDS, None))
+    nothing, first = (
+        ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined),
+        ir.Constant(_WORD, 0),
+    )
+    return builder.shuffle_vector(
+        builder.insert_element(nothing, number, first), nothing, ir.Constant(_WORDS, None)
+    )
 
 
 def load_register(builder: Any, pointer: Any, kind: Any) -> Any:
@@ -240,20 +297,25 @@ def store(builder: Any, value: Any, pointer: Any) -> None:
 def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
     """Lay a matrix out as `tile` reads it, flat: panels of COLUMNS outputs, of which each step takes four, two or one input.
 
-    Where tiles are matrix_tiles', a panel's registers of 16 steps by 16 columns lie in the order in which they are read.
+    Where tiles are matrix_tiles', a panel's registers of 16 steps by 16 columns lie in the order in
+    which they are read.
 
     Args:
         weight: [O, I] of int8, bfloat16 or float32; both are rounded up to COLUMNS, with zeros.
-        inputs: How many of them are packed together, a multiple of COLUMNS; one such part follows the other. Default: all.
+        inputs: How many of them are packed together, a multiple of COLUMNS; one such part follows
+            the other. Default: all.
     """
     if inputs and inputs < weight.shape[1]:
         return np.concatenate([pack(part) for part in weight.split(inputs, dim=1)])
     outputs, inputs = weight.shape
     padded = F.pad(weight, (0, -inputs % COLUMNS, 0, -outputs % COLUMNS))
-    panels = padded.view(-1, COLUMNS, padded.shape[1] * weight.itemsize // 4, 4 // weight.itemsize).transpose(1, 2)
+    panels = padded.view(
+        -1, COLUMNS, padded.shape[1] * weight.itemsize // 4, 4 // weight.itemsize
+    ).transpose(1, 2)
     if weight.dtype != torch.float32 and matrix_tiles.compiled_for():
         split = panels.unflatten(1, (-1, matrix_tiles.SIDE))
-        pairs = split.unflatten(3, (2, 2, VECTOR))  # panel, 16 steps, step, pair, register, column, number
+        # Panel, 16 steps, step, pair, register, column, number
+        pairs = split.unflatten(3, (2, 2, VECTOR))
         panels = pairs.permute(0, 3, 1, 4, 2, 5, 6)
     flat = panels.contiguous().flatten()
     return flat.view(torch.uint16).numpy() if weight.dtype == torch.bfloat16 else flat.numpy()

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Compiling(event.Listener):
-    """Log once a process that loops are compiled: nothing else is heard of it for 10 to 50 seconds.
+    """Log once a process that loops are compiled: nothing else is heard of it for 10 to 30 seconds.
 
     As a warning, which Python prints wherever no log is set up. Loops that the cache on the disk
     holds cause no event, whoever compiles them.
@@ -37,7 +37,7 @@ class _Compiling(event.Listener):
         if not _Compiling._logged:
             _Compiling._logged = True
             logger.warning(
-                "compiling loops for this processor, once: 10 to 50 s (beforehand: albertkit doctor --warm)"
+                "compiling loops for this processor, once: 10 to 30 s (beforehand: albertkit doctor --warm)"
             )
 
     def on_end(self, event: event.Event) -> None:

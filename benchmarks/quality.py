@@ -201,7 +201,7 @@ class Race:
         """Return the Trainer's fastest setting on this machine, and its seconds an update: fp32 or bf16, compiled or not."""
         speeds: dict[PeerSetting, float] = {}
         for bf16 in (False, True) if native_bf16(CPU) else (False,):
-            # Torch.compile writes C++ for a CPU
+            # torch.compile writes C++ for a CPU
             for compiled in (False, True) if which("c++") else (False,):
                 setting = dataclasses.replace(peer, bf16=bf16, compile=compiled)
                 side = f"speed-{len(speeds)}"

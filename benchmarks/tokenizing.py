@@ -60,7 +60,7 @@ class Encoder:
 def tokenize(*, text: Text = TEXT, timing: Timing = TIMING) -> Iterator[Row]:
     """Text to ids, compared with transformers, tokenizers, sentencepiece, kitoken and tokie."""
     threads = timing.threads or os.cpu_count() or 1
-    # Tokenizers, kitoken, tokie; read when their pools start
+    # tokenizers, kitoken, tokie; read when their pools start
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true" if threads > 1 else "false"
     with text.open(4.0) as inputs, scratch_folder() as scratch:

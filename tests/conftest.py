@@ -38,7 +38,7 @@ has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2 << 
 if has_room and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
-# Torch, transformers and the rest are millions of objects that each full collection walks through:
+# torch, transformers and the rest are millions of objects that each full collection walks through:
 # a tenth of the suite.
 gc.set_threshold(200_000, 20, 100)
 

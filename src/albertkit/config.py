@@ -227,7 +227,7 @@ class AlbertConfig:
         values = {name: value for name, value in self.foreign.items() if not _is_empty(value)}
         for name in kinds.keys() & vars(self).keys():
             value = getattr(self, name)
-            # Transformers writes null for none
+            # transformers writes null for none
             if value is not None or not name.endswith("_token_id"):
                 values[name] = value
         problems = list_wrong_values(values, kinds)

@@ -57,7 +57,7 @@ def reaching(url: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        # Fsspec says "not found" of a server that cannot be reached, or refuses, too
+        # fsspec says "not found" of a server that cannot be reached, or refuses, too
         cause = error.__cause__
         if isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410):
             raise _unreachable(url, cause) from None

@@ -252,7 +252,7 @@ def test_transformers_opens_the_folder_and_computes_the_same(transformers_ran, c
     case = cases[name]
     report = json.loads((case.folder / "found.json").read_text())
     assert report["mismatched_keys"] == []
-    # Transformers has the encoder alone, with a pooler that the beam head does without
+    # transformers has the encoder alone, with a pooler that the beam head does without
     if name == "beam":
         assert report["missing_keys"] == ["pooler.bias", "pooler.weight"]
         assert {key.split(".")[0] for key in report["unexpected_keys"]} == {

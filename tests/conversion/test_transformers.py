@@ -107,7 +107,7 @@ def test_dense_gradients_are_transformers(inputs):
     reference = dict(theirs.named_parameters())
     for name, parameter in ours.named_parameters():
         expected = reference[name].grad
-        # Transformers' embedding passes nothing to the padding row
+        # transformers' embedding passes nothing to the padding row
         if name.endswith("word_embeddings.weight"):
             expected = expected.clone()
             expected[0] = parameter.grad[0]

@@ -155,7 +155,7 @@ class Moments:
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         text = os.fsdecode(path)
-        # Rmtree names what it removes by descriptor
+        # rmtree names what it removes by descriptor
         return not text.startswith("/") or text.startswith(self.root)
 
     def _name(self, path: Any) -> str:

@@ -312,7 +312,7 @@ def test_initialisation_is_the_originals():
             assert (parameter == 1).all(), name
         else:
             assert parameter.abs().max() <= 0.04, name
-            # Tf.truncated_normal(0.02): the cut leaves 0.8796 of the deviation
+            # tf.truncated_normal(0.02): the cut leaves 0.8796 of the deviation
             if parameter.numel() > 5000:
                 assert parameter.std().item() == pytest.approx(0.02 * 0.8796, rel=0.05), name
 

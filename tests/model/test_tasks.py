@@ -128,7 +128,7 @@ def test_outputs_are_dictionaries_that_can_be_rebuilt():
     assert output.loss is None
     assert "loss" not in output
     assert output[0] is output.start_logits is output["start_logits"]
-    # Accelerate, DataParallel
+    # accelerate, DataParallel
     rebuilt = type(output)({name: value.detach() for name, value in output.items()})
     assert torch.equal(rebuilt.end_logits, output.end_logits)
     leaves, spec = torch.utils._pytree.tree_flatten(output)

@@ -1111,7 +1111,7 @@ def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
         assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
 
 
-# Transformers refuses these
+# transformers refuses these
 EMPTY = dict.fromkeys(sorted(FOREIGN_KEYS - {"num_labels", "tie_word_embeddings"}))
 EMPTY |= {"problem_type": "", "pruned_heads": [], "directionality": "", "label2id": {}}
 

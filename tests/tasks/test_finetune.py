@@ -221,7 +221,7 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     task = task.fitted(examples)
     balanced = replace(SETTINGS, class_weights="balanced")
     weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
-    # Scikit-learn's "balanced"
+    # scikit-learn's "balanced"
     assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])
     assert learn(start, tmp_path, tmp_path / "run", balanced).value == 1.0
 

@@ -315,7 +315,7 @@ class PairFile:
     path: str
     texts: list[str]
     pairs: list[str]
-    # Fp64 [E], larger for pairs that are more alike; None for texts that mean the same
+    # fp64 [E], larger for pairs that are more alike; None for texts that mean the same
     scores: np.ndarray | None
     groups: list[str] | None  # source of each pair, if the file names it
     bad_rows: BadRows  # rows that could not be used, and what was done to the file

@@ -240,7 +240,7 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
 
 
 def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]:
-    # Transformers' two outputs: a third, `logits`, would double the largest array of every call.
+    # transformers' two outputs: a third, `logits`, would double the largest array of every call.
     rows = read_rows(g)
     hidden = encode(g, model.albert, rows)
     summary = add_pooler(g, model.albert, g.add("Gather", hidden, rows.first))

@@ -35,7 +35,7 @@ _MIN_SIZE = 100_000  # numbers: torch computes fewer in the time that a thread t
 # Powers of two below it count as it: products with numbers below 2^-126 are ten times as slow.
 _MIN_POWER = np.float32(-100)
 _LOG2_E = np.float32(1.442695041)
-# Gelu of less is 0, of more its argument; the square of what is much larger is infinite
+# gelu of less is 0, of more its argument; the square of what is much larger is infinite
 _GELU_LIMIT = np.float32(50)
 # gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y =
 # sqrt(2/pi) (x + 0.044715 x^3)

@@ -100,7 +100,7 @@ def reused(projection: Projection) -> Projection:
         return projection
     if weight.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return projection
-    # Autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on
+    # autograd adds up the gradients of a weight's uses one by one: 12 % of an update of base on
     # short texts, 5 % on long ones. Here each is added inside the product that makes it, and
     # rounded once. Not one long product for all twelve uses: 3,072 x 768 over 1,808 rows runs at
     # 1.29 TFLOP/s, over 21,696 at 0.90, and laying them side by side takes 10 ms.

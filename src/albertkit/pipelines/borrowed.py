@@ -36,7 +36,7 @@ class BorrowedModel(AlbertModel):
             name: module for name, module in modules.items() if isinstance(module, AlbertLayer)
         }
         for block in self._blocks.values():
-            # Transformers has none behind the feed-forward layer, Google has
+            # transformers has none behind the feed-forward layer, Google has
             block.ffn_dropout = 0.0
         self.training = False  # of this module alone: those it borrows are in their model's mode
         try:

@@ -32,7 +32,7 @@ class TopPositions(NamedTuple):
 
     starts: np.ndarray  # int32 [K], places in the sequence
     start_scores: np.ndarray  # fp32 [K], logits; log-probabilities of the beam head
-    # Int32: [K], which go with every start; of the beam head [K·M], M of each start
+    # int32: [K], which go with every start; of the beam head [K·M], M of each start
     ends: np.ndarray
     end_scores: np.ndarray  # fp32, of these
     # score of "no answer": logit of start and of end at the first token, added; of the beam head

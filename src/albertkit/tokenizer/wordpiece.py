@@ -176,7 +176,7 @@ class WordPieceTokenizer(JsonTokenizer):
         check_no_rules(folder, text_rules)
         vocabulary, rules = bert
         if settings.get("tokenizer_class") in BERT_CLASSES:
-            # Transformers' class has these flags, whatever the file says
+            # transformers' class has these flags, whatever the file says
             rules = bert_rules(settings)
         return cls(vocabulary, rules, special_names(settings), source=file)
 

@@ -86,7 +86,7 @@ def test_pooled(tmp_path, clips, quarters):
     assert report.tokens == 8
     assert pooled.grid == Grid(4, 1, 2)
     expected = full.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
-    # Float16 near 255
+    # float16 near 255
     assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13
 
 

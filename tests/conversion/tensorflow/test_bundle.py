@@ -156,7 +156,7 @@ def test_what_is_written_is_read(prefix):
 
 
 def test_bfloat16_becomes_float32(tmp_path):
-    # Bfloat16 holds all of them
+    # bfloat16 holds all of them
     values = np.array([1.0, -2.5, 1.5 * 2.0**127, np.inf, 2.0**-133], np.float32)
     upper = (values.view(np.uint32) >> 16).astype(np.uint16)
     write_bundle(tmp_path / "b", {"x": upper})

@@ -251,7 +251,7 @@ class FusedEngine(Engine):
         source[:, :width] = first.numpy()
         sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.float32)
         multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
-        # Torch's tanh wakes its threads, see `_zeros`
+        # torch's tanh wakes its threads, see `_zeros`
         return torch.from_numpy(np.tanh(out[:, :width]))
 
     def chunk(

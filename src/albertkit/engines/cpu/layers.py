@@ -149,7 +149,7 @@ class Chunk(NamedTuple):
     selected_block: int  # the same of the last layer, where tokens are selected
     # Rows that are a task of a half of the feed-forward block; 0: it is part of the task of rows
     half_block: int
-    # Fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its
+    # fp32 [M, 3, T or Q, H'], read where half_block is not 0: the block's input, the sums of its
     # halves
     halves: np.ndarray
     group: int  # heads that are a task; heads are counted through, sequence by sequence
@@ -178,7 +178,7 @@ class Scratch(NamedTuple):
     inner: np.ndarray  # [BLOCK_ROWS, part and a line], fp32, for bfloat16 uint16
     inner_rows: np.ndarray  # the same as they are multiplied: uint8, or the same memory
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
-    # Fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
+    # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
     second: np.ndarray
     patience: np.ndarray  # int64 [KINDS]
     outlier_columns: np.ndarray  # int32 [part], of a row's outliers

@@ -29,12 +29,12 @@ PATIENCE = 4
 class TaskProgress(NamedTuple):
     """How far the tasks of all phases are; the threads of a team share it."""
 
-    # Int64 [phases, tasks]: how many threads took it without being asked to help
+    # int64 [phases, tasks]: how many threads took it without being asked to help
     claims: np.ndarray
-    # Int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
+    # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
     winners: np.ndarray
     finished: np.ndarray  # int64 [phases]: how many tasks are done
-    # Int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
+    # int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
     spent: np.ndarray
 
 

@@ -341,7 +341,7 @@ def loading_message(name: str) -> Iterator[None]:
 def import_attribute(path: str) -> Any:
     """Import "module:name"."""
     module, _, name = path.partition(":")
-    if module not in sys.modules:
+    if module not in sys.modules and gc.isenabled():
         # A million objects, none of them garbage: walking through them again and again took 0.6 of
         # the 3.2 s of `predict`.
         gc.disable()
@@ -350,7 +350,7 @@ def import_attribute(path: str) -> Any:
         finally:
             gc.freeze()
             gc.enable()
-    return getattr(sys.modules[module], name)
+    return getattr(import_module(module), name)
 
 
 def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:

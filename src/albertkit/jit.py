@@ -84,11 +84,18 @@ class _Loop(CPUDispatcher):
     numba optimizes a loop and makes its machine code before another one takes it in, and so again
     at each level of calls: six times for the engine's products, in which compiling for `predict`
     took 2.3 times as long.
+
+    A part may raise errors of constant messages only, and neither print nor call itself.
     """
 
-    def __init__(self, function: Callable[..., Any], targetoptions: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions=targetoptions)
-        options = {**targetoptions, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        locals: dict[str, Any] | None = None,
+        targetoptions: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(function, locals, targetoptions)
+        options = {**(targetoptions or {}), "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         self._part = _Part(function, targetoptions=options, pipeline_class=_PartCompiler)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:

@@ -471,6 +471,26 @@ def test_entities_beside_tags_are_those_of_the_tags_or_refused(tmp_path, form, i
     assert caught.value.slug == "predictions-mismatch"
 
 
+def test_entities_that_cannot_be_placed_are_not_taken_for_others(tmp_path):
+    record = {"id": "0", "tokens": ["Anna", "lebt"], "tags": ["B-PER", "O"]}
+    for entities in ([{"type": "PER", "text": "Anna"}], [["PER"]]):
+        assert tags(tmp_path, json.dumps(record | {"entities": entities}) + "\n")["f1"] == 1
+    numbered = record | {"tags": [0, 1], "entities": [[0, 4, "PER"]]}
+    with pytest.raises(AlbertKitError, match="`0`"):
+        tags(tmp_path, json.dumps(numbered) + "\n")
+
+
+def test_numbers_and_lists_of_labels_beside_probabilities_are_not_the_golds(tmp_path):
+    """The first class is number 2, as where columns are sorted by name and numbers are not."""
+    numbers = write(tmp_path / "g.csv", "id,label\na,2\nb,0\nc,1\nd,0\n")
+    rows = "a,2,0.8,0.1,0.1\nb,0,0.1,0.8,0.1\nc,1,0.1,0.1,0.8\nd,0,0.2,0.7,0.1\n"
+    shares = ",".join(
+        f"probabilities.{name}" for name in ("contradiction", "entailment", "neutral")
+    )
+    predictions = write(tmp_path / "p.csv", f"id,label,{shares}\n{rows}")
+    assert score_file("classify", predictions, numbers)["accuracy"] == 1
+
+
 ROWS = [
     ("Bob", "O", "B-PER"),
     ("ran", "B-LOC", "O"),

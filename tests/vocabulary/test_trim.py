@@ -191,3 +191,17 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
         "xlm-roberta" in trim_vocabulary(tmp_path / "unigram", [file], tmp_path / "alone").notes[0]
     )
     assert not (tmp_path / "empty").exists()
+
+
+def test_the_mask_is_found_as_before(tmp_path, english):
+    file = write_lines(tmp_path, english)
+    train_tokenizer(english, tmp_path / "old", vocab_size=160)
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "old")
+    tokenizer.mask_flags = ("normalized",)
+    tokenizer.save_pretrained(tmp_path / "flagged")
+    trim_vocabulary(tmp_path / "flagged", [file], tmp_path / "new")
+    for folder in ("flagged", "new"):
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / folder)
+        ours = AlbertTokenizer.from_pretrained(tmp_path / folder)
+        assert ours.mask_flags == ("normalized",)
+        assert ours("a [mask] here")["input_ids"] == theirs("a [mask] here")["input_ids"]

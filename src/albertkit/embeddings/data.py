@@ -193,12 +193,11 @@ def _read_table(
                 reason = "is empty" if len(lists[index]) == 1 else "is empty, or no list of texts"
                 table.add_bad_row(row.line, f"`{text_columns[index]}` {reason}")
     # A line may name columns if it has single words without a sign, as few of the other rows have.
-    other_rows = rows[1:]
-    num_word_rows = sum(all(map(str.isidentifier, other_row)) for other_row in other_rows)
     if (
         first_line
         and all(map(str.isidentifier, first_line))
-        and num_word_rows <= _MAX_WORD_LINES * len(other_rows)
+        and sum(all(map(str.isidentifier, row)) for row in rows[1:])
+        <= _MAX_WORD_LINES * (len(rows) - 1)
     ):
         hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
         bad_rows.note(

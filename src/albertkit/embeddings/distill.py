@@ -435,8 +435,6 @@ def add_projection(
     encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
 ) -> str:
     """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""
-    from sklearn.linear_model import RidgeCV
-
     sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
     goals = vectors[np.array(sample)]
     dimension = encoder.dimension
@@ -458,6 +456,8 @@ def add_projection(
     layer = Projection(dimension, width, "identity").to(world.device)
     encoder.to(world.device)
     if world.is_main:
+        from sklearn.linear_model import RidgeCV
+
         features = encoder.features(list(chain.from_iterable(rows[n] for n in sample)))
         vectors_of_texts = encoder.vectors_of(features, encoder.engine("fp32"))
         # The penalty is the one that predicts left-out texts best; the bias is not penalised.

@@ -223,7 +223,8 @@ def _suggest_file(path: str) -> str:
         return otherwise
     if not os.path.isdir(folder):
         return suggest_path(path, otherwise)
-    names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    is_hidden = name.startswith(".")
+    names = sorted(other for other in os.listdir(folder) if is_hidden or not other.startswith("."))
     close = closest_name(name, names[:1000], _CLOSE)
     if close:
         return f"did you mean `{close}`?"

@@ -33,6 +33,8 @@ _BEGINNINGS = {
     "RTF": re.compile(r"\{\\rtf"),
     "LaTeX": re.compile(r"\\documentclass"),
     "SQL": re.compile(r"(\s*(--|/\*).*\n)*\s*(CREATE TABLE|INSERT INTO|DROP TABLE)\b"),
+    # Items of several keys: a dialogue's line, `- Anna: Yes.`, has one.
+    "records (YAML)": re.compile(r"(---\s*\n)?([\w-]+:.*\n\s*)*- [\w-]+:.*\n +[\w-]+:"),
     "BibTeX": re.compile(r"@[a-z]+\{\S*,\s*\n", re.IGNORECASE),
     "mail with its headers": re.compile(
         r"(From \S+@.*\n)?((From|Received|Return-Path|Message-ID|X-\S+): .*\n)([\w-]+: |[ \t])"
@@ -50,7 +52,6 @@ _LINES = {  # as which most lines, but for comments, are written
         r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}"
         r"|\[?\d+([-./] ?|년 )\d+([-./] ?|월 )\d+[일.]?,?[T ](오전 |오후 |at )?\d\d?:\d\d\b).*"  # of logs and of chats
     ),
-    "records (YAML)": re.compile(r"(- [\w-]+:|\s+[\w-]+:)(\s.*)?|---|\s+- .*"),
     "messages with translations (PO)": re.compile(
         r'(msg(ctxt|id|id_plural|str)(\[\d+\])? )?".*"\s*|#[:.,|~].*'
     ),

@@ -88,7 +88,7 @@ def read_predictions(
         shares = [
             n
             for n in table.columns
-            if n.partition(".")[0] in _SHARES and value not in PREDICTION_NAMES
+            if n.partition(".")[0] in _SHARES and value.lower() not in PREDICTION_NAMES
         ]
         rows = [*table.rows([value, *([name] if name else [])], shares, lists=[value, *shares])]
         _check_likeliest(
@@ -108,8 +108,8 @@ def _check_likeliest(
 ) -> None:
     """Refuse labels that are not the likeliest ones by the probabilities or logits beside them: they may be the gold's."""
     names = [column.partition(".")[2] for column in columns]
-    if not names or any(label.startswith("[") for label in labels):
-        return
+    if not names or any(not label or "," in label for label in labels):
+        return  # of a task with several labels
     num_classes = 0
     decided_labels = []  # of rows that have no tie
     likeliest = []
@@ -128,12 +128,19 @@ def _check_likeliest(
         if not is_tie:
             likeliest.append(shares.index(best))
             decided_labels.append(label)
+    label_of_index = dict(zip(likeliest, decided_labels, strict=True))
+    is_renamed = len({*zip(likeliest, decided_labels, strict=True)}) == len(
+        {*label_of_index.values()}
+    )
     if set(decided_labels) <= set(names):
         expected_labels = [names[index] for index in likeliest]
-    elif "0" in decided_labels and set(decided_labels) <= set(map(str, range(num_classes))):
+    elif (
+        "0" in decided_labels
+        and set(decided_labels) <= set(map(str, range(num_classes)))
+        and not is_renamed  # numbers of another order than that of the columns
+    ):
         expected_labels = [str(index) for index in likeliest]
     else:  # called otherwise, each by one name
-        label_of_index = dict(zip(likeliest, decided_labels, strict=True))
         expected_labels = [label_of_index[index] for index in likeliest]
     differing = [
         label

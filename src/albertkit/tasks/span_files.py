@@ -6,7 +6,7 @@ of the tags.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,7 +119,9 @@ def _span_keys(span: Any) -> tuple[Any, Any, Any] | None:
     return (start, end, label) if has_numbers and label else None
 
 
-def check_spans_agree(file: StrPath, records: Iterable[tuple[int, Any]]) -> None:
+def check_spans_agree(
+    file: StrPath, records: Iterable[tuple[int, Any]], as_bioes: Callable[[str], str]
+) -> None:
     """Refuse predicted `tags` beside `entities` that are others: one of both may be the gold's.
 
     Raises:
@@ -129,24 +131,28 @@ def check_spans_agree(file: StrPath, records: Iterable[tuple[int, Any]]) -> None
         entities, tags = record.get("entities"), record.get("tags")
         if not isinstance(entities, list) or not isinstance(tags, list) or entities == tags:
             continue
+        if not all(isinstance(tag, str) and tag for tag in tags):
+            continue  # no tags, which is said where they are read
         words = [
             word
             for word in record.get("words", record.get("tokens")) or []
             if isinstance(word, str)
         ]
         tagged = [
-            (kind, _letters("".join(words[first : last + 1]))) for kind, first, last in spans(tags)
+            (kind, _letters("".join(words[first : last + 1])))
+            for kind, first, last in spans(list(map(as_bioes, tags)))
         ]
         readings = [
             _span_readings(entity, words, str(record.get("text", ""))) for entity in entities
         ]
-        if len(tagged) != len(entities) or any(map(set(tagged).isdisjoint, readings)):
+        differing = [read for read in readings if read and read.isdisjoint(tagged)]
+        if len(tagged) != len(entities) or differing:
             fact = f"`{file}`, line {line:,}: its `entities` are others than its `tags`; one may be the gold's"
             raise DataError("predictions-mismatch", fact, "leave out what was not predicted")
 
 
 def _span_readings(span: Any, words: list[str], text: str) -> set[tuple[str, str]]:
-    """Return label and letters of a span that may count characters or words; none if it is no span."""
+    """Return label and letters of a span that may count characters or words; none if it cannot be read."""
     keys = _span_keys(span)
     if keys is None:
         return set()

@@ -636,9 +636,8 @@ def read_predicted_tags(
             check_no_spans(file, records, r"\S+")
         predictions = read_predictions(file, () if beside_gold else ("tags",))
         if is_tags:
-            check_spans_agree(
-                file, ((number, json.loads(line)) for number, line in _lines(file) if line.strip())
-            )
+            numbered = ((number, json.loads(line)) for number, line in _lines(file) if line.strip())
+            check_spans_agree(file, numbered, as_bioes)
         sentences = [
             [tag.strip(BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)

@@ -719,8 +719,8 @@ def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]
 # pandas.get_dummies writes False and True, or floats, numpy `0.`
 _NO, _YES = ("0", "0.0", "0.", "false"), ("1", "1.0", "1.", "true")
 _FLAG = re.compile(r"[^\s,;|\"'\[\]]+")  # in a list, however it is written
-# As JSON, Python and numpy write one
-_LIST = re.compile(r"\[\s*(['\"].*['\"]|[-+.\d]+[,\s]+[-+.,\s\d]*)\s*\]")
+# As JSON, Python and numpy write one; `[18, 24]` may be an interval
+_LIST = re.compile(r"\[\s*(['\"].*['\"]|[01]\.?[,\s]+[01]\.?|[-+.\d]+([,\s]+[-+.\d]+){2,})[,\s]*\]")
 # Of the labels' standard deviation; a model that has learned anything has 0.3 and more
 _CONSTANT = 0.02
 

@@ -482,9 +482,10 @@ class AlbertTokenizer(ABC):
         from tokenizers import Tokenizer, models
 
         finder = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-        normalizer = Tokenizer.from_str(self.tokenizer_json()).normalizer
-        if normalizer is not None:
-            finder.normalizer = normalizer
+        if "normalized" in self.mask_flags:
+            normalizer = Tokenizer.from_str(self.tokenizer_json()).normalizer
+            if normalizer is not None:
+                finder.normalizer = normalizer
         flags = {flag: flag in self.mask_flags for flag in ("single_word", "normalized")}
         finder.add_special_tokens([TheirToken(self.mask_token, special=True, **flags)])
         return finder

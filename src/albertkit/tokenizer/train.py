@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -262,8 +263,9 @@ def _read_texts(texts: Iterable[str | Path], text_rules: str) -> Iterator[str]:
         lines: Iterable[str]
         if isinstance(source, Path):
             hints = {"other": "take the texts out of it, one a line"}
+            file = shlex.quote(str(source)).replace("{", "{{").replace("}", "}}")
             for format in ("csv", "tsv", "jsonl"):
-                command = f"albertkit tokenizer train {source} --format {format} --field {{column}}"
+                command = f"albertkit tokenizer train {file} --format {format} --field {{column}}"
                 hints[format] = f"name the column of the texts: {command}"
             check_is_running_text(source, hints)
             lines = read_lines(source)

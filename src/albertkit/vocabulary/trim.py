@@ -125,6 +125,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     folder = local_folder(options.tokenizer)
     out = Path(options.out)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
+    required_ids = tokenizer.required_ids()
     with new_folder(out) as target:
         # How often each token decides how the text is cut: Google's rule takes tokens apart after
         # they were chosen.
@@ -137,9 +138,9 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
                 "the text has no token",
                 "give files with text in the languages to keep",
             )
-        old_ids = _choose_tokens(counts, tokenizer.required_ids(), options)
+        old_ids = _choose_tokens(counts, required_ids, options)
         trimmed = tokenizer.with_tokens(old_ids.tolist())
-        for name in ("model_max_length", "truncation_side", "padding_side"):
+        for name in ("model_max_length", "truncation_side", "padding_side", "mask_flags"):
             setattr(trimmed, name, getattr(tokenizer, name))
         change = TextChange()
         for lines in _read_batches(options):

@@ -327,8 +327,8 @@ def evaluate_embeddings(options: EvaluateEmbeddingsOptions) -> EmbeddingEvaluati
 
     Raises:
         ConfigError: unknown-name, missing-column, conflicting-options, bad-value. DataError:
-        bad-row and what else reading raises. CheckpointError, MissingExtraError: as
-        `load_embedding_model`.
+            bad-row and what else reading raises. CheckpointError, MissingExtraError: as
+            `load_embedding_model`.
     """
     return _evaluate([options.model], options.files, options)[0]
 

@@ -596,7 +596,7 @@ class PretrainedAlbert(nn.Module):
 
         Raises:
             DataError: not-found or bad-file. ConfigError: as `AlbertConfig.from_pretrained`;
-            bad-value for a keyword of transformers that cannot be honoured; no-device.
+                bad-value for a keyword of transformers that cannot be honoured; no-device.
             CheckpointError: missing-file, corrupt or weights-mismatch.
             MachineError: unreachable.
         """

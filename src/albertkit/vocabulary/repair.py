@@ -206,7 +206,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
 
     Raises:
         ConfigError: bad-value if nothing is wrong. CheckpointError: exists, wrong-tokenizer, and
-        what `renumber_specials` and opening a checkpoint raise. MachineError: internal-error.
+            what `renumber_specials` and opening a checkpoint raise. MachineError: internal-error.
     """
     import sentencepiece
 

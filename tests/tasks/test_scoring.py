@@ -480,7 +480,19 @@ def test_entities_that_cannot_be_placed_are_not_taken_for_others(tmp_path):
         tags(tmp_path, json.dumps(numbered) + "\n")
 
 
-def test_numbers_and_lists_of_labels_beside_probabilities_are_not_the_golds(tmp_path):
+@pytest.mark.parametrize(
+    ("column", "hint"),
+    [("category", "name it with --label-column"), ("labell", "did you mean `labell`?")],
+)
+def test_a_gold_file_without_the_usual_label(tmp_path, column, hint):
+    predictions = write(tmp_path / "p.csv", "id,prediction\na,x\n")
+    gold = write(tmp_path / "g.csv", f"id,{column}\na,x\n")
+    with pytest.raises(AlbertKitError, match="no column `label`") as caught:
+        score_file("classify", predictions, gold)
+    assert caught.value.hint == hint
+
+
+def test_numbers_of_another_order_than_the_columns_are_predictions(tmp_path):
     """The first class is number 2, as where columns are sorted by name and numbers are not."""
     numbers = write(tmp_path / "g.csv", "id,label\na,2\nb,0\nc,1\nd,0\n")
     rows = "a,2,0.8,0.1,0.1\nb,0,0.1,0.8,0.1\nc,1,0.1,0.1,0.8\nd,0,0.2,0.7,0.1\n"

@@ -327,13 +327,12 @@ def _labelled_rows(
 ) -> Iterator[TextExample]:
     form = TableForm("", label=label)
     with Table(gold, quoted="look", bad_rows=bad_rows) as table:
-        if label not in table.columns:
-            names = format_list([f"`{name}`" for name in table.columns])
-            raise DataError(
-                "missing-column",
-                f"`{gold}` has no column `{label}`, only {names}",
-                "name it with --label-column",
-            )
+        try:
+            table.check([label])
+        except DataError as error:
+            if error.slug == "missing-column" and not error.hint.startswith("did you"):
+                error.hint = "name it with --label-column"
+            raise
         ids = [id] if id else [name for name in IDS if name in table.columns and name != label][:1]
         for row in table.rows([label, *ids], lists=[label] if task.kind == "multilabel" else []):
             try:

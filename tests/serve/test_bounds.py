@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertkit.serve import bounds, service
-from albertkit.serve.bounds import check_expansion
-from albertkit.serve.refusals import ServiceError
+from albertkit.serve import refusals, service
+from albertkit.serve.refusals import ServiceError, check_expansion
 from albertkit.serve.service import features_in_parts
 
 
 @given(st.text(st.sampled_from("ab \ufdfa\ufb03\u1112\u1161\u11abe\u0301①한"), max_size=60))
 def test_texts_are_counted_as_at_least_what_they_stand_for(text):
-    assert bounds._expanded_length(text) >= len(unicodedata.normalize("NFKC", text))
+    assert refusals._expanded_length(text) >= len(unicodedata.normalize("NFKC", text))
 
 
 @pytest.mark.parametrize(

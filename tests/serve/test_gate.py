@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.serve import bounds
+from albertkit.serve import refusals
 from albertkit.serve.logs import REQUESTS, JsonFormatter, PlainFormatter, log_to_stderr
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import parse_folders
@@ -225,14 +225,14 @@ def test_colons_within_texts_are_no_keys():
 
 
 def test_the_largest_requests_that_are_allowed_are_read():
-    rows = [[7] * 270] * bounds.MAX_TEXTS
+    rows = [[7] * 270] * refusals.MAX_TEXTS
     body = json.dumps({"model": "m", "input": rows}, separators=(",", ":")).encode()
     assert read_body(body, EmbeddingsRequest).input == rows
-    pairs = [["a", "b"]] * bounds.MAX_TEXTS
+    pairs = [["a", "b"]] * refusals.MAX_TEXTS
     assert read_body(json.dumps({"texts": pairs}).encode(), ClassifyRequest).texts == pairs
-    bounds.check_numbers(bounds.MAX_NUMBERS)
+    refusals.check_numbers(refusals.MAX_NUMBERS)
     with pytest.raises(ServiceError, match="at most 2,000,000 are sent"):
-        bounds.check_numbers(bounds.MAX_NUMBERS + 1)
+        refusals.check_numbers(refusals.MAX_NUMBERS + 1)
 
 
 # --- options, models, logs ------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from albertkit import __version__
 from albertkit.errors import AlbertKitError
 from albertkit.output import PAGE_FOLDER
 from albertkit.serve import refusals, routes, schemas, text_embeddings_inference
-from albertkit.serve.bounds import MAX_REQUESTS, MAX_TEXTS
 from albertkit.serve.gate import Gate
 from albertkit.serve.observing import Observed
 from albertkit.serve.options import MEGABYTE
+from albertkit.serve.refusals import MAX_REQUESTS, MAX_TEXTS
 from albertkit.serve.routes import service_of
 from albertkit.serve.service import Service
 

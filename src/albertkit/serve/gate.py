@@ -13,10 +13,9 @@ from contextlib import suppress
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from albertkit.serve.bounds import MAX_BODIES, MAX_REQUESTS, MAX_UPLOADS
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
 from albertkit.serve.queue import Sender, Space, client_of
-from albertkit.serve.refusals import ServiceError, refusal
+from albertkit.serve.refusals import MAX_BODIES, MAX_REQUESTS, MAX_UPLOADS, ServiceError, refusal
 
 # Need no key: they show nothing of models and texts
 OPEN = {"/", "/health", "/ready", "/openapi.json"}
@@ -152,7 +151,9 @@ class Visitors:
     def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
         """Return the error for a request that another site's page may have sent; None for all others."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = _host_name(host)
+        # Without port, brackets and final dot
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        name = name.rstrip(".")
         is_local = is_loopback(name) or name.endswith(".localhost")
         is_known = is_local or name in self._hosts or ANY in self._hosts
         if self._looks_at_host and path not in PROBES and not is_known:
@@ -162,18 +163,17 @@ class Visitors:
             )
         origin = headers.get(b"origin", b"").decode("latin-1").lower()
         site = headers.get(b"sec-fetch-site", b"").decode("latin-1").lower()
-        if method in _READING or self._is_own(origin, site, host):
+        if origin in self._origins or ANY in self._origins:
+            is_own = True
+        elif site:  # the browser's own word, right behind proxies, too
+            is_own = site in ("same-origin", "none")
+        else:
+            is_own = not origin or origin.partition("://")[2] == host
+        if method in _READING or is_own:
             return None
         fact = f"a page of `{origin[:80] or site[:80]}` sent this request"
         hint = f"albertkit serve … --allow-origin {origin[:80] or 'https://HOST'}"
         return ServiceError("not-allowed", fact, hint, status=403)
-
-    def _is_own(self, origin: str, site: str, host: str) -> bool:
-        if origin in self._origins or ANY in self._origins:
-            return True
-        if site:  # the browser's own word, right behind proxies, too
-            return site in ("same-origin", "none")
-        return not origin or origin.partition("://")[2] == host
 
 
 class _GatedRequest:
@@ -239,8 +239,12 @@ class _GatedRequest:
                 message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
         elif not self.is_read and not message.get("more_body"):
             await self._send({**message, "more_body": True})
-            if b"expect" not in self.headers:  # a client that asks first sends nothing
-                await self._drain()
+            # Read and drop the rest for a while; a client that asks first sends nothing.
+            if b"expect" not in self.headers:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_DRAIN_SECONDS):
+                        while not self.is_read and self._bytes < 3 * self._max_bytes:
+                            await self._part()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
@@ -258,13 +262,6 @@ class _GatedRequest:
             self._end.cancel()
         if self._counted_bytes:
             self.bodies.free(self._counted_bytes, now)
-
-    async def _drain(self) -> None:
-        """Read and drop the rest for a while, up to three times the limit."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                while not self.is_read and self._bytes < 3 * self._max_bytes:
-                    await self._part()
 
     async def _part(self) -> Message:
         message = await self._receive()
@@ -291,9 +288,3 @@ def _too_long_error(headers: dict[bytes, bytes], max_bytes: int) -> ServiceError
     return ServiceError(
         "too-large", fact, "send fewer texts in a request, or a smaller video", status=413
     )
-
-
-def _host_name(host: str) -> str:
-    """Return a host without its port, brackets, and final dot."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.rstrip(".")

@@ -143,7 +143,14 @@ class Admission:
         """
         self._promises.expire(now)
         equal = self._promises.of_request(sender)
-        claimed = _claim(equal, sender, now)
+        # Equal requests of one address may be several clients', and some of them may be new: these
+        # are told apart by their connections, and by coming exactly at the promised time.
+        due = [promise for promise in equal if promise.due <= now]
+        of_connection = [
+            promise for promise in due if promise.sender.connection == sender.connection
+        ]
+        on_time = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
+        claimed = next(iter(of_connection or on_time), None)
         if claimed is not None:
             self._promises.remove(claimed)
             excess = at_work + waiting.seconds + seconds - self._overdraft * room.limit
@@ -330,18 +337,6 @@ class _Promises:
 
 def _request(sender: Sender) -> Hashable:
     return sender.client, sender.request
-
-
-def _claim(equal: list[Promise], sender: Sender, now: float) -> Promise | None:
-    """Return the promise that a request fulfils.
-
-    Equal requests of one address may be several clients', and some of them may be new: these are
-    told apart by their connections, and by coming exactly at the promised time.
-    """
-    due = [promise for promise in equal if promise.due <= now]
-    same_connection = [promise for promise in due if promise.sender.connection == sender.connection]
-    on_time = [promise for promise in due if len(equal) == 1 or now <= promise.due + EXACT]
-    return next(iter(same_connection or on_time), None)
 
 
 def _seconds_before(

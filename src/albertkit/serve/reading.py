@@ -22,14 +22,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 
-from albertkit.serve.bounds import (
+from albertkit.serve.refusals import (
     MAX_JSON_DEPTH,
     MAX_JSON_ITEMS,
     MAX_JSON_KEYS,
     MAX_JSON_LISTS,
     MAX_JSON_OBJECTS,
+    ServiceError,
 )
-from albertkit.serve.refusals import ServiceError
 
 _MAX_BYTES_ON_LOOP = 16_000  # parsed in less than a millisecond
 _FIELDS = 10  # of a form; each may have a megabyte

@@ -16,8 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
-from albertkit.serve.bounds import check_ids, check_numbers
 from albertkit.serve.reading import StrictRoute
+from albertkit.serve.refusals import check_ids, check_numbers
 from albertkit.serve.service import (
     PASSES,
     Proceed,
@@ -118,7 +118,8 @@ async def caption(
     with NamedTemporaryFile(
         suffix=suffix if suffix[1:].isalnum() and len(suffix) < 8 else ""
     ) as video:
-        await run_in_threadpool(_store_upload, file, video)
+        await run_in_threadpool(shutil.copyfileobj, file.file, video, 1 << 20)
+        video.flush()
         arguments: dict[str, Any] = {"videos": video.name, "sheet": sheet}
         if num_captions > 1:
             arguments |= {"num_captions": num_captions, "num_beams": max(4, num_captions)}
@@ -128,11 +129,6 @@ async def caption(
             error.message = error.message.replace(video.name, file.filename or "the video")
             raise
     return Response(encode_json(make_answer(name, [captions])), media_type="application/json")
-
-
-def _store_upload(file: UploadFile, video: Any) -> None:
-    shutil.copyfileobj(file.file, video, 1 << 20)
-    video.flush()
 
 
 # --- OpenAI's embeddings API ----------------------------------------------------------------------

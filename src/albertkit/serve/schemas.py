@@ -4,7 +4,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, StrictInt, Tag
 
-from albertkit.serve.bounds import MAX_CHARACTERS, MAX_CHOICES, MAX_IDS, MAX_TEXTS, MAX_WORDS
+from albertkit.serve.refusals import MAX_CHARACTERS, MAX_CHOICES, MAX_IDS, MAX_TEXTS, MAX_WORDS
 
 ResultT = TypeVar("ResultT")
 

@@ -21,19 +21,19 @@ from albertkit.model_paths import is_captioner_folder, loading_digest
 from albertkit.pipelines.captions import CaptionPipeline
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline, check_finite
-from albertkit.serve.bounds import (
-    MAX_SPLIT_CHARACTERS,
-    check_expansion,
-    check_ids,
-    check_request,
-    check_results,
-)
 from albertkit.serve.observing import Metrics
 from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
 from albertkit.serve.protocol import LoadedModel
 from albertkit.serve.queue import CALL_TOKENS, Key, Queue, RequestJob, Sender, client_of
-from albertkit.serve.refusals import ServiceError
+from albertkit.serve.refusals import (
+    MAX_SPLIT_CHARACTERS,
+    ServiceError,
+    check_expansion,
+    check_ids,
+    check_request,
+    check_results,
+)
 from albertkit.serve.supervisor import Supervisor
 
 PASSES = "passes"  # a look inside; any model of text can be looked into

@@ -258,7 +258,20 @@ class Supervisor:
                 message.error.message, extra={"slug": message.error.slug, "trace": message.trace}
             )
         else:
-            self._hand_out(self._at_work.pop(message.number), message)
+            batch = self._at_work.pop(message.number)
+            if isinstance(message, Done):
+                self._metrics.computed(batch, message.seconds)
+                self.queue.pace.learn(batch.key, batch.tokens, message.seconds, batch.is_call)
+                batch.answered(message.outputs)
+            else:
+                if message.trace:
+                    log.error(
+                        message.error.message,
+                        extra={"slug": message.error.slug, "trace": message.trace},
+                    )
+                for job in batch.jobs:
+                    self.queue.discard(job)
+                    job.fail(message.error)
         self._send_batches()
         self._watch()
 
@@ -282,21 +295,6 @@ class Supervisor:
         log.info(
             "ready", extra={"models": {name: facts.precision for name, facts in models.items()}}
         )
-
-    def _hand_out(self, batch: RequestBatch, message: Done | Failed) -> None:
-        if isinstance(message, Failed):
-            if message.trace:
-                log.error(
-                    message.error.message,
-                    extra={"slug": message.error.slug, "trace": message.trace},
-                )
-            for job in batch.jobs:
-                self.queue.discard(job)
-                job.fail(message.error)
-            return
-        self._metrics.computed(batch, message.seconds)
-        self.queue.pace.learn(batch.key, batch.tokens, message.seconds, batch.is_call)
-        batch.answered(message.outputs)
 
     def _send_batches(self) -> None:
         was_idle, now = not self._at_work, asyncio.get_running_loop().time()

@@ -17,9 +17,9 @@ from albertkit.batches.features import Features
 from albertkit.embeddings.folder import similarity_matrix
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve import schemas
-from albertkit.serve.bounds import MAX_COSINES, check_answer_size, check_numbers
 from albertkit.serve.protocol import TOKEN_STATES
 from albertkit.serve.reading import StrictRoute, validate
+from albertkit.serve.refusals import MAX_COSINES, check_answer_size, check_numbers
 from albertkit.serve.routes import embedding_features, input_size, service_of
 from albertkit.serve.service import Proceed, make_answer
 from albertkit.tasks.texts import TextClassification

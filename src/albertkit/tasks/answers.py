@@ -222,18 +222,16 @@ def unrecoverable(
         }
         if recovered_texts != {expected}:
             text = min(recovered_texts, default="")
-            yield Unrecoverable(example.id, expected, text, _reason(expected, text))
-
-
-def _reason(expected: str, recovered: str) -> str:
-    if not recovered:
-        return UNHELD
-    before, match, after = recovered.partition(expected)
-    if not match:
-        return "a token stands for other characters"
-    if before and after:
-        return "starts and ends inside a token"
-    return "starts inside a token" if before else "ends inside a token"
+            before, match, after = text.partition(expected)
+            if not text:
+                reason = UNHELD
+            elif not match:
+                reason = "a token stands for other characters"
+            elif before and after:
+                reason = "starts and ends inside a token"
+            else:
+                reason = "starts inside a token" if before else "ends inside a token"
+            yield Unrecoverable(example.id, expected, text, reason)
 
 
 def count_reasons(unrecoverable_questions: Sequence[Unrecoverable]) -> dict[str, int]:

@@ -289,7 +289,14 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
             context=task.text_column or form.context,
         )
         if set(form.columns) <= set(table.columns):
-            context = form.context or _context_column(table)
+            contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
+            if len(contexts) > 1 and not form.context:
+                raise DataError(
+                    "missing-column",
+                    f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}",
+                    f"name the one to read: --text-column {contexts[0]}",
+                )
+            context = form.context or next(iter(contexts), "")
             if form.question or context:
                 return replace(form, context=context)
     width = len(table.columns)
@@ -319,18 +326,6 @@ def _numbered_forms(columns: Sequence[str]) -> Iterator[QuestionForm]:
             yield QuestionForm("", names, _LABELS)
             if set(columns) >= _WINOGRANDE:
                 yield QuestionForm("sentence", names, ("answer",), first=1, has_gap=True)
-
-
-def _context_column(table: Table) -> str:
-    """Return the column of the text to read first, by its name; "" for none."""
-    contexts = [name for name in table.columns if name.lower() in _CONTEXTS]
-    if len(contexts) > 1:
-        raise DataError(
-            "missing-column",
-            f"{table.name} has several texts to read first: {', '.join(f'`{name}`' for name in contexts)}",
-            f"name the one to read: --text-column {contexts[0]}",
-        )
-    return next(iter(contexts), "")
 
 
 def _row_example(

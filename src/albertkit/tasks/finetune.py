@@ -3,8 +3,7 @@
 import copy
 import dataclasses
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,28 +106,23 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise MissingExtraError.for_package("peft", "lora", "LoRA") from error
-    with _keep_shared_modules(model):
-        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_ADAPTED), model)
+    # peft exchanges a module in one place: those that stand in several (`parameter_sharing` ffn)
+    # are put into the others, too.
+    slots: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
+    for parent in model.modules():
+        for name, child in parent._modules.items():
+            if child is not None:
+                slots.setdefault(child, []).append((parent, name))
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=rank, target_modules=_ADAPTED), model)
+    for (parent, name), *other_slots in slots.values():
+        for other_parent, other_name in other_slots:
+            setattr(other_parent, other_name, getattr(parent, name))
     trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
     model.requires_grad_(True)
     freeze_encoder(model)
     for parameter in trained:
         parameter.requires_grad_(True)
     return model
-
-
-@contextmanager
-def _keep_shared_modules(model: nn.Module) -> Iterator[None]:
-    """Keep modules that stand in several places (`parameter_sharing` ffn) there, when one of them is exchanged inside."""
-    slots: dict[nn.Module, list[tuple[nn.Module, str]]] = {}
-    for parent in model.modules():
-        for name, child in parent._modules.items():
-            if child is not None:
-                slots.setdefault(child, []).append((parent, name))
-    yield
-    for (parent, name), *other_slots in slots.values():
-        for other_parent, other_name in other_slots:
-            setattr(other_parent, other_name, getattr(parent, name))
 
 
 # Kind of task: what the hub calls it.

@@ -350,7 +350,24 @@ class TaggingTask(Task[TaggedExample]):
                 [self.labels[label] for label in labels],
                 probabilities,
             )
-            entities = list(_entities(example, tags, shares, self.labels))
+            text = example.text
+            char_starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
+            entities = []
+            for _, first, last in spans(entity_tags(tags, self.labels)):
+                char_start = int(char_starts[first])
+                char_end = int(char_starts[last]) + len(example.words[last])
+                score = float(np.mean(shares[first : last + 1]))
+                # As transformers calls it, whatever is before the hyphen
+                kind = tags[first].split("-", 1)[-1]
+                entities.append(
+                    {
+                        "type": kind,
+                        "text": text[char_start:char_end],
+                        "start": char_start,
+                        "end": char_end,
+                        "score": round(score, 6),
+                    }
+                )
             records.append(
                 {"id": example.id, "words": list(example.words), "tags": tags, "entities": entities}
             )
@@ -445,29 +462,6 @@ def tagging_task(name: str, **settings: Any) -> TaggingTask:
     if name == "klue-ner":
         settings = {"layout": "characters", "metric": "entity_macro_f1", **settings}
     return TaggingTask(name=name, **settings)
-
-
-def _entities(
-    example: TaggedExample,
-    tags: Sequence[str],
-    probabilities: Sequence[float],
-    labels: Sequence[str],
-) -> Iterator[dict[str, Any]]:
-    text = example.text
-    starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
-    for _, first, last in spans(entity_tags(tags, labels)):
-        # As transformers calls it, whatever is before the hyphen
-        kind = tags[first].split("-", 1)[-1]
-        start = int(starts[first])
-        end = int(starts[last]) + len(example.words[last])
-        score = float(np.mean(probabilities[first : last + 1]))
-        yield {
-            "type": kind,
-            "text": text[start:end],
-            "start": start,
-            "end": end,
-            "score": round(score, 6),
-        }
 
 
 TYPES = ("PS", "LC", "OG", "DT", "TI", "QT")

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from albertkit.batches.features import Features
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream, Features
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.model.pretrained import PretrainedAlbert

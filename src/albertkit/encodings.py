@@ -125,7 +125,16 @@ def likely_encoding(sample: bytes) -> str | None:
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"
     if b"\0" in sample:
-        return next((name for name in ("UTF-16LE", "UTF-16BE") if _is_utf16(sample, name)), None)
+        for name in ("UTF-16LE", "UTF-16BE"):
+            text = sample[: len(sample) // 2 * 2].decode(name, "replace")
+            plain = sum(
+                (c.isprintable() and (c < "\u0250" or c.isalpha() or c.isspace())) or c in "\t\r\n"
+                for c in text
+            )
+            ascii_part = sum("\x08" < c < "\x7f" for c in text)
+            if plain > 0.95 * len(text) and ascii_part > 0.05 * len(text):
+                return name
+        return None
     if _decode(sample, "utf-8")[1] > _FITS:
         return "UTF-8"
     for name, fitting in _CANDIDATES.items():
@@ -142,16 +151,6 @@ def _decode(sample: bytes, encoding: str) -> tuple[str, float]:
     return text.replace(_REPLACEMENT, ""), 1 - text.count(
         _REPLACEMENT
     ) / num_foreign if num_foreign else 0.0
-
-
-def _is_utf16(sample: bytes, encoding: str) -> bool:
-    text = sample[: len(sample) // 2 * 2].decode(encoding, "replace")
-    plain = sum(
-        (c.isprintable() and (c < "\u0250" or c.isalpha() or c.isspace())) or c in "\t\r\n"
-        for c in text
-    )
-    ascii_part = sum("\x08" < c < "\x7f" for c in text)
-    return plain > 0.95 * len(text) and ascii_part > 0.05 * len(text)
 
 
 def conversion_command(path: str, encoding: str) -> str:

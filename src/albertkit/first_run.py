@@ -29,8 +29,7 @@ from albertkit.files import (
     write_json,
 )
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.output.card import package_versions, settings_sections
-from albertkit.output.render import write_page
+from albertkit.output.render import package_versions, settings_sections, write_page
 from albertkit.output.sections import Commands, FactList, Result, Section
 from albertkit.pretraining.card import measures, measures_table
 from albertkit.pretraining.run import evaluate, pretrain
@@ -356,14 +355,14 @@ def masked_sentences(
     documents = np.flatnonzero(np.concatenate(held_out))
     pairs = []
     for number in rng.permutation(documents):
-        short_sentences = [
-            sentence for sentence in store.document(int(number)) if 8 <= len(sentence) <= 30
-        ]
-        sentences = [
-            sentence
-            for sentence in short_sentences
-            if _is_prose(tokenizer.decode(sentence.tolist()))
-        ]
+        sentences = []
+        for sentence in store.document(int(number)):
+            if not 8 <= len(sentence) <= 30:
+                continue
+            text = tokenizer.decode(sentence.tolist())
+            letters = sum(character.isalpha() or character.isspace() for character in text)
+            if letters >= _LETTERS * len(text):
+                sentences.append(sentence)
         if not sentences:
             continue
         sentence = sentences[rng.integers(len(sentences))]
@@ -382,9 +381,3 @@ def masked_sentences(
         if len(pairs) == count:
             break
     return pairs
-
-
-def _is_prose(text: str) -> bool:
-    """Return whether a sentence consists of letters and spaces, signs and digits being few."""
-    letters = sum(character.isalpha() or character.isspace() for character in text)
-    return letters >= _LETTERS * len(text)

@@ -128,7 +128,15 @@ def count_parts(
             continue
         size = math.prod(shape)
         stored += size
-        part = _part_of_model(bare)
+        first, _, following = bare.partition(".")
+        if first in ("embeddings", "pooler"):
+            part = first
+        elif first != "encoder":
+            part = HEADS.get(first, f"head `{first}`")
+        elif following.startswith("embedding_hidden_mapping_in"):
+            part = "embedding projection"
+        else:
+            part = "attention" if ".attention." in following else "feed-forward"
         shared = {"attention": "attention", "ffn": "feed-forward"}.get(config.parameter_sharing)
         first_group = ".albert_layer_groups.0." in name
         if part != shared or first_group:
@@ -197,12 +205,3 @@ def read_header(weights: Path) -> dict[str, tuple[list[int], str]]:
             ) from None
     check_shards(weights, header)
     return {plain: header[name] for name, plain in transformers_names(header).items()}
-
-
-def _part_of_model(bare: str) -> str:
-    first, _, following = bare.partition(".")
-    if first == "encoder":
-        if following.startswith("embedding_hidden_mapping_in"):
-            return "embedding projection"
-        return "attention" if ".attention." in following else "feed-forward"
-    return first if first in ("embeddings", "pooler") else HEADS.get(first, f"head `{first}`")

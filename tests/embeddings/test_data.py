@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream
 from albertkit.embeddings.data import (
     CLASSES,
     TextExamples,

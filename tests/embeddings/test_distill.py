@@ -21,7 +21,7 @@ from albertkit.embeddings.losses import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.columns import Columns
-from albertkit.training import computed_rows
+from albertkit.training import processes
 from albertkit.training.processes import join_world
 
 SETTINGS = DistillSettings(lr=2e-3, epochs=3, batch_size=16, eval_every=30, precision="fp32")
@@ -231,7 +231,7 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
 
 
 def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
-    monkeypatch.setattr(computed_rows, "PART_ITEMS", 4)
+    monkeypatch.setattr(processes, "PART_ITEMS", 4)
     encoded: list[str] = []
 
     def encode(texts) -> np.ndarray:

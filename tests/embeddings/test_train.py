@@ -9,7 +9,7 @@ import pytest
 import torch
 from record_files import read_records, write_records
 
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.data import read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder

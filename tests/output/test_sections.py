@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.output.card import Card
-from albertkit.output.render import escape_markdown, to_markdown, to_page, to_terminal
+from albertkit.output.render import Card, escape_markdown, to_markdown, to_page, to_terminal
 from albertkit.output.sections import (
     Bar,
     Bars,

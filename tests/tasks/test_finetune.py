@@ -16,8 +16,7 @@ import torch
 from record_files import read_records
 from safetensors.torch import load_file
 
-from albertkit.batches.features import Features
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream, Features
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.batches import MovableBatch
-from albertkit.batches.streams import EpochOrder, OrderedStream
+from albertkit.batches.features import EpochOrder, OrderedStream
 from albertkit.captioning.backbone import Backbone, Grid
 from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
@@ -27,14 +27,14 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
 from albertkit.model.files import HEADS, StateDict, read_tensors
 from albertkit.model_paths import local_folder
-from albertkit.output.card import (
+from albertkit.output.render import (
     Card,
     code_block,
+    escape_markdown,
     package_versions,
     python_literal,
     settings_sections,
 )
-from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section, TableSection
 from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import pluralize

@@ -41,8 +41,7 @@ from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha
 from albertkit.model_paths import local_folder
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.data import measure_overlap
-from albertkit.training.computed_rows import PART_ITEMS, compute_rows
-from albertkit.training.processes import World
+from albertkit.training.processes import PART_ITEMS, World, compute_rows
 from albertkit.training.run import Run, open_run
 
 

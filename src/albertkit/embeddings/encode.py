@@ -33,8 +33,7 @@ from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRow, BadRows, pluralize
 from albertkit.tables.files import InputFile
 from albertkit.tasks.models import check_not_swapped
-from albertkit.training.computed_rows import npy_header
-from albertkit.training.processes import join_world
+from albertkit.training.processes import join_world, npy_header
 
 # Texts sorted together and committed together: 150 MB of vectors of 768 numbers. A kill loses 80 s
 # of work of a base model. Not a file for each: the number of truncated texts must be committed with

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertkit.batches.features import Features
-from albertkit.batches.streams import cut_by_tokens
+from albertkit.batches.features import Features, cut_by_tokens
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.folder import (
     SENTENCE_EMBEDDING,

@@ -48,11 +48,10 @@ from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tables.files import as_file
-from albertkit.tables.layouts import choose_form
+from albertkit.tables.layouts import OFFICIAL, choose_form
 from albertkit.tables.records import Data, DataFile, DataFiles, as_files, is_in_memory
 from albertkit.tables.table import Table
 from albertkit.tasks.data import read_split
-from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.registry import find_task
 
 FigureMapping = Mapping[str, Any]

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from albertkit.batches.features import Features
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream, Features
 from albertkit.command import takes
 from albertkit.embeddings.data import EmbeddingData, TextExamples, find_kind, read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder, known_words
@@ -34,14 +33,14 @@ from albertkit.files import read_json, sha256_bytes
 from albertkit.model import AlbertModel
 from albertkit.model.files import PROVENANCE
 from albertkit.model_paths import local_folder, or_model_of_run
-from albertkit.output.card import (
+from albertkit.output.render import (
     Card,
     code_block,
+    escape_markdown,
     package_versions,
     python_literal,
     settings_sections,
 )
-from albertkit.output.render import escape_markdown
 from albertkit.output.sections import FactList, Paragraph, Section
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import as_files

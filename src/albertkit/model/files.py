@@ -80,7 +80,11 @@ def match_tensors(
         name for name in missing if name.split(".")[0] in allow_missing or name in allow_missing
     ]
     unmatched = [name for name in renamed if name not in parameters]
-    left_out = [name for name in unmatched if _is_unused_head(name, parameters)]
+    parts = {name.removeprefix(PREFIX).split(".")[0] for name in parameters}
+    unused_heads = {*HEADS, "pooler"} - parts
+    left_out = [
+        name for name in unmatched if name.removeprefix(PREFIX).split(".")[0] in unused_heads
+    ]
     shapes = {
         name: f"{name} {list(renamed[name].shape)} in the file, {list(parameter.shape)} in the model"
         for name, parameter in parameters.items()
@@ -168,12 +172,6 @@ def _with_prefix(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
                 tensor
             )
     return renamed
-
-
-def _is_unused_head(name: str, parameters: StateDict) -> bool:
-    first = name.removeprefix(PREFIX).split(".")[0]
-    parts = {key.removeprefix(PREFIX).split(".")[0] for key in parameters}
-    return first in (*HEADS, "pooler") and first not in parts
 
 
 def _differing_copies(parameters: StateDict, tensors: StateDict) -> list[str]:

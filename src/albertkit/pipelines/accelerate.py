@@ -1,9 +1,15 @@
-"""`accelerate`: a live model of other people's code computes with our engine, and stays what it is."""
+"""`accelerate`: a live model of other people's code computes with our engine, and stays what it is.
+
+The modules of transformers' model themselves are shared, not their parameters: what replaces them
+later (adapters, a larger vocabulary, pruned or parametrized layers) is seen at the next call, and is
+called as a module where it is no plain layer.
+"""
 
 import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -20,10 +26,9 @@ from albertkit.engines.engine import Engine, Precision, check_precision, unpacka
 from albertkit.engines.load import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.heads import vocabulary_loss
-from albertkit.model.layers import is_plain, layer_norm, linear
+from albertkit.model.layers import AlbertLayer, is_plain, layer_norm, linear
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
-from albertkit.model.pretrained import AlbertModel
-from albertkit.pipelines.borrowed import BorrowedModel
+from albertkit.model.pretrained import AlbertModel, resolve_config, shapes_only
 from albertkit.tables import IGNORED
 
 AnyModel = TypeVar("AnyModel")
@@ -71,7 +76,15 @@ def accelerate(
             replaced.
     """
     check_precision(precision)
-    encoders = list(_encoders(model))
+    encoders: list[nn.Module] = []
+    for module in _modules(model):
+        # By name: transformers may be missing
+        is_theirs = any(
+            kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.")
+            for kind in type(module).__mro__
+        )
+        if is_theirs or isinstance(module, AlbertModel):
+            encoders.append(module)
     if not encoders:
         kind = type(model).__name__
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
@@ -127,16 +140,6 @@ def _modules(model: Any) -> Iterator[nn.Module]:
 
 def _is_theirs(module: nn.Module) -> bool:
     return any(kind.__name__ == "AlbertPreTrainedModel" for kind in type(module).__mro__)
-
-
-def _encoders(model: Any) -> Iterator[nn.Module]:
-    for module in _modules(model):
-        kinds = type(module).__mro__
-        if isinstance(module, AlbertModel) or any(
-            kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.")
-            for kind in kinds
-        ):
-            yield module
 
 
 class _LiveEngine:
@@ -446,3 +449,88 @@ def _leave_inference_mode(tensor: Tensor) -> Tensor:
         if tensor.is_inference() and not torch.is_inference_mode_enabled()
         else tensor
     )
+
+
+class BorrowedModel(AlbertModel):
+    """An `AlbertModel` that has the linear layers, norms, tables and dropout of transformers' one.
+
+    Args:
+        theirs: transformers' `AlbertModel`.
+
+    Raises:
+        ConfigError: wrong-model if it is put together otherwise than transformers does.
+    """
+
+    def __init__(self, theirs: Any) -> None:
+        config = resolve_config(theirs.config, Path("config.json"))
+        with shapes_only():
+            super().__init__(config, add_pooling_layer=theirs.pooler is not None)
+        modules = dict(self.named_modules())
+        self._leaves = [name for name, module in modules.items() if not module._modules]
+        self._containers = [name for name, module in modules.items() if module._modules]
+        self._blocks = {
+            name: module for name, module in modules.items() if isinstance(module, AlbertLayer)
+        }
+        for block in self._blocks.values():
+            # transformers has none behind the feed-forward layer, Google has
+            block.ffn_dropout = 0.0
+        self.training = False  # of this module alone: those it borrows are in their model's mode
+        try:
+            structure = self.structure_of(theirs)
+        except AttributeError as error:
+            self._refuse(str(error))
+        for name, kind, has_own_forward in structure:
+            if name in self._containers and kind.__module__.partition(".")[0] not in (
+                "transformers",
+                "torch",
+            ):
+                self._refuse(f"`{name}` is a {kind.__name__}")
+            if has_own_forward:
+                self._refuse(f"the forward of `{name}` was replaced")
+        leaves = tuple(f"{name}." for name in self._leaves)
+        for name, _ in theirs.named_parameters():
+            if not name.startswith(leaves):
+                self._refuse(f"it has `{name}`")
+        self.follow(theirs)
+
+    @staticmethod
+    def _refuse(reason: str) -> None:
+        hint = (
+            "accelerate a model of transformers' own ALBERT classes, before its layers are replaced"
+        )
+        raise ConfigError(
+            "wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint
+        )
+
+    def structure_of(self, theirs: nn.Module) -> list[tuple]:
+        """Return what is not borrowed of their model: how its layers are put together."""
+        structure: list[tuple] = []
+        for name in self._containers:
+            part = theirs.get_submodule(name)
+            prefix = f"{name}." if name else ""
+            for child, module in part._modules.items():  # such as activations
+                if module is not None:
+                    is_borrowed = prefix + child in self._leaves
+                    kind = None if is_borrowed else type(module)
+                    structure.append(
+                        (prefix + child, kind, not is_borrowed and "forward" in vars(module))
+                    )
+        heads = [
+            theirs.get_submodule(f"{name}.attention").num_attention_heads for name in self._blocks
+        ]
+        return [*structure, ("heads", tuple(heads), False)]  # transformers 4 prunes them
+
+    def follow(self, theirs: nn.Module) -> None:
+        """Take the modules, and the rates of dropout, that their model has now."""
+        for name in self._leaves:
+            container, _, leaf = name.rpartition(".")
+            self.get_submodule(container)._modules[leaf] = theirs.get_submodule(name)
+        for name, block in self._blocks.items():
+            attention: Any = theirs.get_submodule(f"{name}.attention")
+            block.training = attention.training
+            # transformers 4 reads the number with torch's attention, and the module with its own.
+            block.attention_dropout = getattr(
+                attention, "dropout_prob", attention.attention_dropout.p
+            )
+            block.hidden_dropout = attention.output_dropout.p
+        self.gradient_checkpointing = getattr(theirs, "gradient_checkpointing", False)

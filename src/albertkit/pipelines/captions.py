@@ -40,23 +40,20 @@ class CaptionPipeline:
             **options: Settings of generation, for example `num_captions=3`.
         """
         check_options(self.kind, options, self.options)
-        if sheet:
-            files = [videos] if isinstance(videos, str | Path) else videos
-            records = [self._caption_with_sheet(file, options) for file in files]
-        else:
-            records = [
-                _captions_record(captions) for captions in self.captioner.caption(videos, **options)
-            ]
-        return records[0] if isinstance(videos, str | Path) else records
-
-    def _caption_with_sheet(self, video: str | Path, options: dict[str, Any]) -> dict[str, Any]:
         captioner = self.captioner
-        _, sampling = captioner.require_backbone()
-        frames = sample_frames(video, sampling)
-        context = captioner.context(torch.from_numpy(frames.pixels[None]))
-        captions = captioner.describe(context, replace(captioner.generation, **options))[0]
-        png = sheet_png(frames, captions[0]) if captions else b""
-        return {**_captions_record(captions), "sheet": base64.b64encode(png).decode("ascii")}
+        records = []
+        if sheet:  # which is drawn of the frames that the captioner saw
+            _, sampling = captioner.require_backbone()
+            for file in [videos] if isinstance(videos, str | Path) else videos:
+                frames = sample_frames(file, sampling)
+                context = captioner.context(torch.from_numpy(frames.pixels[None]))
+                captions = captioner.describe(context, replace(captioner.generation, **options))[0]
+                png = sheet_png(frames, captions[0]) if captions else b""
+                encoded = base64.b64encode(png).decode("ascii")
+                records.append({**_captions_record(captions), "sheet": encoded})
+        else:
+            records += map(_captions_record, captioner.caption(videos, **options))
+        return records[0] if isinstance(videos, str | Path) else records
 
 
 def _captions_record(captions: Sequence[ScoredCaption]) -> dict[str, Any]:

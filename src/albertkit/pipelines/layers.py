@@ -42,10 +42,17 @@ def trace_layers(
           masked-LM head read after every layer. It was trained on layer L alone: what it says of earlier states is an
           approximation (the "logit lens"). None for a model without that head.
     """
+    from sklearn.decomposition import PCA
+
     ids, left_out = encode_text(model, tokenizer, text, max_tokens)
     states, attention = compute_states(model, ids)
     change = states.diff(dim=0).norm(dim=-1) / nonzero_lengths(states[:-1])
-    plane, variance = _project_to_plane(states)
+    count, tokens, width = states.shape
+    pca = PCA(n_components=2, svd_solver="full")
+    with np.errstate(invalid="ignore"):  # where nothing moves the shares are 0 / 0
+        points = pca.fit_transform(states.reshape(-1, width).numpy())
+    plane = points.reshape(count, tokens, 2).swapaxes(0, 1)
+    variance = np.nan_to_num(pca.explained_variance_ratio_)
     return {
         "tokens": [tokenizer.id_to_piece(i) for i in ids],
         "left_out": left_out,
@@ -84,19 +91,6 @@ def _predictions(
             )
         predictions.append({"position": position, "passes": passes})
     return predictions
-
-
-def _project_to_plane(states: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return [S, L+1, 2] and the shares of the variance, 0 where nothing moves."""
-    from sklearn.decomposition import PCA
-
-    count, tokens, width = states.shape
-    pca = PCA(n_components=2, svd_solver="full")
-    with np.errstate(invalid="ignore"):
-        points = pca.fit_transform(states.reshape(-1, width).numpy())
-    return points.reshape(count, tokens, 2).swapaxes(0, 1), np.nan_to_num(
-        pca.explained_variance_ratio_
-    )
 
 
 def _round(values: Tensor | np.ndarray) -> Any:

@@ -379,25 +379,21 @@ class Tag(TaskPipeline):
         """Return the task's predictions; entities of a text have their places in it."""
         records = super().results(inputs, features, outputs)
         for sentence, record in zip(inputs, records, strict=True):
-            if sentence.source:
-                _move_to_source(sentence, record["entities"])
+            if not sentence.source:
+                continue
+            gap = int(sentence.spaces)
+            position = 0  # in the words, with spaces between them
+            starts: dict[int, int] = {}
+            ends: dict[int, int] = {}
+            for word, (start, end) in zip(sentence.words, sentence.spans, strict=True):
+                starts[position] = start
+                ends[position + len(word)] = end
+                position += len(word) + gap
+            for entity in record["entities"]:
+                entity["start"] = starts[entity["start"]]
+                entity["end"] = ends[entity["end"]]
+                entity["text"] = sentence.source[entity["start"] : entity["end"]]
         return records
-
-
-def _move_to_source(sentence: SentenceToTag, entities: list[dict[str, Any]]) -> None:
-    """Replace positions in the joined words by positions in the text."""
-    gap = int(sentence.spaces)
-    position = 0  # in the words, with spaces between them
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for word, (start, end) in zip(sentence.words, sentence.spans, strict=True):
-        starts[position] = start
-        ends[position + len(word)] = end
-        position += len(word) + gap
-    for entity in entities:
-        entity["start"] = starts[entity["start"]]
-        entity["end"] = ends[entity["end"]]
-        entity["text"] = sentence.source[entity["start"] : entity["end"]]
 
 
 class QuestionAnsweringPipeline(TaskPipeline):

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self, TypedDict, Unpack
 import numpy as np
 import torch
 
+from albertkit.batches.features import check_same_stream
 from albertkit.batches.packed import PackedBatch
-from albertkit.batches.streams import check_same_stream
 from albertkit.errors import ConfigError, DataError
 from albertkit.jit import compiled
 from albertkit.pretraining.examples import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertkit.output.card import Card, code_block, hub_fields, python_literal, settings_sections
+from albertkit.output.render import Card, code_block, hub_fields, python_literal, settings_sections
 from albertkit.output.sections import (
     FactList,
     Paragraph,

@@ -19,8 +19,8 @@ from albertkit.files import atomic_folder, read_typed, write_checksums
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
 from albertkit.model.files import PROVENANCE
 from albertkit.model_paths import describe_model, local_folder, or_model_of_run, write_selected
-from albertkit.output.card import package_versions
 from albertkit.output.progress import ProgressBar
+from albertkit.output.render import package_versions
 from albertkit.output.sections import Commands, FactList, Section
 from albertkit.pretraining.batches import check_budget
 from albertkit.pretraining.card import PretrainingFacts, model_card

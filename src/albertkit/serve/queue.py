@@ -201,7 +201,12 @@ class Admission:
         if not self.has_promised:
             return max(0.0, at_work + waiting.seconds + seconds - level)
         due, promised, smallest = self._promises.due_after(now - EXACT)
-        times, waiting_then = _plan(at_work + waiting.seconds, due - now, promised)
+        # Now (0) and the time of each promise; the seconds of work that wait then. Where nothing
+        # waits, time passes without work: as much as the balance has fallen below zero until then.
+        times = np.concatenate(([0.0], np.maximum(due - now, 0.0)))
+        added = np.concatenate(([at_work + waiting.seconds], promised))
+        balance = np.cumsum(added) - times
+        waiting_then = balance - np.minimum.accumulate(balance - added)
         is_slight = np.append(False, seconds <= SLIGHT * smallest)
         return _first_time(times, waiting_then, is_slight, seconds, level, room.limit)
 
@@ -356,16 +361,6 @@ def _seconds_before(
     # text beside 24 clients of 512.
     first = sum(min(own, seconds) for own in own_seconds)
     return first + sum(min(others, first + seconds) for others in seconds_by_client.values())
-
-
-def _plan(seconds: float, due: np.ndarray, promised: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return now (0) and the time of each promise, and the seconds of work that wait then."""
-    times = np.concatenate(([0.0], np.maximum(due, 0.0)))
-    added = np.concatenate(([seconds], promised))
-    # Where nothing waits, time passes without work: as much as the balance has fallen below zero
-    # until then.
-    balance = np.cumsum(added) - times
-    return times, balance - np.minimum.accumulate(balance - added)
 
 
 def _first_time(

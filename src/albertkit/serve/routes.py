@@ -225,20 +225,13 @@ def embedding_features(
     if encoder.prompt:
         fact = f"ids cannot follow the prompt {encoder.prompt[:40]!r}: it is put before texts"
         raise DataError("bad-input", fact, "send texts")
-    return values, _features_of_ids(pipeline, values)
-
-
-def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
-    """Return `[CLS]`, as many of the ids as the model reads, and `[SEP]` for each row.
-
-    A row as tokenizers return it, `[CLS] … [SEP]` and padded at an end, is read as the ids between
-    them.
-    """
+    # A row as tokenizers return it, `[CLS] … [SEP]` and padded at an end, is read as the ids
+    # between them.
     tokenizer, room = pipeline.tokenizer, pipeline.encoder.max_length - 2
-    check_ids(rows, tokenizer.vocab_size)
+    check_ids(values, tokenizer.vocab_size)
     specials = [tokenizer.cls_id, tokenizer.sep_id]
     sequences, left_out = [], []
-    for index, row in enumerate(rows):
+    for index, row in enumerate(values):
         padding = np.flatnonzero(np.array(row) != tokenizer.pad_id)
         ids = row[padding[0] : padding[-1] + 1] if len(padding) else []
         if specials == [*ids[:1], *ids[-1:]]:
@@ -248,8 +241,9 @@ def _features_of_ids(pipeline: Any, rows: list[list[int]]) -> Features:
             raise DataError("bad-input", fact, "send both or neither, or send texts")
         sequences.append(np.array([specials[0], *ids[:room], specials[1]], np.int32))
         left_out.append(max(len(ids) - room, 0))
-    return Features.from_sequences(
+    features = Features.from_sequences(
         [(ids, len(ids)) for ids in sequences],
         range(len(sequences)),
         left_out=np.array(left_out, np.int64),
     )
+    return values, features

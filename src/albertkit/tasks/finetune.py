@@ -12,16 +12,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from albertkit.batches.features import Features, LabelledBatch
-from albertkit.batches.streams import ExampleStream
+from albertkit.batches.features import ExampleStream, Features, LabelledBatch
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, MissingExtraError
 from albertkit.files import write_lines
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
-from albertkit.output.card import Card, code_block, hub_fields, package_versions, settings_sections
-from albertkit.output.render import escape_markdown
+from albertkit.output.render import (
+    Card,
+    code_block,
+    escape_markdown,
+    hub_fields,
+    package_versions,
+    settings_sections,
+)
 from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.check import DataCheckReport, check_task

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from albertkit.batches.features import Features, LabelledBatch
-from albertkit.batches.streams import runs_by_length
+from albertkit.batches.features import Features, LabelledBatch, runs_by_length
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import is_onnx_folder, load_onnx

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,26 +173,14 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     context = _required_text(record, "context")
     name = record_id(record)
     title = record.get("title")
-    return QuestionExample(
+    example = QuestionExample(
         id=str(number - 1 if name is None else name),
         question=question,
         context=context,
         article=title if isinstance(title, str) and title else context,
-        **(_read_labels(record, context, version) if labelled else {}),
     )
-
-
-def _required_text(record: dict[str, Any], key: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str):
-        raise UnusableRowError(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
-    if not value.strip():
-        raise UnusableRowError(f"`{key}` is empty")
-    return encodable(value)
-
-
-def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str, Any]:
-    """Return the fields of `QuestionExample` that a labelled record has."""
+    if not labelled:
+        return example
     if record.get("answers", []) is None and record.get("is_impossible") is not True:
         raise UnusableRowError("`answers` is null", "write [] where there is no answer")
     file_answers = _read_answers(record.get("answers"))
@@ -205,7 +193,7 @@ def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str
                 "the question has no answer, which SQuAD 1.1 does not know",
                 "take it as SQuAD 2.0: squad2",
             )
-        return {"impossible": True}
+        return replace(example, impossible=True)
     if not file_answers:
         raise UnusableRowError(
             "the question has no answer and is not marked as `is_impossible`",
@@ -219,7 +207,16 @@ def _read_labels(record: dict[str, Any], context: str, version: int) -> dict[str
         and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))
         for answer, (_, start) in zip(located, file_answers, strict=True)
     )
-    return {"answers": located, "repaired": moved}
+    return replace(example, answers=located, repaired=moved)
+
+
+def _required_text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise UnusableRowError(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
+    if not value.strip():
+        raise UnusableRowError(f"`{key}` is empty")
+    return encodable(value)
 
 
 def _read_answers(values: Any) -> list[tuple[str, int | None]]:
@@ -245,27 +242,20 @@ def _locate_answer(context: str, text: str, start: int | None) -> AnnotatedAnswe
 
     Google's ALBERT learns such answers, too: it does not compare them with the text.
     """
-    nearest = _nearest_occurrence(context, text, start)
+    position = max(start or 0, 0)
+    before = context.rfind(text, 0, position + len(text))
+    after = context.find(text, position)
+    nearest = max(before, after)
+    if before >= 0 and after >= 0:
+        nearest = before if position - before <= after - position else after
     if nearest >= 0:
         return AnnotatedAnswer(text, nearest)
     respaced = re.compile(r"\s*".join(map(re.escape, "".join(text.split()))))
     matches = respaced.finditer(context)
-    best = min(matches, key=lambda match: abs(match.start() - max(start or 0, 0)), default=None)
+    best = min(matches, key=lambda match: abs(match.start() - position), default=None)
     return (
         AnnotatedAnswer(text, -1) if best is None else AnnotatedAnswer(text, best.start(), best[0])
     )
-
-
-def _nearest_occurrence(context: str, text: str, start: int | None) -> int:
-    """Return the character at which the text has the answer nearest to `start`; -1 if it has none."""
-    position = max(start or 0, 0)
-    if start is not None and context.startswith(text, position):
-        return position
-    before = context.rfind(text, 0, position + len(text))
-    after = context.find(text, position)
-    if before < 0 or after < 0:
-        return max(before, after)
-    return before if position - before <= after - position else after
 
 
 class QuestionRecord(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
 from albertkit.tables.columns import Columns, format_options
+from albertkit.tables.layouts import OFFICIAL
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
-from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.tagging import TAGGING_TASKS, TaggingTask, tagging_task
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import (

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from albertkit.batches.features import Features, LabelledBatch
-from albertkit.batches.streams import runs_by_length
+from albertkit.batches.features import Features, LabelledBatch, runs_by_length
 from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
 from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
@@ -30,15 +29,14 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import pluralize
+from albertkit.tables.layouts import OFFICIAL
 from albertkit.tasks.data import plain_text
 from albertkit.tasks.models import run_batches
-from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import find_tagged_words, word_rows
 from albertkit.tasks.task import Task, label_indices
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.training.computed_rows import compute_rows
-from albertkit.training.processes import World, choose_precision
+from albertkit.training.processes import World, choose_precision, compute_rows
 
 IS_LABELLED = "is_labelled"  # in features: [M], where there are unlabelled examples
 # In features: [M, C], of tagging [T, C], NaN where the teacher has none

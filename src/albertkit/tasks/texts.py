@@ -23,7 +23,14 @@ from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
-from albertkit.tables.layouts import TableForm, TaskLayout, choose_form, find_split_files, is_number
+from albertkit.tables.layouts import (
+    OFFICIAL,
+    TableForm,
+    TaskLayout,
+    choose_form,
+    find_split_files,
+    is_number,
+)
 from albertkit.tables.records import DataFile, DataFiles, file_name
 from albertkit.tables.table import Null, Table, TableRow
 from albertkit.tables.text_lines import BLANKS
@@ -38,7 +45,6 @@ from albertkit.tasks.metrics import (
     regression_scores,
     regression_scores_of,
 )
-from albertkit.tasks.official import OFFICIAL
 from albertkit.tasks.predictions import (
     File,
     join_predictions,

@@ -572,9 +572,12 @@ class Display:
         self._latest = record
         if seconds_left is None:
             seconds_left = self._seconds_left(step, total_steps) if total_steps else math.nan
-        time_left = _duration(
-            max(seconds_left, 0.0) if seconds_left == seconds_left else seconds_left
-        )
+        time_left = "…"
+        if not math.isnan(seconds_left):
+            minutes, remaining_seconds = divmod(round(max(seconds_left, 0.0)), 60)
+            time_left = f"{minutes}:{remaining_seconds:02}"
+            if minutes >= 60:
+                time_left = f"{minutes // 60}:{minutes % 60:02}:{remaining_seconds:02}"
         if self._live:
             self._progress.update(self._task, total=total_steps, completed=step, left=time_left)
             self._live.update(Group(self._table(), self._progress))
@@ -683,15 +686,3 @@ def _format(name: str, value: float) -> str:
 def _line(record: dict[str, float]) -> str:
     names = (n for n in record if n in _SHORT or n in ("loss", "mfu"))
     return "  ".join(f"{_SHORT.get(name, name)} {_format(name, record[name])}" for name in names)
-
-
-def _duration(seconds: float) -> str:
-    if seconds != seconds:
-        return "…"
-    minutes, remaining_seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours}:{minutes:02}:{remaining_seconds:02}"
-        if hours
-        else f"{minutes}:{remaining_seconds:02}"
-    )

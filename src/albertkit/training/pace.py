@@ -212,7 +212,16 @@ class ClockPace(TrainingProgress):
 
     def plan(self, step: int) -> Plan:
         used = self.seconds_used()
-        seconds_per_step = self._seconds_per_step(step)
+        active = self._active()
+        earlier = [measured for measured in self._measured[-_REMEMBERED:] if measured[1] < step]
+        self._measured.append((active, step))
+        if earlier:
+            first_active, first_step = earlier[0]
+            seconds_per_step = max((active - first_active) / (step - first_step), 1e-6)
+        elif self.plans:
+            seconds_per_step = self.plans[-1].seconds_per_step
+        else:
+            seconds_per_step = max(active / step, 1e-6)
         seconds_left = self._budget - used
         pause_share = _FIRST_PAUSES if sum(plan.evaluate for plan in self.plans) == 1 else _PAUSES
         # Between evaluations
@@ -249,16 +258,6 @@ class ClockPace(TrainingProgress):
     def _active(self) -> float:
         """Return the seconds used by this process for updates."""
         return self.seconds_used() - self._paused
-
-    def _seconds_per_step(self, step: int) -> float:
-        """Return the seconds of an update, over the last few plans."""
-        active = self._active()
-        earlier = [measured for measured in self._measured[-_REMEMBERED:] if measured[1] < step]
-        self._measured.append((active, step))
-        if earlier:
-            first_active, first_step = earlier[0]
-            return max((active - first_active) / (step - first_step), 1e-6)
-        return self.plans[-1].seconds_per_step if self.plans else max(active / step, 1e-6)
 
     @contextmanager
     def pause(self, step: int) -> Iterator[None]:

@@ -1,20 +1,23 @@
-"""The processes of a training, their rendezvous and collectives, and what their devices can do: precision, compiler, peak."""
+"""The processes of a training: rendezvous, collectives, rows that they compute together, and what their devices can do."""
 
 import atexit
 import importlib.util
+import io
 import os
 import re
 import shutil
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch import distributed as dist
@@ -22,6 +25,7 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 from albertkit.engines.engine import faster_bf16
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.job import Job
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.training.launch import name_start, warn_of_shared_store
@@ -33,6 +37,7 @@ from albertkit.training.launch import name_start, warn_of_shared_store
 TIMEOUT = timedelta(minutes=30)
 
 Value = TypeVar("Value")
+PART_ITEMS = 1024  # whose rows are written at once
 
 
 @dataclass(frozen=True)
@@ -272,23 +277,18 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
 def choose_compiled(option: str, device: torch.device) -> bool:
     """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
     operations wait for memory and their launches for the host."""
-    missing = _lacking_compiler(device)
+    names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
+    missing = ""
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        missing = "triton"
+    elif not (os.environ.get(names[0]) or any(map(shutil.which, names[1:]))):
+        # Triton, too, compiles its launchers with a C compiler.
+        missing = "a C compiler" if device.type == "cuda" else "a C++ compiler"
     if option == "on" and missing:
         raise MissingExtraError(
             "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
         )
     return option == "on" or (option == "auto" and device.type == "cuda" and not missing)
-
-
-def _lacking_compiler(device: torch.device) -> str:
-    """Name the program that torch.compile lacks; empty if none. Triton, too, compiles its launchers with a C compiler."""
-    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return "triton"
-    names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
-    compiler = os.environ.get(names[0]) or any(map(shutil.which, names[1:]))
-    if compiler:
-        return ""
-    return "a C compiler" if device.type == "cuda" else "a C++ compiler"
 
 
 def describe(model: PretrainedAlbert, device: torch.device) -> str:
@@ -365,3 +365,63 @@ def _multiplies(device: torch.device) -> bool:
             raise
         return False
     return True
+
+
+def npy_header(shape: tuple[int, int], dtype: np.dtype) -> bytes:
+    """Return the first bytes of a `.npy` file."""
+    header = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()
+
+
+def compute_rows(
+    file: Path,
+    key: Mapping[str, Any],
+    num_items: int,
+    rows_of: Callable[[int, int], np.ndarray],
+    world: World,
+    title: str,
+) -> np.ndarray:
+    """Return rows of W numbers, a memory map of a `.npy` file.
+
+    Several processes share the work. Each writes parts of its own, and the first joins them. What
+    was made from another key is replaced.
+
+    Args:
+        file: The file, alone in its folder.
+        key: What the rows are made from, see `Job`.
+        num_items: At least 1.
+        rows_of: Computes the rows, fp32 [R, W], of the items from one number up to another.
+        world: The processes.
+        title: Of the progress, which is shown on stderr.
+    """
+    folder = file.parent
+    parts = [f"part-{number:05d}.npy" for number in range(-(-num_items // PART_ITEMS))]
+    own_parts = parts[world.rank :: world.size]
+    with ExitStack() as stack:
+        if world.is_main:
+            job = Job(folder, key, overwrite=True, title=title, total=len(own_parts), progress=True)
+            stack.enter_context(job)
+        world.barrier()
+        if not world.is_main:
+            job = stack.enter_context(Job(folder, key, rank=world.rank))
+        if not job.is_done(file.name):
+            for name in job.missing(own_parts):
+                first = parts.index(name) * PART_ITEMS
+                rows = rows_of(first, min(first + PART_ITEMS, num_items))
+                with job.part(name) as stream:  # `np.save` may say nothing when the disk is full
+                    stream.write(npy_header(rows.shape, rows.dtype) + rows.tobytes())
+        world.barrier()
+        if world.is_main and not job.is_done(file.name):
+            shapes = [np.load(folder / name, mmap_mode="r").shape for name in parts]
+            with job.part(file.name) as stream:
+                stream.write(
+                    npy_header((sum(shape[0] for shape in shapes), shapes[0][1]), np.dtype("<f4"))
+                )
+                for name in parts:
+                    stream.write(np.ascontiguousarray(np.load(folder / name), "<f4").tobytes())
+            job.discard(*parts)
+            job.commit()
+        world.barrier()
+    return np.load(file, mmap_mode="r")

@@ -281,7 +281,16 @@ def _draw_frames(
         number = f"{index + 1}"
         text_y = y + frame_height + 2
         pen.text((x, text_y), number, INK, font)
-        pen.text((x + font.getlength(number) + _GAP, text_y), _format_time(time), MUTED, font)
+        shown_time = ""  # 1.24 s, 2:03.4 or 1:02:03.4; nothing where it is not known
+        if np.isfinite(time) and time < 59.995:  # else it would be rounded to 60.00 s
+            shown_time = f"{time:.2f} s"
+        elif np.isfinite(time):
+            tenths = round(10 * float(time))
+            hours = tenths // 36000
+            shown_time = f"{tenths // 600 % 60}:{tenths % 600 / 10:04.1f}"
+            if hours:
+                shown_time = f"{hours}:{tenths // 600 % 60:02d}:{tenths % 600 / 10:04.1f}"
+        pen.text((x + font.getlength(number) + _GAP, text_y), shown_time, MUTED, font)
     return picture
 
 
@@ -303,19 +312,6 @@ def _blank(width: int, height: int) -> tuple["Image.Image", Any]:
 
     picture = Image.new("RGB", (width, height), "white")
     return picture, ImageDraw.Draw(picture)
-
-
-def _format_time(seconds: float) -> str:
-    """Return a time as 1.24 s, 2:03.4 or 1:02:03.4; an empty text if it is not known."""
-    if not np.isfinite(seconds):
-        return ""
-    if seconds < 59.995:
-        return f"{seconds:.2f} s"
-    tenths = round(10 * float(seconds))
-    hours = tenths // 36000
-    minutes = tenths // 600 % 60
-    remainder = tenths % 600 / 10
-    return f"{hours}:{minutes:02d}:{remainder:04.1f}" if hours else f"{minutes}:{remainder:04.1f}"
 
 
 def drawable_line(text: str) -> str:

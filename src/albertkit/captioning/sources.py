@@ -247,9 +247,16 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
             if len(files) > 1:
                 raise ValueError(f"{' and '.join(file.name for file in files)} have one name")
             key = validate_key(stem.relative_to(folder).as_posix())
-            clips.append(
-                Clip(key=key, source=files[0], captions=_read_lines(text) if has_text else ())
-            )
+            captions: tuple[str, ...] = ()
+            if has_text:
+                lines = text.read_bytes().decode("utf-8-sig").split("\n")
+                filled_lines = [line for line in lines if line.strip()]
+                if not filled_lines:
+                    raise ValueError("no caption")
+                captions = parse_captions(filled_lines)
+            clips.append(Clip(key=key, source=files[0], captions=captions))
+        except UnicodeDecodeError:
+            bad_rows.add(text, 1, "bytes that are not UTF-8")
         except ValueError as error:
             bad_rows.add(text if has_text else files[0], 1, str(error))
     if clips and not any(clip.captions for clip in clips):
@@ -257,15 +264,3 @@ def read_video_folder(folder: Path, bad_rows: BadRows) -> list[Clip]:
             f"`{folder}`: no text lies beside a video, so none of the {pluralize(len(clips), 'clip')} has a caption"
         )
     return clips
-
-
-def _read_lines(text: Path) -> tuple[str, ...]:
-    try:
-        captions = [
-            line for line in text.read_bytes().decode("utf-8-sig").split("\n") if line.strip()
-        ]
-    except UnicodeDecodeError:
-        raise ValueError("bytes that are not UTF-8") from None
-    if not captions:
-        raise ValueError("no caption")
-    return parse_captions(captions)

@@ -306,7 +306,14 @@ def _read_clips(
         captions = parse_captions([record.get("caption") for record in records])
         yield Clip(key=shard.prefix + row_key, source=shard.images.path, row=row, captions=captions)
         return
-    video, row_span = _find_video(folder, row_key)
+    video = find_file_above(folder, [row_key])
+    row_span: Span = (None, None)
+    if video is None:  # TVC's rows have `_start_end`, in seconds, behind the name of an episode
+        stem, *times = row_key.rsplit("_", 2)
+        video = find_file_above(folder, [stem]) if len(times) == 2 else None
+        if video is None:
+            raise ValueError(f"no file `{row_key}` in `{folder}` or a folder above it")
+        row_span = parse_span(*map(float, times))
     groups: dict[tuple[str | None, Span], list[Any]] = defaultdict(list)
     for record in records:
         name = record.get("key")
@@ -347,14 +354,3 @@ def _read_captions(
     if missing := [number for number in caption_numbers if number >= len(records)]:
         raise ValueError(f"the linelist asks for caption {missing[0]}, `{key}` has {len(records)}")
     return [records[number] for number in caption_numbers]
-
-
-def _find_video(folder: Path, name: str) -> tuple[Path, Span]:
-    """Return the video that a row names; TVC's names have `_start_end` behind them."""
-    stem, *times = name.rsplit("_", 2)
-    video = find_file_above(folder, [name])
-    if video is not None:
-        return video, (None, None)
-    if len(times) == 2 and (video := find_file_above(folder, [stem])) is not None:
-        return video, parse_span(*map(float, times))
-    raise ValueError(f"no file `{name}` in `{folder}` or a folder above it")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
@@ -714,66 +714,46 @@ def _decode_by_count(
     timed = timeline.pts is not None
     while True:
         with VideoFile(path) as video:
-            counted = _decode_counted(video, timed, bounds, sampling, max(count, 1))
+            indices = sampling.frame_indices(max(count, 1))
+            low, high = bounds.ticks(video)
+            pixels = _empty_pixels(sampling)
+            times = np.zeros(sampling.num_frames)
+            squares = Squares(sampling.size, video.path)
+            requested_indices = set(indices.tolist())
+            decoded = in_clip = 0
+            astray = 0  # frames without a time, or with one before the last frame's
+            before = 0
+            until = 0.0
+            for frame in video.frames():
+                if not timed:
+                    frame.pts = round((video.zero + decoded / video.rate) / video.tick)
+                if frame.pts is None or (decoded and frame.pts < before):
+                    frame.pts = before if frame.pts is None else frame.pts
+                    astray += 1
+                before = frame.pts
+                decoded += 1
+                until = max(until, video.end_of(frame))
+                if low <= frame.pts <= high:
+                    if in_clip in requested_indices:
+                        pixels[indices == in_clip] = squares.of(frame)
+                        times[indices == in_clip] = video.seconds(frame.pts)
+                    in_clip += 1
             # AVI with B-frames has the times of decoding
-            if counted.astray > _MAX_ASTRAY_SHARE * counted.decoded:
+            if astray > _MAX_ASTRAY_SHARE * decoded:
                 timed = False
                 continue
-            if not counted.in_clip:
-                raise no_frame_error(video, bounds, counted.until)
-            if counted.in_clip != count:
-                count = counted.in_clip
+            if not in_clip:
+                raise no_frame_error(video, bounds, until)
+            if in_clip != count:  # the places were those of another number of frames
+                count = in_clip
                 continue
-            notes = check_decoded(
-                video,
-                counted.in_clip if timed else counted.decoded,
-                timeline.packets,
-            )
+            notes = check_decoded(video, in_clip if timed else decoded, timeline.packets)
             if timed:
-                notes += check_length(video, bounds, counted.until, video.broken_off)
+                notes += check_length(video, bounds, until, video.broken_off)
             else:
                 rate = f"{float(video.rate):g} frames a second"
                 notes += (f"the file has no presentation times: frames are counted at {rate}",)
-            return Frames(counted.pixels, counted.times, notes)
-
-
-class _CountedFrames(NamedTuple):
-    pixels: np.ndarray
-    times: np.ndarray
-    in_clip: int  # frames
-    decoded: int
-    until: float  # seconds
-    astray: int  # frames without a time, or with one before the last frame's
-
-
-def _decode_counted(
-    video: VideoFile, timed: bool, bounds: Bounds, sampling: FrameSampling, count: int
-) -> _CountedFrames:
-    """Return the frames at the places of `count` frames, and how many there are."""
-    indices, (low, high) = sampling.frame_indices(count), bounds.ticks(video)
-    pixels = _empty_pixels(sampling)
-    times = np.zeros(sampling.num_frames)
-    squares = Squares(sampling.size, video.path)
-    requested_indices = set(indices.tolist())
-    in_clip = 0
-    decoded = 0
-    until = 0.0
-    before = 0
-    astray = 0
-    for frame in video.frames():
-        if not timed:
-            frame.pts = round((video.zero + decoded / video.rate) / video.tick)
-        if frame.pts is None or (decoded and frame.pts < before):
-            frame.pts, astray = before if frame.pts is None else frame.pts, astray + 1
-        before = frame.pts
-        decoded += 1
-        until = max(until, video.end_of(frame))
-        if low <= frame.pts <= high:
-            if in_clip in requested_indices:
-                pixels[indices == in_clip] = squares.of(frame)
-                times[indices == in_clip] = video.seconds(frame.pts)
-            in_clip += 1
-    return _CountedFrames(pixels, times, in_clip, decoded, until, astray)
+            return Frames(pixels, times, notes)
 
 
 def _empty_pixels(sampling: FrameSampling) -> np.ndarray:

@@ -182,11 +182,20 @@ class _Stage(nn.Module):
             full // 2 if side > full else 0 for side, full in zip(sides, self.window, strict=True)
         )
         padded = _as_sizes(side + -side % part for side, part in zip(sides, window, strict=True))
-        apart_GNN = (
-            _shift_mask(padded, window, shift).to(x_BTHWC)
-            if any(shift) and len(self.blocks) > 1
-            else None
-        )
+        apart_GNN: Tensor | None = None
+        if any(shift) and len(self.blocks) > 1:
+            # Shifting brings tokens from opposite edges into one window: each edge is a region of
+            # its own, and tokens of different regions do not see each other.
+            region_THW = torch.zeros(1, *padded, 1)
+            for axis, (side, part, step) in enumerate(zip(padded, window, shift, strict=True)):
+                position = torch.arange(side)
+                region = torch.zeros(side)
+                if step:
+                    region = (position >= side - part).int() + (position >= side - step).int()
+                shape = (-1 if dim == axis else 1 for dim in range(3))
+                region_THW = 3 * region_THW + region.view(*shape, 1)
+            region_GN = _split_windows(region_THW, window)[0, :, :, 0]
+            apart_GNN = ((region_GN[:, :, None] != region_GN[:, None]) * _APART).to(x_BTHWC)
         for number, block in enumerate(self.blocks):
             odd = number % 2 and apart_GNN is not None
             x_BTHWC = block(
@@ -228,9 +237,10 @@ class _SwinBlock(nn.Module):
             _split_windows(padded.roll(back, (1, 2, 3)), window),
             apart_GNN,
         )
-        attention_output = _join_windows(attention_output, window, padded.shape).roll(
-            shift, (1, 2, 3)
-        )[:, :t, :h, :w]
+        counts = [side // part for side, part in zip(padded.shape[1:4], window, strict=True)]
+        parts = attention_output.unflatten(2, window).unflatten(1, counts)
+        joined = parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(padded.shape)
+        attention_output = joined.roll(shift, (1, 2, 3))[:, :t, :h, :w]
         x_BTHWC = x_BTHWC + self._drop_path(attention_output)
         return x_BTHWC + self._drop_path(
             self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.norm2(x_BTHWC))))
@@ -309,21 +319,6 @@ def relative_position_index(window: Sizes) -> Tensor:
     return offset_NN3 @ torch.tensor([height * width, width, 1])
 
 
-def _shift_mask(sides: Sizes, window: Sizes, shift: Sizes) -> Tensor:
-    """Return the bias [G, N, N] that keeps tokens apart that shifting brought into one window from opposite edges."""
-    region_THW = torch.zeros(1, *sides, 1)
-    for axis, (side, part, step) in enumerate(zip(sides, window, shift, strict=True)):
-        position = torch.arange(side)
-        region = torch.zeros(side)
-        if step:
-            region = (position >= side - part).int() + (position >= side - step).int()
-        region_THW = 3 * region_THW + region.view(
-            *(-1 if dim == axis else 1 for dim in range(3)), 1
-        )
-    region_GN = _split_windows(region_THW, window)[0, :, :, 0]
-    return (region_GN[:, :, None] != region_GN[:, None]) * _APART
-
-
 def _split_windows(x_BTHWC: Tensor, window: Sizes) -> Tensor:
     """Split [B, T, H, W, C] into windows [B, G, N, C]."""
     parts = (
@@ -335,13 +330,6 @@ def _split_windows(x_BTHWC: Tensor, window: Sizes) -> Tensor:
         )
     )
     return parts.permute(0, 1, 3, 5, 2, 4, 6, 7).flatten(4, 6).flatten(1, 3)
-
-
-def _join_windows(x_BGNC: Tensor, window: Sizes, shape: torch.Size) -> Tensor:
-    """Return the inverse of `_split`, for windows of [B, T, H, W, C]."""
-    counts = [side // part for side, part in zip(shape[1:4], window, strict=True)]
-    parts = x_BGNC.unflatten(2, window).unflatten(1, counts)
-    return parts.permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(shape)
 
 
 def _as_sizes(values: Any) -> Sizes:
@@ -480,23 +468,11 @@ def _settings_from_shapes(tensors: StateDict, indices: StateDict) -> dict[str, A
     for stage, _ in blocks:
         depths[stage] += 1
     heads = [tensors[f"layers.{stage}.blocks.0{_TABLE}"].shape[1] for stage in range(len(depths))]
-    return {
-        "embed_dim": first.shape[0],
-        "depths": depths,
-        "num_heads": heads,
-        "window_size": _find_window(
-            tensors[f"layers.0.blocks.0{_TABLE}"], indices[f"layers.0.blocks.0{_INDEX}"]
-        ),
-        "patch_size": list(first.shape[2:]),
-        "patch_norm": "patch_embed.norm.weight" in tensors,
-        "drop_path_rate": 0.2,
-    }
-
-
-def _find_window(table: Tensor, index: Tensor) -> list[int]:
-    """Return the sides whose product is the number of tokens, and whose offsets are as many as the table's rows."""
+    index = indices[f"layers.0.blocks.0{_INDEX}"].long()
     tokens = len(index)
-    rows = len(table)
+    rows = len(tensors[f"layers.0.blocks.0{_TABLE}"])
+    # The sides of a window whose product is the number of tokens, and whose offsets are as many as
+    # the table's rows, in the order of the index: other sides can have the same two numbers.
     sides = [side for side in range(1, tokens + 1) if tokens % side == 0]
     for height, width in product(sides, sides):
         time = tokens // (height * width)
@@ -504,9 +480,19 @@ def _find_window(table: Tensor, index: Tensor) -> list[int]:
             time * height * width == tokens
             and (2 * time - 1) * (2 * height - 1) * (2 * width - 1) == rows
         )
-        if fits and torch.equal(relative_position_index((time, height, width)), index.long()):
-            return [time, height, width]
-    raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
+        if fits and torch.equal(relative_position_index((time, height, width)), index):
+            break
+    else:
+        raise ValueError(f"no window has {tokens} tokens and {rows} offsets in this order")
+    return {
+        "embed_dim": first.shape[0],
+        "depths": depths,
+        "num_heads": heads,
+        "window_size": [time, height, width],
+        "patch_size": list(first.shape[2:]),
+        "patch_norm": "patch_embed.norm.weight" in tensors,
+        "drop_path_rate": 0.2,
+    }
 
 
 def _build_backbone(

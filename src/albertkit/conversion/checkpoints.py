@@ -62,6 +62,7 @@ _DOWNLOADED_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
 _TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")
 _BUCKET = re.compile(r"(?:gs|gcs)://(.+)$")
 _MD5 = re.compile(r"[0-9a-f]{32}")
+_MD5_STORAGE = re.compile(r"storage\.googleapis\.com|amazonaws\.com|^s3")  # an MD5 is its ETag
 _RECORD = "download.json"
 # Files of a folder that are a model's or its tokenizer's, not a training's.
 _WEIGHTS = ("*.index", "*.safetensors", "pytorch_model*.bin", "*.npz")
@@ -294,7 +295,15 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
 def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool) -> None:
     """Compare a download with what the server states of it; a broken one is removed."""
     size = file.stat().st_size
-    stated_md5 = md5 = _stated_md5(info, url)
+    stated_md5 = None  # in hexadecimal digits, as the server or the bucket states it
+    for key in ("Content-MD5", "md5Hash"):
+        if info.get(key) and stated_md5 is None:
+            with suppress(ValueError):
+                stated_md5 = base64.b64decode(str(info[key]), validate=True).hex()
+    if stated_md5 is None and _MD5_STORAGE.search(url):
+        tag = str(info.get("ETag") or "").strip('"').lower()
+        stated_md5 = tag if _MD5.fullmatch(tag) else None  # not of a file in several parts
+    md5 = stated_md5
     with open(file, "rb") as stream:
         begin = stream.read(512)
         if stated_md5:
@@ -325,21 +334,6 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
         return
     file.unlink()
     raise error
-
-
-def _stated_md5(info: dict[str, Any], url: str) -> str | None:
-    """Return the MD5 of a file in hexadecimal digits, as the server or the bucket states it; None where it does not."""
-    for key in ("Content-MD5", "md5Hash"):
-        if info.get(key):
-            with suppress(ValueError):
-                return base64.b64decode(str(info[key]), validate=True).hex()
-    # Google's and Amazon's storage: the MD5 of a file in one part
-    tag = str(info.get("ETag") or "").strip('"').lower()
-    return (
-        tag
-        if _MD5.fullmatch(tag) and re.search(r"storage\.googleapis\.com|amazonaws\.com|^s3", url)
-        else None
-    )
 
 
 def _download_address(address: str) -> tuple[str, str]:

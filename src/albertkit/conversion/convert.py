@@ -420,7 +420,15 @@ def convert(options: ConvertOptions) -> ConversionReport:
                     notes=source.notes,
                 )
                 _write_card(folder, report, source.folder / "README.md")
-                _keep_others(target, folder)
+                # What lies in the target and is no part of a checkpoint stays: notes, or the
+                # tokenizer that the user put there.
+                has_tokenizer = any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)
+                replaced = (*_REPLACED, *TOKENIZER_FILES) if has_tokenizer else _REPLACED
+                for existing in target.iterdir() if target.is_dir() else ():
+                    if (folder / existing.name).exists() or any(map(existing.match, replaced)):
+                        continue
+                    copy = shutil.copytree if existing.is_dir() else shutil.copy2
+                    copy(existing, folder / existing.name)
     return report
 
 
@@ -481,16 +489,3 @@ def _check_target(source: Path, target: Path, overwrite: bool) -> None:
             f"`{target}` holds a checkpoint",
             "choose another folder, or add --overwrite to replace it",
         )
-
-
-def _keep_others(target: Path, folder: Path) -> None:
-    """Take over what lies in the target and is no part of a checkpoint: notes, or the tokenizer that the user put there."""
-    carried = any(file for pattern in TOKENIZER_FILES for file in folder.glob(pattern))
-    replaced = (*_REPLACED, *TOKENIZER_FILES) if carried else _REPLACED
-    for existing in target.iterdir() if target.is_dir() else ():
-        if (folder / existing.name).exists() or any(map(existing.match, replaced)):
-            continue
-        if existing.is_dir():
-            shutil.copytree(existing, folder / existing.name)
-        else:
-            shutil.copy2(existing, folder / existing.name)

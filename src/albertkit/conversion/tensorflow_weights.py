@@ -322,7 +322,20 @@ def _google_config(
 
     Google's "gelu" is the tanh approximation, which transformers calls "gelu_new".
     """
-    file = config_file or next(filter(None, map(_config_in, folders)), None)
+    file = config_file
+    for folder in folders:
+        if file is not None:
+            break
+        files = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
+        exact = folder / "albert_config.json"
+        if len(files) > 1 and exact not in files:
+            raise CheckpointError(
+                "missing-file",
+                f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}",
+                "name the right one with --config FILE",
+            )
+        if files:
+            file = exact if exact in files else files[0]
     if file is None:
         raise CheckpointError(
             "missing-file",
@@ -334,17 +347,3 @@ def _google_config(
     if values.get("hidden_act") == "gelu":
         values["hidden_act"] = "gelu_new"
     return make_config(values, file)
-
-
-def _config_in(folder: Path) -> Path | None:
-    files = sorted(folder.glob("albert_config*.json")) or sorted(folder.glob("config.json"))
-    exact = folder / "albert_config.json"
-    if len(files) > 1 and exact not in files:
-        raise CheckpointError(
-            "missing-file",
-            f"`{folder}` holds several configurations: {', '.join(file.name for file in files)}",
-            "name the right one with --config FILE",
-        )
-    if exact in files:
-        return exact
-    return files[0] if files else None

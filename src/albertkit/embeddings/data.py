@@ -77,16 +77,16 @@ def read_texts(
             "texts have no label and no id",
             "leave out --label and --id",
         )
-    rows: list[tuple[str, ...]]
-    has_columns = columns.text is not None or columns.columns is not None
-    if (
-        isinstance(file, Path)
-        and not has_columns
-        and (count == 1 or (count is None and not _is_table(file)))
-    ):
-        check_is_running_text(file, LINE_HINTS)
-        rows = [(line,) for line in read_lines(file) if line.strip()]
-    else:
+    rows: list[tuple[str, ...]] = []
+    is_table = True
+    if isinstance(file, Path) and columns.text is None and columns.columns is None:
+        is_table = count not in (None, 1)
+        if count is None:  # known by its name, or by a tab in its first line
+            is_table = bool(_TABLE.search(file.name)) or "\t" in next(iter(read_lines(file)), "")
+        if not is_table:
+            check_is_running_text(file, LINE_HINTS)
+            rows = [(line,) for line in read_lines(file) if line.strip()]
+    if is_table:
         rows = _read_table(file, columns, count, bad_rows, negatives)
     if not rows:
         raise DataError(
@@ -95,11 +95,6 @@ def read_texts(
             "name a file with texts",
         )
     return rows
-
-
-def _is_table(file: Path) -> bool:
-    """Guess whether a file is a table: by its name, or by a tab in its first line."""
-    return _TABLE.search(file.name) is not None or "\t" in next(iter(read_lines(file)), "")
 
 
 # Columns of pairs as published sets call them. A first line with both names is a header.

@@ -575,26 +575,24 @@ def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
                 f"say what it is: korsts={argument}; kinds: {', '.join(KINDS)}",
             )
         if kind in LAYOUTS and Path(path).is_dir():
-            path = str(_file_of_folder(kind, Path(path)))
+            files = find_task(kind).files(Path(path))
+            layout = OFFICIAL[kind]
+            for split in ("test", "dev"):
+                if split in files:
+                    # A test file without scores has no form with labels
+                    with suppress(DataError), Table(files[split], quoted=layout.quoted) as table:
+                        choose_form(table, layout.forms, layout.labels, True, kind)
+                        path = str(files[split])
+                        break
+            else:
+                raise DataError(
+                    "too-little-data",
+                    f"`{Path(path)}` has no test or dev file with scores (found: {', '.join(sorted(files)) or 'none'})",
+                    f"name the file itself: {kind}=FILE",
+                )
         kinds_and_paths.append((kind, path))
     short_names = [f"{kind} {Path(path).name}" for kind, path in kinds_and_paths]
     return {
         name if short_names.count(name) == 1 else f"{kind} {path}": (kind, path)
         for name, (kind, path) in zip(short_names, kinds_and_paths, strict=True)
     }
-
-
-def _file_of_folder(kind: str, folder: Path) -> DataFile:
-    """Return the file of an official folder that is measured on: the test file if it has scores, else the dev file."""
-    task = find_task(kind)
-    files = task.files(folder)
-    for split in ("test", "dev"):
-        if split in files:
-            with suppress(DataError), Table(files[split], quoted=OFFICIAL[kind].quoted) as table:
-                choose_form(table, OFFICIAL[kind].forms, OFFICIAL[kind].labels, True, kind)
-                return files[split]
-    raise DataError(
-        "too-little-data",
-        f"`{folder}` has no test or dev file with scores (found: {', '.join(sorted(files)) or 'none'})",
-        f"name the file itself: {kind}=FILE",
-    )

@@ -208,6 +208,13 @@ SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that
 # A setting: the name of a special token in a text is "text", or "tokens"
 SPECIAL_NAMES = "special_names"
 _LENGTHS = "sentence_bert_config.json"
+_LOADING_ARGUMENTS = (
+    "dtype",
+    "torch_dtype",
+    "cache_dir",
+    "revision",
+    "use_fast",
+)  # of loading alone
 _READ_LENGTHS = ("max_seq_length", "do_lower_case", "model_name_or_path", "unpad_inputs")
 # By `transformer_task`, the outputs that are computed here: by sentence-transformers' name and by
 # transformers'.
@@ -383,9 +390,14 @@ def read_sequence_settings(
             and text.get("method_output_name") == method_output
         ):
             continue
-        if name.endswith(("_args", "_kwargs")) and all(
-            map(_changes_nothing, arguments, arguments.values())
-        ):
+        decisive_arguments = [
+            argument
+            for argument, setting in arguments.items()
+            if setting is not None
+            and argument not in _LOADING_ARGUMENTS
+            and setting not in HARMLESS.get(argument, ())
+        ]
+        if name.endswith(("_args", "_kwargs")) and not decisive_arguments:
             continue
         raise CheckpointError(
             "unsupported",
@@ -395,12 +407,6 @@ def read_sequence_settings(
     return settings.get("max_seq_length", _Length | None, None), settings.get(
         "do_lower_case", bool, False
     )
-
-
-def _changes_nothing(argument: str, value: Any) -> bool:
-    if value is None or argument in ("dtype", "torch_dtype", "cache_dir", "revision", "use_fast"):
-        return True
-    return value in HARMLESS.get(argument, ())
 
 
 def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:

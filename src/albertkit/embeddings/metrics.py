@@ -189,36 +189,27 @@ def retrieval_figures(
     shares = {}
     ranks = {}
     for name, queries, candidates, names in (("forward", a, b, pairs), ("backward", b, a, texts)):
-        nearer, tied = _count_rivals(queries, candidates, names)
+        partners = np.arange(queries.shape[0])
+        if names is not None:  # equal texts are one candidate
+            _, first, partners = np.unique(
+                np.asarray(names, object),
+                return_index=True,
+                return_inverse=True,
+            )
+            candidates = candidates[first]
+        # Candidates that are nearer to a query than its own, and those that are as near
+        nearer = np.empty(len(partners), np.int64)
+        tied = np.empty(len(partners), np.int64)
+        for start in range(0, len(partners), _QUERIES_PER_BLOCK):
+            rows = slice(start, min(start + _QUERIES_PER_BLOCK, len(partners)))
+            cosines = queries[rows] @ candidates.T
+            cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
+            to_partner = cosines[np.arange(len(cosines)), partners[rows]][:, None]
+            nearer[rows] = (cosines > to_partner + _TIE).sum(1)
+            tied[rows] = (np.abs(cosines - to_partner) <= _TIE).sum(1) - 1
         shares[name] = float(np.mean((nearer == 0) / (1 + tied)))
         ranks[f"{name}_mrr"] = float(np.mean(1 / (1 + nearer + tied / 2)))
     return shares | ranks
-
-
-def _count_rivals(
-    queries: Any,
-    candidates: Any,
-    names: Sequence[str] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the candidates that are nearer to a query than its own, and those that are as near; int64 [E] each."""
-    partners = np.arange(queries.shape[0])
-    if names is not None:
-        _, first, partners = np.unique(
-            np.asarray(names, object),
-            return_index=True,
-            return_inverse=True,
-        )
-        candidates = candidates[first]
-    nearer = np.empty(len(partners), np.int64)
-    tied = np.empty(len(partners), np.int64)
-    for start in range(0, len(partners), _QUERIES_PER_BLOCK):
-        rows = slice(start, min(start + _QUERIES_PER_BLOCK, len(partners)))
-        cosines = queries[rows] @ candidates.T
-        cosines = cosines if isinstance(cosines, np.ndarray) else cosines.toarray()
-        to_partner = cosines[np.arange(len(cosines)), partners[rows]][:, None]
-        nearer[rows] = (cosines > to_partner + _TIE).sum(1)
-        tied[rows] = (np.abs(cosines - to_partner) <= _TIE).sum(1) - 1
-    return nearer, tied
 
 
 # --- the baseline ---------------------------------------------------------------------------------

@@ -44,7 +44,12 @@ class NamedSpecials:
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        indices = [n for n, text in enumerate(texts) if self._has_name(text)]
+        is_mask_normalized = bool(self._names) and "normalized" in self.tokenizer.mask_flags
+        indices = []
+        for index, text in enumerate(texts):
+            has_name = any(name in text for name in self._names)
+            if has_name or (is_mask_normalized and self.tokenizer.mask_spans(text)):
+                indices.append(index)
         plain_texts = list(map(lower, texts)) if self.lower_case else list(texts)
         if not indices:
             return self.tokenizer.encode_batch(plain_texts, num_threads)
@@ -55,15 +60,6 @@ class NamedSpecials:
             rows.append(np.array(ids, dtype=np.int32))
         encoded = self.tokenizer.encode_batch(plain_texts, num_threads)
         return fill_missing(encoded, np.array(indices), ragged(rows))
-
-    def _has_name(self, text: str) -> bool:
-        if (
-            self._names
-            and "normalized" in self.tokenizer.mask_flags
-            and self.tokenizer.mask_spans(text)
-        ):
-            return True
-        return any(name in text for name in self._names)
 
     @property
     def made_of(self) -> tuple[AlbertTokenizer, bool]:

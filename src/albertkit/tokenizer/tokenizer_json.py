@@ -133,13 +133,24 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
 
 def check_json_can_express(facts: ModelFacts) -> None:
     """Refuse the kinds of SentencePiece models that no `tokenizer.json` of ours gives the same ids."""
+    are_merges_ordered = True
+    if facts.model_type == BPE:
+        # SentencePiece also joins characters that are no tokens, goes from left to right where two
+        # tokens have one score, and takes unused tokens apart again.
+        kinds = {piece: kind for piece, _, kind in facts.pieces}
+        scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
+        characters = set("".join(facts.of_type(NORMAL)))
+        are_merges_ordered = (
+            len(set(scores.values())) == len(scores)
+            and all(kinds[piece] == NORMAL for piece in scores)
+            and all(kinds.get(c) in (NORMAL, USER_DEFINED, UNUSED) for c in characters)
+        )
     reasons = {
         "a model of words": facts.model_type == WORD,
         "of an unknown kind": facts.model_type not in (UNIGRAM, BPE, WORD, CHAR),
         "trained with treat_whitespace_as_suffix": facts.whitespace_as_suffix,
         "trained with escape_whitespaces=False": not facts.escape_spaces,
-        "a BPE model whose merges have no order": facts.model_type == BPE
-        and not _has_ordered_merges(facts),
+        "a BPE model whose merges have no order": not are_merges_ordered,
     }
     actual_reasons = [reason for reason, is_true in reasons.items() if is_true]
     if actual_reasons:
@@ -271,20 +282,6 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
         mergeable_pairs.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
         merges += [(pair, facts.pieces[number][1]) for pair in mergeable_pairs]
     return sorted(merges, key=lambda merge: -merge[1])
-
-
-def _has_ordered_merges(facts: ModelFacts) -> bool:
-    """Return True if a list of merges gives the same ids as the BPE model."""
-    # SentencePiece also joins characters that are no tokens, goes from left to right where two
-    # tokens have one score, and takes unused tokens apart again.
-    kinds = {piece: kind for piece, _, kind in facts.pieces}
-    scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
-    characters = set("".join(facts.of_type(NORMAL)))
-    return (
-        len(set(scores.values())) == len(scores)
-        and all(kinds[piece] == NORMAL for piece in scores)
-        and all(kinds.get(character) in (NORMAL, USER_DEFINED, UNUSED) for character in characters)
-    )
 
 
 def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:

@@ -66,10 +66,30 @@ class RecordFile:
             position = 0
             head = os.pread(descriptor, _HEAD.size, 0)
             while position < size:
-                length = self._length(len(starts), position, head, size)
+                number = len(starts)
+                if head[:2] == _GZIP and not number:
+                    raise DataError(
+                        "unsupported",
+                        f"`{self.path}` is compressed with gzip, which cannot be read in random order",
+                        f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord",
+                    )
+                is_complete = len(head) == _HEAD.size
+                good = _is_head(head)
+                if not good and not number:
+                    raise DataError(
+                        "corrupt",
+                        f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record",
+                        "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote",
+                    )
+                length = _HEAD.unpack(head)[0] if is_complete else 0
+                end = position + _HEAD.size + length + _FOOT.size
+                if is_complete and not good:
+                    raise self._bad_checksum("length", number, position)
+                if end > size:
+                    raise self._truncated(number, position, size)
                 digest.update(head)
                 starts.append(position)
-                position += _HEAD.size + length + _FOOT.size
+                position = end
                 foot_and_head = os.pread(descriptor, _FOOT.size + _HEAD.size, position - _FOOT.size)
                 digest.update(foot_and_head[: _FOOT.size])
                 head = foot_and_head[_FOOT.size :]
@@ -89,30 +109,6 @@ class RecordFile:
         # Not kept open: there may be more files than descriptors
         with open(self.path, "rb", buffering=0) as stream:
             return self._payload(stream.fileno(), number)
-
-    def _length(self, number: int, position: int, head: bytes, size: int) -> int:
-        if head[:2] == _GZIP and not number:
-            raise DataError(
-                "unsupported",
-                f"`{self.path}` is compressed with gzip, which cannot be read in random order",
-                f"unpack it first: gzip -dc {self.path} > unpacked.tfrecord",
-            )
-        is_complete = len(head) == _HEAD.size
-        length = _HEAD.unpack(head)[0] if is_complete else 0
-        good = _is_head(head)
-        if not good and not number:
-            raise DataError(
-                "corrupt",
-                f"`{self.path}` is not a TFRecord file: its first 12 bytes are not the start of a record",
-                "give files that TensorFlow's TFRecordWriter or `albertkit corpus export` wrote",
-            )
-        if not is_complete:
-            raise self._truncated(number, position, size)
-        if not good:
-            raise self._bad_checksum("length", number, position)
-        if position + _HEAD.size + length + _FOOT.size > size:
-            raise self._truncated(number, position, size)
-        return length
 
     def _payload(self, descriptor: int, number: int) -> bytes:
         start, end = self._starts[number : number + 2].tolist()

@@ -154,7 +154,11 @@ def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     last = b""
     for key, value in entries:
         if handle:  # the key of a block's place in the index is known only now
-            index.add(_separator(last, key), handle)
+            # The index has a short key, at or behind the block's last and before the next.
+            at = _common_prefix_length(last, key)
+            if at < min(len(last), len(key)) and last[at] + 1 < key[at]:
+                last = last[:at] + bytes([last[at] + 1])
+            index.add(last, handle)
             handle = b""
         block.add(key, value)
         last = key
@@ -216,14 +220,6 @@ def _append(table: bytearray, block: _BlockBuilder) -> bytes:
 def _common_prefix_length(first: bytes, second: bytes) -> int:
     length = min(len(first), len(second))
     return next((i for i in range(length) if first[i] != second[i]), length)
-
-
-def _separator(key: bytes, following: bytes) -> bytes:
-    """Return a short key at or behind `key` and before `following`."""
-    at = _common_prefix_length(key, following)
-    if at < len(key) and at < len(following) and key[at] + 1 < following[at]:
-        return key[:at] + bytes([key[at] + 1])
-    return key
 
 
 STRING = 7
@@ -328,37 +324,36 @@ def read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
             name = key.decode()
         except UnicodeDecodeError:
             raise MalformedError(f"has a name that is not text: {key!r}") from None
-        entries[name] = _entry(name, MESSAGES["Entry"].FromString(value), header.num_shards)
+        stored = MESSAGES["Entry"].FromString(value)
+        if stored.shape.unknown_rank or len(stored.shape.dim) > _MAX_RANK:
+            raise MalformedError(f"has a tensor of {len(stored.shape.dim)} dimensions, `{name}`")
+        shape = tuple(dimension.size for dimension in stored.shape.dim)
+        if any(length < 0 for length in shape) or math.prod(length or 1 for length in shape) >> 59:
+            raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
+        if not 0 <= stored.shard_id < header.num_shards or stored.offset < 0 or stored.size < 0:
+            raise MalformedError(
+                f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}"
+            )
+        elements = math.prod(shape)
+        storage = storage_type(stored.dtype)
+        sliced = bool(stored.slices)
+        if storage is not None and not sliced and stored.size != elements * storage.itemsize:
+            raise MalformedError(
+                f"says that `{name}`, {type_name(stored.dtype)} {list(shape)}, has {stored.size:,} bytes"
+                f" and not {elements * storage.itemsize:,}"
+            )
+        # A length has at least one byte
+        if stored.dtype == STRING and not sliced and stored.size < elements:
+            raise MalformedError(
+                f"says that `{name}`, {elements:,} strings, has {stored.size:,} bytes"
+            )
+        entries[name] = Entry(
+            stored.dtype,
+            shape,
+            stored.shard_id,
+            stored.offset,
+            stored.size,
+            stored.crc32c,
+            sliced,
+        )
     return header.num_shards, entries
-
-
-def _entry(name: str, stored: Any, num_shards: int) -> Entry:
-    if stored.shape.unknown_rank or len(stored.shape.dim) > _MAX_RANK:
-        raise MalformedError(f"has a tensor of {len(stored.shape.dim)} dimensions, `{name}`")
-    shape = tuple(dimension.size for dimension in stored.shape.dim)
-    if any(length < 0 for length in shape) or math.prod(length or 1 for length in shape) >> 59:
-        raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
-    if not 0 <= stored.shard_id < num_shards or stored.offset < 0 or stored.size < 0:
-        raise MalformedError(
-            f"has an impossible place for `{name}`: shard {stored.shard_id}, byte {stored.offset}"
-        )
-    elements = math.prod(shape)
-    storage = storage_type(stored.dtype)
-    sliced = bool(stored.slices)
-    if storage is not None and not sliced and stored.size != elements * storage.itemsize:
-        raise MalformedError(
-            f"says that `{name}`, {type_name(stored.dtype)} {list(shape)}, has {stored.size:,} bytes"
-            f" and not {elements * storage.itemsize:,}"
-        )
-    # A length has at least one byte
-    if stored.dtype == STRING and not sliced and stored.size < elements:
-        raise MalformedError(f"says that `{name}`, {elements:,} strings, has {stored.size:,} bytes")
-    return Entry(
-        stored.dtype,
-        shape,
-        stored.shard_id,
-        stored.offset,
-        stored.size,
-        stored.crc32c,
-        sliced,
-    )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from albertkit.captioning import ptb
-from albertkit.captioning.ptb import tokenize_captions
+from albertkit.captioning import metrics
+from albertkit.captioning.metrics import tokenize_captions
 
 
 def reference(golden: Path) -> dict[str, Any]:
@@ -32,15 +32,15 @@ def test_captions(golden):
 
 def test_comparison_notices_a_missing_rule(golden, monkeypatch):
     """Each rule that decides a token of these lines is missed when it is taken away; which they are, the lines say."""
-    lines, rules = reference(golden)["tokenizer_only"], ptb._RULES
+    lines, rules = reference(golden)["tokenizer_only"], metrics._RULES
     decisive = 0
     for number, rule in enumerate(rules):
-        monkeypatch.setattr(ptb, "_RULES", rules[:number] + rules[number + 1 :])
-        ptb._tokenize.cache_clear()
+        monkeypatch.setattr(metrics, "_RULES", rules[:number] + rules[number + 1 :])
+        metrics._tokenize.cache_clear()
         wrong = [line for line in lines if tokenize_captions([line["text"]]) != [line["tokens"]]]
         assert not wrong or any(rule.search(line["text"]) for line in wrong)
         decisive += bool(wrong)
-    ptb._tokenize.cache_clear()
+    metrics._tokenize.cache_clear()
     assert decisive >= len(rules) // 4
 
 

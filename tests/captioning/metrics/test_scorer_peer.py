@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.captioning.metrics import score_captions
-from albertkit.captioning.ptb import tokenize_captions
+from albertkit.captioning.metrics import score_captions, tokenize_captions
 
 pytestmark = pytest.mark.peer
 

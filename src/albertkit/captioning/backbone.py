@@ -79,6 +79,7 @@ def hash_weights(text: str, state: StateDict) -> str:
     """Return Sha256 over a text and the names, types, shapes and numbers of tensors."""
     digest = sha256(text.encode())
     for key, tensor in sorted(state.items()):
+        # Names and shapes count, too: the same bytes under other names are another model.
         digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
@@ -156,6 +157,8 @@ class PixelValues:
 
     def apply(self, frames: Tensor) -> Tensor:
         """Map uint8 [..., S, S, 3] to fp32 [..., 3, S, S]."""
+        # One multiplication and one addition a pixel, whatever scaling and normalising a model
+        # wants.
         std = torch.tensor(self.std, device=frames.device)
         shift = (self.rescale_offset - torch.tensor(self.mean, device=frames.device)) / std
         return (
@@ -349,6 +352,7 @@ def _parse_processor(
         if processor.get("do_center_crop", "crop_size" in processor)
         else None
     )
+    # A division by 0 would make every visual token infinite, without a word.
     if min(values.std) <= 0:
         raise ValueError(f"image_std is {list(values.std)}")
     size = processor.get("size") if cut is None else cut

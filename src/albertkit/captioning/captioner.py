@@ -107,6 +107,7 @@ def find_backbone(
     try:
         backbone = load_backbone(name, settings)
     except AlbertKitError as error:
+        # Anything else is wrong with the backbone itself, wherever it lies.
         if error.slug not in ("not-found", "unreachable"):
             raise
         raise CheckpointError(
@@ -123,6 +124,7 @@ def find_backbone(
     return backbone
 
 
+# Clips of 32 frames of 224 pixels: 8 of them are 39 MB, and 154 MB as the numbers of a backbone.
 _CLIPS_PER_BATCH = 8
 
 
@@ -288,6 +290,7 @@ class VideoCaptioner:
         if visual.dim() == 5:
             visual = self.visual_tokens(visual)
         visual = visual.to(self.model.device)
+        # With a mask each clip may have another grid, which only the caller knows.
         if grid is None and self.grid is not None and mask is None:
             grid = self.grid._replace(
                 frames=visual.shape[1] // (self.grid.height * self.grid.width)
@@ -310,6 +313,7 @@ class VideoCaptioner:
         if settings.max_length is None:
             settings = replace(settings, max_length=self.generation.longest)
         self.model.eval()
+        # Of a word of several tokens the last is what a caption must not end in.
         last_tokens = {self.tokenizer.encode(word)[-1] for word in settings.bad_endings if word}
         bad_endings = torch.tensor(sorted(last_tokens), dtype=torch.int64, device=self.model.device)
         generated = generate(self.model, context, settings, self.caption_ids, bad_endings)

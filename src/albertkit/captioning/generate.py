@@ -35,6 +35,7 @@ class CaptionReader:
         self.captions = torch.full((rows, 1), ids.start, device=model.device)
         self._state = CaptionState()
         self._with_mask = model.caption.objective == "mlm"
+        # Weights are cast once for all words of all captions.
         self._layers = model.albert.encoder.layers(context.states[0][0].dtype)
         if rows * (1 + self._with_mask) <= _FEW_ROWS:
             few_row_weights: dict[BlockWeights, BlockWeights] = {}
@@ -83,6 +84,7 @@ class CaptionReader:
         if rows is not None:
             beams = len(self.captions) // self.context.num_clips
             clips = rows[::beams] // beams
+            # Clips whose search has ended are computed no more.
             if len(clips) < self.context.num_clips:
                 self.context = self.context.select(clips)
             self.captions, self._state = self.captions[rows], self._state.reorder(rows)
@@ -109,6 +111,8 @@ class FinishedCaptions:
     def is_full(self, best: float) -> bool:
         """Return whether no caption that is still going on, the likeliest with log-probability `best`, can come among them."""
         return (
+            # More words only lower its sum, so its best score is that of the longest caption with
+            # this sum.
             len(self.captions) == self.size
             and self.captions[-1][0] >= best / self._longest**self._penalty
         )

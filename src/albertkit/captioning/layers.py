@@ -177,7 +177,7 @@ class Context:
 
     Attributes:
         states: A pair of keys and values [B, A, C, D] for each layer.
-        bias: [B, 1, 1, C], added to the scores: `masks.NEVER` at padding. None without padding.
+        bias: [B, 1, 1, C], added to the scores: `NEVER` at padding. None without padding.
     """
 
     states: list[KeyValue]
@@ -270,8 +270,10 @@ def _context_layer(
     last: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
+    # Of the last layer a caption reads keys and values alone.
     if not last:
         if diagonal:
+            # The softmax of a single score is 1.
             attention_output = value
         else:
             dropout = layer.attention_dropout if layer.training else 0.0
@@ -334,6 +336,7 @@ def _caption_layer(
         value = torch.cat([before[1], value], 2)
     (rows, heads, length, width), (clips, _, tokens, _) = query.shape, context[0].shape
     beams = rows // clips
+    # Scaled once, for the product with the context and for that with the caption.
     query = query * width**-0.5
     # The beams of a clip are queries of one product: the clip's keys, which are long, are neither
     # copied nor read twice.
@@ -343,7 +346,9 @@ def _caption_layer(
         to_context = to_context + context_bias
     to_context = to_context.view(clips, heads, beams, length, tokens).transpose(1, 2).flatten(0, 1)
     to_caption = query @ key.transpose(-1, -2)
+    # What was read before is seen by all of these places; of these each sees those up to itself.
     to_caption[..., -length:] += causal
+    # One softmax over context and caption, as over the single sequence that SwinBERT makes of them.
     probabilities = torch.cat([to_context, to_caption], -1).softmax(-1)
     dropout = layer.attention_dropout if layer.training else 0.0
     probabilities = F.dropout(probabilities, dropout, layer.training)
@@ -371,6 +376,7 @@ def masked_layers(
     for layer, weights in encoder.layers(hidden.dtype):
         query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
         dropout = layer.attention_dropout if layer.training else 0.0
+        # The fused call keeps no probabilities.
         if attentions is None:
             attention_output = F.scaled_dot_product_attention(
                 query,

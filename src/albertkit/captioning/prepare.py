@@ -250,6 +250,7 @@ class ItemRecipe:
 
     def item(self, clip: Clip, settings: dict[str, Any]) -> str:
         """Return the name of a clip's item, by the content of its file."""
+        # Frames do not depend on the backbone that will see them.
         decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
         if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
             decisive = tuple(name for name in decisive if name != "backbone")
@@ -521,6 +522,7 @@ class PreparationRun:
                 "captions": num_captions,
                 "skipped": len(clips) - len(usable),
             }
+        # Last: only a folder whose lists are all there has it.
         if counts != existing_splits:
             write_json(folder / PREPARED, settings | {"splits": counts})
         return PrepareReport(
@@ -558,6 +560,9 @@ class PreparationRun:
             for group, readings in self._read_ahead(items):
                 frames = self.results(readings, errors)
                 new_names = set(frames)
+                # A batch is computed whole, also what is there of it: in another company the last
+                # bits of a clip could be others, and a preparation that was killed would end in
+                # other bytes.
                 if new_names and len(readings) < len(group):
                     existing = {name: clip for name, clip in group.items() if name not in readings}
                     frames |= self.results(self.start_reading(existing), errors)
@@ -591,6 +596,8 @@ class PreparationRun:
                 ):
                     missing[name] = clip
             queue.append((group, self.start_reading(missing)))
+            # Bounds memory: as many clips as there are threads to read them, and a batch that
+            # waits.
             num_ahead = sum(len(readings) for _, readings in queue)
             while queue and (
                 num_ahead >= self.workers + self.options.batch_size or not queue[0][1]

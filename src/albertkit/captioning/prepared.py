@@ -44,6 +44,7 @@ def item_name(facts: dict[str, Any]) -> str:
 
 def item_file(folder: Path, name: str) -> Path:
     """Return where an item lies."""
+    # In 256 folders: one with tens of thousands of files is slow to list on many systems.
     return folder / ITEMS / name[:2] / f"{name}.npy"
 
 
@@ -313,6 +314,7 @@ class PreparedClips(Preparation):
 
 def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
     file = folder / clips_file(split)
+    # A split called `../x` would lead out of the folder.
     if file.parent != folder:
         raise DataError(
             "bad-file",

@@ -65,6 +65,7 @@ class TsvFile:
         return self.head(number, 1 << 62)[0]
 
 
+# By size and time, too: a file that is written again gets its index read again.
 _opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
 
 
@@ -107,6 +108,7 @@ def _row_ends(path: Path) -> np.ndarray:
             path,
             f"its numbers do not rise from 0 to below the size of the file, {size:,}",
         )
+    # An index of another version of the file is noticed here: every row must follow a line end.
     content = np.memmap(path, np.uint8, "r")
     misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
     if len(misses):

@@ -189,6 +189,7 @@ class CaptionRows:
             )
         texts = [text for of_clip in captions for text in of_clip]
         encoded = tokenizer.encode_batch(texts)
+        # [CLS] and [SEP] belong to the length.
         max_tokens = settings.length - 2
         self.ids = [
             [
@@ -350,6 +351,8 @@ def start_captioner(
         backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
     )
     grid = clips.grid or Grid(max_tokens, 1, 1)
+    # Made for another width, or for none, the visual side begins afresh; whether words are tied
+    # stays.
     if "captioning" not in albert_config.foreign or caption.visual_width != width:
         caption = replace(
             CaptionConfig(img_feature_dim=width),
@@ -430,6 +433,7 @@ def _interpolate_frames(
     gate = tensors.get(_GATE)
     tokens_per_frame = grid.height * grid.width
     if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
+        # The gate has M x M numbers for M = frames x tokens of a frame.
         before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
         if not remainder and before:
             pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame).permute(
@@ -467,6 +471,8 @@ def _find_backbone(
         return None
     state = "trained along" if trained else "frozen"
     saved = load_saved_backbone(path) if elsewhere is None else None
+    # Frames are the same whatever the weights, features are not: hence settings there, weights
+    # here.
     if saved is not None and (
         saved.settings() == clips.backbone_settings
         if trained
@@ -616,6 +622,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
     generation = GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
     evaluator = CaptionEvaluator(clips, data.dev, generation, world)
+    # Stored with the model: beams are the default, not those that the evaluations take.
     captioner.generation = GenerationSettings(max_length=settings.length)
     unfinished = CaptionResult(metric=metric)
 

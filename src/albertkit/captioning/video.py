@@ -111,6 +111,7 @@ class VideoFile:
         # file
         limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_pixel_limit()}
         try:
+            # A title in another encoding is no reason to refuse a video, hence "replace".
             container = av.open(
                 f"file:{self.path.absolute()}",
                 options=limits,
@@ -494,6 +495,7 @@ def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
                 and first.pts <= low
             ):
                 return _scan_packets(video, chain([first], packets), low, high)
+    # Sought in vain, and some packets are taken: the file is read from its beginning.
     with VideoFile(path) as video:
         return _scan_packets(video, video.packets(), low, high)
 
@@ -505,6 +507,7 @@ def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: fl
     until = None
     timed = True
     for packet in packets:
+        # Empty ones end a file; discarded ones are what an edit list cuts off.
         if packet is None or not packet.size or packet.is_discard:
             continue
         count += 1
@@ -512,6 +515,7 @@ def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: fl
         if not timed:
             continue
         if packet.is_keyframe:
+            # Both times: some formats are sought by one, some by the other (`frames_from`).
             keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
         if low <= packet.pts <= high:
             times.append(packet.pts)
@@ -661,6 +665,7 @@ def sample_frames(
     bounds = Bounds.of(path, start, end)
     timeline = read_timeline(path, bounds)
     with VideoFile(path) as video:
+        # AVI gives frames the times of decoding, which B-frames are not shown at.
         sought = video.codec in _SEEKABLE_CODECS and video.kind != "avi" and timeline.unambiguous
         frames = _decode_by_time(video, timeline, sampling) if sought else None
         if frames is not None:
@@ -681,6 +686,7 @@ def _decode_by_time(
     squares = Squares(sampling.size, video.path)
     frames: Iterator[Any] | None = None
     expected = -1  # the number of the frame that must come next
+    # A clip of fewer frames than T has some several times; each is decoded once.
     for index in np.unique(indices):
         keyframe_pts, keyframe_dts = keys[
             max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)

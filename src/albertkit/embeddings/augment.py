@@ -122,6 +122,7 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
 def random_neighbours(num_texts: int, k: int, seed: int) -> np.ndarray:
     """Draw k neighbours for each text, never itself; one may come twice: int64 [E, k]."""
     neighbours = np.random.default_rng(seed).integers(0, num_texts - 1, (num_texts, k))
+    # Numbers from the text itself on move up by one: all others are equally likely.
     return neighbours + (neighbours >= np.arange(num_texts)[:, None])
 
 
@@ -133,6 +134,7 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
     first, rank = np.indices(nearest.shape)
     pairs = Candidates(first.ravel(), nearest.ravel(), rank.ravel() + 1)
     pairs = pairs.take((pairs.second != NO_NEIGHBOUR) & (pairs.first != pairs.second))
+    # Of equal keys `unique` returns the first, which is then the one of the lowest rank.
     best_first = pairs.take(np.lexsort((pairs.first, pairs.rank)))
     unique = best_first.take(np.unique(best_first.keys(len(nearest)), return_index=True)[1])
     return unique.take(np.lexsort((unique.rank, unique.first)))
@@ -140,6 +142,7 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
 
 def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
     """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
+    # A text is mostly its own nearest neighbour, but not if another one is equal to it.
     is_itself = neighbours == texts[:, None]
     # A text that is not among its own neighbours loses the last
     is_itself[~is_itself.any(1), -1] = True
@@ -360,6 +363,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     gold_files = task.files(Path(options.gold))
     if "test" in gold_files:  # they are gold, too
         gold += read_split(task, gold_files["test"], "test", bad_rows, labelled=False)
+    # Gold pairs have a score already, and a better one.
     fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
     if options.progress:
         print_note(f"{len(fresh.first):,} candidates of {len(texts):,} texts")
@@ -367,6 +371,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     scores = cross_encoder.scores(*sides, "candidates", options.progress)
     labels = [example.label for example in data.train]
     low, high = score_range(labels, options.kind in LAYOUTS)
+    # A regression may leave the scale that it has learned.
     clipped = np.clip(scores, low, high)
     kept_rows, bands = balance_bands(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(

@@ -130,9 +130,11 @@ def _read_table(
         if columns.columns is not None:
             table.without_header([name.strip() for name in columns.columns.split(",")])
         text_columns = [name for name in (columns.text, columns.pair) if name is not None]
+        # Reversed: of two names that differ in case alone the first counts.
         by_name = {name.lower(): name for name in reversed(table.columns)}
         known_pairs = [pair for pair in _PAIR_NAMES if by_name.keys() >= set(pair)]
         pairs = [[by_name[first], by_name[second]] for first, second in known_pairs]
+        # Of several such pairs the one that begins furthest left.
         pair = min(pairs, key=lambda pair: table.columns.index(pair[0]), default=[])
         hard = [name for name in table.columns if _NEGATIVE.fullmatch(name)]
         if not text_columns and pair:
@@ -210,6 +212,7 @@ def _texts_of(value: str) -> list[str]:
             texts = json.loads(value)
         except ValueError:
             return [value]
+        # Without a text the row is reported as a bad one.
         return list(texts) if all(isinstance(text, str) for text in texts) else []
     return [value]
 
@@ -390,6 +393,7 @@ def select_entailed(pairs: TextExamples) -> TextExamples:
     seconds: set[str] = set()
     entailed_pairs = []
     for (text, pair), target in zip(pairs.texts, pairs.targets.tolist(), strict=True):
+        # A second text that the same one entails would be a right answer that counts as wrong.
         if CLASSES[target] == "entailment" and text not in firsts and pair not in seconds:
             firsts.add(text)
             seconds.add(pair)
@@ -444,6 +448,7 @@ class TextInput:
     @property
     def is_table(self) -> bool:
         """Return whether it is read as a table."""
+        # The last one that is known decides: `a.csv.gz` is a table, `a.jsonl.txt` is lines.
         extensions = [
             part for part in reversed(Path(self.file).name.lower().split(".")) if part in EXTENSIONS
         ]
@@ -595,6 +600,7 @@ def read_embedding_data(
     if dev_reader.kind == "nli":
         dev = select_entailed(dev)
     elif dev_reader.kind == "pairs" and len(dev.texts[0]) > 2:
+        # A pair that is listed once for each of its negatives is one pair.
         pairs = dict.fromkeys(row[:2] for row in dev.texts)
         dev = TextExamples(list(pairs))
     examples, origin = _make_loss_examples(kind, train, triplets, data)
@@ -742,5 +748,7 @@ def _scale_scores(
             f"silver: {pluralize(len(silver), 'pair')} beside {len(train):,}, with scores of {silver_range} on their scale"
         )
     return TextExamples(
-        texts, np.clip((scores - low) / (high - low), 0, 1).astype(np.float32)
+        # Silver scores may lie beyond the gold ones.
+        texts,
+        np.clip((scores - low) / (high - low), 0, 1).astype(np.float32),
     ), notes

@@ -87,6 +87,7 @@ def find_teacher(
         folder = model_in_package(name)
     if folder is not None:
         identity = f"folder {folder_digest(folder)}"
+    # A misspelt file of a folder that exists is no name of the hub.
     elif name.count("/") == 1 and not name.startswith((".", "/")) and not path.parent.is_dir():
         identity = f"hub {name}"
     else:
@@ -129,6 +130,7 @@ def _lazy_encode(
     open_model: Callable[[], EmbeddingModel], notes: list[str]
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Return a function that loads the model at its first call and encodes texts; it fills `notes` for the user."""
+    # Where all vectors are stored already, no model is loaded.
     load = cache(open_model)
     num_texts = 0
     num_truncated = 0
@@ -197,6 +199,7 @@ def compute_teacher_vectors(
         )
     else:
         vectors = stored
+        # A part at a time: the file is a memory map, and may be larger than the memory.
         for start in range(0, len(texts), PART_ITEMS):
             finite_vectors(start, start + PART_ITEMS)
     sample = vectors[:: max(1, len(vectors) // 1000)]
@@ -225,6 +228,7 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
             "use more texts, or leave --teacher-pca out: the student then learns a linear layer",
         )
     return (
+        # Of the covariance [W, W], whose size does not depend on the number of texts.
         PCA(dimension, svd_solver="covariance_eigh").fit(vectors).components_.T.astype(np.float32)
     )
 

@@ -154,6 +154,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         "dtype": options.dtype,
         "precision": model.precision,
         "batch_tokens": options.batch_tokens,
+        # Texts are sorted within a part: parts of another size would change the last bits.
         "part": [PART_TEXTS, PART_CHARACTERS],
     }
     with Job(
@@ -252,6 +253,7 @@ def _target(out: Path, input: str | Path) -> Path:
             f"`{out}` is the input",
             "choose another name for the vectors",
         )
+    # A library that is missing is missed now, not after hours.
     if out.suffix == ".parquet":
         _pyarrow()
     return out.absolute()
@@ -335,6 +337,8 @@ def _compute_vectors(
 
 def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
     """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
+    # The texts are read twice at least: of a file that changed in between the vectors would be of
+    # neither state.
     if _identity(source.find_file()) != key["input"]:
         raise DataError(
             "changed",

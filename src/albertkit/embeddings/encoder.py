@@ -53,6 +53,7 @@ def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[fl
     words = [word for text in sample for word in text.split()]
     if not words:
         return 0.0, 0.0
+    # Word by word: an unknown token of a whole text would not say which words it stands for.
     ids, offsets = tokenizer.encode_batch(words)
     before = np.concatenate([[0], np.cumsum(ids == tokenizer.unk_id)])
     unknown = np.diff(before[offsets])
@@ -199,6 +200,7 @@ class SentenceEncoder(nn.Module):
         """
         if name is None and prompt is None:
             return self
+        # Shares the weights, and the engine that has packed them.
         encoder = copy.copy(self)
         encoder._prompt = choose_prompt(self.prompts, name, prompt)
         return encoder
@@ -214,6 +216,7 @@ class SentenceEncoder(nn.Module):
             texts = [self.prompt + text for text in texts]
         if self.settings.get(SPECIAL_NAMES) == "tokens":
             key = self.tokenizer, self.lower_case
+            # Kept: to read a `tokenizer.json` of 30,000 tokens takes 55 to 85 ms.
             if self._named_specials is None or self._named_specials.made_of != key:
                 self._named_specials = NamedSpecials(*key)
             return text_features(texts, None, self._named_specials, self.max_length)
@@ -233,12 +236,14 @@ class SentenceEncoder(nn.Module):
         return self._vectors(batch, self.albert.encode)
 
     def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
+        # With [CLS], as sentence-transformers counts the length of a prompt.
         prompt_tokens = (
             0
             if self.include_prompt or not self.prompt
             else 1 + len(self.tokenizer.encode(self.prompt))
         )
         positions = pooled_positions(batch, self.pooling, prompt_tokens)
+        # With positions, the last layer is computed there alone.
         hidden = encode(batch, positions=positions).hidden
         vectors = (
             pool_hidden_states(hidden, batch, self.pooling, prompt_tokens)
@@ -306,6 +311,8 @@ class SentenceEncoder(nn.Module):
             ConfigError: bad-value if these are no texts, bad-value, unknown-name,
                 conflicting-options.
         """
+        # sentence-transformers' `precision` is the type of the vectors, ours that of the
+        # arithmetic.
         if precision == "int8":
             warnings.warn(
                 'precision="int8" computes in int8 and returns fp32 vectors; '
@@ -580,6 +587,7 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     sha256 = hashlib.sha256()
     for name, tensor in state.items():
         sha256.update(name.encode())
+        # numpy has no bfloat16.
         sha256.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
     return sha256.hexdigest()
 

@@ -469,6 +469,7 @@ def _correlated(
         intervals = correlation_intervals(labels, cosines, seed)
         figures["intervals"] = {f"{kind}_cosine": interval for kind, interval in intervals.items()}
     if file.kind in BINARY:
+        # A share: some editions have scores of 0 to 1.
         share = BINARY[file.kind] / MAX_OFFICIAL_SCORE
         figures["f1"] = f1_scores(
             labels >= share * score_range(labels, official=True)[1],

@@ -168,6 +168,7 @@ def _pool_one_way(
 
     if pooling == "weightedmean":
         left_out = lengths - pooled_lengths
+        # 1 + 2 + … + n, less the weights of the tokens that are left out.
         totals = (lengths * (lengths + 1) - left_out * (left_out + 1)) / 2
         return of_bags("sum", (positions + 1).float()) / totals.clamp(min=1.0)[:, None]
     if pooling == "mean_sqrt_len_tokens":
@@ -208,13 +209,8 @@ SENTENCE_EMBEDDING = "sentence_embedding"  # an output of an exported graph that
 # A setting: the name of a special token in a text is "text", or "tokens"
 SPECIAL_NAMES = "special_names"
 _LENGTHS = "sentence_bert_config.json"
-_LOADING_ARGUMENTS = (
-    "dtype",
-    "torch_dtype",
-    "cache_dir",
-    "revision",
-    "use_fast",
-)  # of loading alone
+# How a model is loaded, not what it computes.
+_LOADING_ARGUMENTS = frozenset("dtype torch_dtype cache_dir revision use_fast".split())
 _READ_LENGTHS = ("max_seq_length", "do_lower_case", "model_name_or_path", "unpad_inputs")
 # By `transformer_task`, the outputs that are computed here: by sentence-transformers' name and by
 # transformers'.

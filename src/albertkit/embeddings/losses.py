@@ -232,12 +232,15 @@ class EmbeddingObjective(nn.Module):
         """Count the examples of this process that the loss sees."""
         positions = self._compared_positions(self._examples(batch))
         if self.world:
+            # Examples of an update are dealt to the processes in turn.
             positions = positions[positions % self.world.size == self.world.rank]
         return {self.name: len(positions)}
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the loss times the number of examples: the loop divides by that of all processes."""
         counts = self.counts(batch)
+        # One of several processes that got no example takes part in the reduction all the same: the
+        # others wait for it.
         if not batch.num_tokens and not self.world:
             return no_losses(counts, batch.packed.input_ids.device)
         examples = self._examples(batch)
@@ -274,6 +277,7 @@ class EmbeddingObjective(nn.Module):
         vectors[rank_rows] = rank_vectors.detach()
         # One reduction of zeros and own rows: no autograd goes through collectives, and every
         # process has the same bits.
+        # Then the own rows are put there again, with their gradient.
         vectors = self.world.sum(vectors).clone()
         vectors[rank_rows] = rank_vectors
         return vectors

@@ -171,6 +171,7 @@ def _is_constant(values: np.ndarray) -> bool:
     return bool(np.ptp(values) <= _SAME_SIMILARITIES * np.abs(values).max())
 
 
+# Against 100,000 candidates their cosines are 410 MB.
 _QUERIES_PER_BLOCK = 1024  # queries compared at once with all candidates
 # Cosines closer than this are equal: products of fp32 unit vectors are known to no more
 _TIE = 1e-6
@@ -230,6 +231,7 @@ def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
         (np.ones(len(columns)), columns, ids.offsets),
         shape=(ids.num_texts, len(tokens)),
     )
+    # A token that comes again in a text has an entry of its own so far.
     counts.sum_duplicates()
     return TfidfTransformer().fit_transform(counts)
 

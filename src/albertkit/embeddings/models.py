@@ -34,6 +34,7 @@ from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.ragged import RaggedIds, ragged
 
+# E5 was trained with prompts that the settings of its folders do not name.
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
 
 
@@ -148,6 +149,7 @@ def load_embedding_model(
         encoder.tokenizer.encode_batch,
         encoder.digest,
         engine.precision,
+        # Less [CLS] and [SEP].
         room=encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt)),
         max_length=encoder.max_length,
         notes=(*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt)),
@@ -237,6 +239,7 @@ def open_other(
         )
         return np.asarray(vectors, np.float32)
 
+    # A module of somebody's own need not say how many numbers it makes.
     full_dimension = encode(["a"]).shape[1]
     token_ids = _token_ids(model.tokenizer)
     room = None
@@ -253,6 +256,7 @@ def open_other(
         progress: ProgressBar | None = None,
     ) -> tuple[np.ndarray, int]:
         dimension = full_dimension if dimension is None else dimension
+        # Where nothing counts tokens, characters do: lengths only sort the texts then.
         lengths = np.array([len(text) for text in texts], np.int64)
         if token_ids is not None:
             lengths = np.diff(token_ids(texts).offsets)

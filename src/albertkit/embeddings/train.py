@@ -119,6 +119,7 @@ class PairDev:
         return {
             name: wilson_interval(round(shares[name] * count), count)
             for name in shares
+            # The mean of two shares is no share, which is what the formula is for.
             if name != self.metric
         }
 

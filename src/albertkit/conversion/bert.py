@@ -134,6 +134,7 @@ def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     for part in parts:
         stack = [source.tensors.pop(prefix.format(layer) + part) for layer in range(layers)]
         for group in range(groups):
+            # In double precision, so that rounding is no part of what averaging is said to change.
             members = torch.stack(
                 [stack[layer] for layer in range(layers) if of_layer[layer] == group]
             ).double()

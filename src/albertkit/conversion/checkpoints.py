@@ -240,6 +240,7 @@ def _fetch(
         with reaching(url):
             info = system.info(path)
     except (MachineError, MissingExtraError) as error:
+        # Without the network a copy that was verified does as well.
         if is_complete and error.slug in ("unreachable", "not-installed"):
             return (
                 file,
@@ -252,6 +253,7 @@ def _fetch(
         return file, f"`{url}`: the copy in `{folder}` was used"
     if record.same != version:
         partial.unlink(missing_ok=True)  # of another file that lay at this address
+    # Before the first byte, so that a killed download goes on with the same version alone.
     write_json(record_path, asdict(_Download(url, version)))
     _download(system, path, url, partial, info.get("size"))
     _check_download(partial, url, info, is_archive)

@@ -130,6 +130,8 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
         outputs = _outputs(source.tensors)
         pooler = "albert.pooler.weight" in source.tensors
         google = "TensorFlow" in source.kind
+        # transformers saves classifiers of tokens without a pooler; Google's checkpoints always
+        # have one.
         if not pooler and not google:
             return "token-classification"
         if outputs > 1 and google:

@@ -60,6 +60,7 @@ def check_target_can_express(
     """Refuse a target format whose readers would compute something else than the source."""
     layers = config.num_hidden_layers
     groups = config.num_hidden_groups
+    # Of 18 layers in 14 groups, layer 9 would be of another one.
     differing = [n for n in range(layers) if int(n / (layers / groups)) != int(n / layers * groups)]
     if differing:
         raise CheckpointError(
@@ -125,6 +126,7 @@ def write_transformers(
         for key, value in config.foreign.items()
         if key not in ("torch_dtype", "tie_word_embeddings")
     }
+    # The tensors are float32, whatever the source held.
     foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
     config.replace(foreign=foreign).save_pretrained(folder)
 
@@ -150,6 +152,7 @@ def write(
         graph = np.array(write_object_graph(graph_variables), object)
         write_bundle(folder / tensorflow_weights.PREFIX, {**values, OBJECT_GRAPH: graph})
     values_by_key = config.to_dict()
+    # So Google calls its tanh approximation.
     if config.hidden_act.startswith("gelu"):
         values_by_key["hidden_act"] = "gelu"
     write_json(
@@ -271,6 +274,7 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
     ]
     difference = max(float((a - b).abs().max()) for a, b in pairs)
     largest = max(1.0, *(float(b.abs().max()) for _, b in pairs))
+    # Written so that NaN is refused, too.
     if not difference <= _TOLERANCE * largest:
         raise MachineError(
             "internal-error",
@@ -281,6 +285,7 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
 
 
 def _check_equal(name: str, copy: Tensor, tensor: Tensor) -> None:
+    # As bits: NaN equals itself then, and 0 is not -0.
     if copy.shape != tensor.shape or not torch.equal(
         copy.view(torch.int32), tensor.view(torch.int32)
     ):

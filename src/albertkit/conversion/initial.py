@@ -129,6 +129,7 @@ def init_model(
     out = Path(out)
     check_new_folder(out)
     loaded = AlbertTokenizer.from_pretrained(tokenizer)
+    # Advice on the configuration belongs to the report.
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         ids = special_ids(loaded)

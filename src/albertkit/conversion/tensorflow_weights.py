@@ -115,6 +115,7 @@ def variables(
             row.layout,
             config.num_attention_heads,
         )
+    # `tf.train.Checkpoint` counts its saves under this name.
     counter = Variable(("save_counter",), "save_counter", ())
     return [*graph_variables, counter], {**values, counter.key: np.array(1, np.int64)}
 
@@ -145,6 +146,7 @@ def read_saved_model(path: Path, config: Path | None) -> Iterator[SourceModel]:
         folder = Path(bundle.prefix).parent
         saved_model = folder.name == "variables"
         folder = folder.parent if saved_model else folder
+        # The configuration of an archive may lie in it or beside it.
         folders = [folder] if path.is_dir() else [folder, path.parent]
         source = _read_bundle(
             bundle,

@@ -77,6 +77,7 @@ class SwinBertState:
 
 def read_arguments(file: Path) -> dict[str, Any]:
     """Read SwinBERT's arguments of the training that left a file of weights; empty if they are not kept."""
+    # The run has it, and its folders `checkpoint-…` have the weights.
     for folder in (file.parent.parent, file.parent):
         if (folder / ARGS).is_file():
             return read_typed(folder / ARGS, dict[str, Any], "SwinBERT's arguments")
@@ -316,6 +317,7 @@ def load_swinbert_captioner(
     search_names = ("num_beams", "length_penalty", "repetition_penalty")
     search = {name: arguments[name] for name in search_names if name in arguments}
     search["max_length"] = arguments.get("max_gen_length", 20)
+    # A search returns no more captions than it has beams.
     search["num_keep_best"] = min(arguments.get("num_keep_best", 1), arguments.get("num_beams", 1))
     captioner = VideoCaptioner(
         model,

@@ -220,6 +220,7 @@ def search_settings(arguments: Mapping[str, Any]) -> GenerationSettings:
     return GenerationSettings(
         **{name: search[name] for name in same_names},
         num_captions=search["num_keep_best"],
+        # SwinBERT penalises lengths in its search alone.
         length_penalty=float(search["length_penalty"]) if search["num_beams"] > 1 else 1.0,
         repetition_penalty=float(search["repetition_penalty"]),
         sample=bool(search["do_sample"]),

@@ -367,6 +367,7 @@ def migrate(options: MigrateOptions) -> MigrationReport:
             remove_leftovers(folder)
     if action == "apply" and changes:
         if patch.paths:  # one patch leads back: that of before is taken back first
+            # Files that others import come first, so they go last.
             for file in reversed(files):
                 _write(checkout / file.path, file.original)
         way_back = unified_diff(
@@ -510,6 +511,7 @@ def _write(file: Path, content: bytes | None) -> None:
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     with atomic_file(target) as stream:
         stream.write(content)
+        # Before the file gets its name: a script stays executable.
         if mode is not None:
             os.chmod(stream.name, mode)
 
@@ -573,6 +575,7 @@ class StoredPatch:
         if not self._file.exists():
             return
         self.is_portable = b"--portable" in self._file.read_bytes().partition(b"\n")[0]
+        # -z: paths come as they are, whatever signs are in them.
         numbers = _run_git(checkout, "apply", "--numstat", "-z", PATCH)
         self.paths = [
             entry.split("\t")[2] for entry in numbers.stdout.decode().split("\0") if entry
@@ -631,6 +634,7 @@ def _run_git(folder: str | Path, *arguments: str) -> subprocess.CompletedProcess
         "GIT_CONFIG_NOSYSTEM": "1",
         "HOME": str(folder),
     }
+    # git reads settings from all of these, and speaks the language of the user.
     settings |= {"XDG_CONFIG_HOME": str(folder), "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_")

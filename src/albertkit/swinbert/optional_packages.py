@@ -84,6 +84,7 @@ class _Optional:
             module = import_module(self._module)
         except ImportError as error:
             package = self._module.split(".")[0]
+            # What the package itself misses is no reason to do without it.
             if error.name is None or error.name.split(".")[0] != package:
                 raise
             stand_in = _STAND_INS.get((self._module, self._name))

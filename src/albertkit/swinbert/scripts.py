@@ -135,6 +135,7 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
         source = "scratch"
     if run is not None:
         run.check(model)
+    # SwinBERT saves its arguments with the run: an evaluation finds the ALBERT there.
     for name, value in (("initialised_from", source), (RECORDED, arguments.model_name_or_path)):
         if isinstance(args, MutableMapping):
             args[name] = value

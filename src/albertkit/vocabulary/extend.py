@@ -146,6 +146,7 @@ class RowMaker:
         if how == "normal":
             return noise.clamp_(-2, 2) * std
         ordinary_VE = self._old_VE[list(self._pieces.ids.values())]
+        # Without the noise all of them would be one row, and get one gradient.
         rows = ordinary_VE.mean(0) + noise * (_NOISE * ordinary_VE.std(0))
         if how in ("subword-mean", "cooccurrence"):
             space_alone = [self._pieces.ids.get(SPACE)]

@@ -101,6 +101,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
     tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
+    # Ids are rows of the model: in a gap there would be rows that belong to no token.
     without_gap = [ids[token] for token in tokens] == list(
         range(num_pieces, num_pieces + len(tokens))
     )

@@ -125,6 +125,7 @@ class HoldingOut:
         self._seed = seed
 
     def __iter__(self) -> Iterator[str]:
+        # Another sequence than that of `draw_sample`, which begins with the same seed.
         draw = random.Random(f"held out {self._seed}")
         number = 0
         for line in self._lines:
@@ -135,6 +136,7 @@ class HoldingOut:
             if len(self.held_out) < _MAX_HELD_OUT:
                 self.held_out.append(line)
             else:
+                # Reservoir sampling: each line that is held out is equally likely to stay.
                 index = draw.randrange(number)
                 if index < _MAX_HELD_OUT:
                     self.held_out[index] = line

@@ -142,6 +142,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         trimmed = tokenizer.with_tokens(old_ids.tolist())
         for name in ("model_max_length", "truncation_side", "padding_side", "mask_flags"):
             setattr(trimmed, name, getattr(tokenizer, name))
+        # The text is read again: which tokens stay is known only when all of it was counted.
         change = TextChange()
         for lines in _read_batches(options):
             change.add(tokenizer, trimmed, old_ids, lines)
@@ -199,6 +200,8 @@ def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOpt
             f"vocab_size is {size:,}, but special tokens and single characters alone are {min_size:,}",
             f"use --vocab-size {min_size} (vocab_size={min_size}) or more",
         )
+    # The required ones come first, however rare they are; of equally frequent ones those with the
+    # lower ids, which have the higher scores.
     ranks = counts.copy()
     ranks[required_ids] = counts.max() + 1
     ids = np.argsort(-ranks, kind="stable")[:size]

@@ -187,6 +187,7 @@ class TensorBundle:
                     "put the .index and every .data file into one folder",
                 )
             size = path_of_shard.stat().st_size
+            # An empty file cannot be mapped.
             shards[number] = np.memmap(file, np.uint8, "r") if size else np.zeros(0, np.uint8)
             with reading(file):
                 for name, entry in entries.items():
@@ -220,6 +221,7 @@ class TensorBundle:
                 f"`{name}` in `{self.prefix}` is of the type {self.dtype(name)}",
                 "floats, integers, bool and strings are read",
             )
+        # Copied: the file is read once, for checksum and values.
         stored = np.array(self._shards[entry.shard][entry.offset : entry.offset + entry.size])
         if entry.dtype == STRING:
             with reading(self.prefix):
@@ -269,6 +271,7 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
         atomic_file(bundle_shard_name(str(prefix), 0, 1)) as shard,
     ):
         offset = 0
+        # The index wants the order of the bytes of names, which is that of their characters.
         for name in sorted(tensors):
             values = np.asarray(tensors[name])
             number = type_number(values)

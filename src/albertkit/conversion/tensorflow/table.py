@@ -77,6 +77,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
     if (metaindex.offset, index.offset, footer) != (end, metaindex.end, index.end):
         raise MalformedError("has blocks that do not lie end to end up to its footer")
+    # LevelDB keeps filters and statistics there, TensorFlow nothing.
     for key, _ in _entries(_block(data, metaindex, footer)):
         raise MalformedError(f"has a block of a kind that is not known, {key!r}")
 
@@ -148,6 +149,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return a table of the same bytes that TensorFlow's `TableBuilder` writes."""
     table = bytearray()
+    # As in LevelDB: its keys are searched by bisection, which goes from restart to restart.
     index = _BlockBuilder(restart_interval=1)
     block = _BlockBuilder()
     handle = b""
@@ -328,6 +330,8 @@ def read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
         if stored.shape.unknown_rank or len(stored.shape.dim) > _MAX_RANK:
             raise MalformedError(f"has a tensor of {len(stored.shape.dim)} dimensions, `{name}`")
         shape = tuple(dimension.size for dimension in stored.shape.dim)
+        # 2^59 numbers of 16 bytes are more than an int64 counts; a side of 0 must not hide the
+        # others.
         if any(length < 0 for length in shape) or math.prod(length or 1 for length in shape) >> 59:
             raise MalformedError(f"has a tensor of an impossible shape, `{name}` {list(shape)}")
         if not 0 <= stored.shard_id < header.num_shards or stored.offset < 0 or stored.size < 0:

@@ -32,7 +32,47 @@ class TsvFile:
 
     def __init__(self, path: Path) -> None:
         self.path = check_regular_file(path)
-        self._ends = _row_ends(path)
+        size = path.stat().st_size
+        index, binary = _index_files(path)
+        indices: list[np.ndarray] = []
+        try:
+            if index.is_file():
+                indices.append(np.asarray(index.read_text().split(), np.uint64).astype(np.int64))
+            if binary.is_file():
+                indices.append(np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64))
+        except (ValueError, OverflowError) as error:
+            raise _index_error(path, f"it is not a list of numbers: {error}") from None
+        if len(indices) == 2 and not np.array_equal(indices[0], indices[1]):
+            raise _index_error(path, f"`{index.name}` and `{binary.name}` say different things")
+        if indices:
+            begins = indices[0]
+            if (size == 0) != (len(begins) == 0):
+                raise _index_error(path, f"it names {len(begins):,} rows of {size:,} bytes")
+            if size and (begins[0] != 0 or (begins[1:] <= begins[:-1]).any() or begins[-1] >= size):
+                raise _index_error(
+                    path,
+                    f"its numbers do not rise from 0 to below the size of the file, {size:,}",
+                )
+            # An index of another version of the file is noticed here: every row must follow a line
+            # end, byte 10.
+            content = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+            misses = np.flatnonzero(content[begins[1:] - 1] != 10)
+            if len(misses):
+                raise _index_error(
+                    path,
+                    f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins",
+                )
+        else:  # its lines are searched
+            starts = [np.zeros(1, np.int64)]
+            offset = 0
+            with open(path, "rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    line_ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
+                    starts.append(line_ends + (offset + 1))
+                    offset += len(chunk)
+            begins = np.concatenate(starts)
+            begins = begins[begins < size]
+        self._ends = np.append(begins, size)  # where the rows begin, and the end: int64 [N+1]
 
     @staticmethod
     def opened(path: Path) -> "TsvFile":
@@ -71,52 +111,6 @@ _opened = lru_cache(maxsize=16)(lambda path, _size, _modified: TsvFile(path))
 
 def _index_files(path: Path) -> tuple[Path, Path]:
     return path.with_suffix(".lineidx"), path.with_suffix(".lineidx.8b")
-
-
-def _row_ends(path: Path) -> np.ndarray:
-    """Return where the rows begin, and the size of the file: int64 [N+1]."""
-    size = path.stat().st_size
-    index, binary = _index_files(path)
-    indices: list[tuple[Path, np.ndarray]] = []
-    try:
-        if index.is_file():
-            indices.append(
-                (index, np.asarray(index.read_text().split(), np.uint64).astype(np.int64))
-            )
-        if binary.is_file():
-            indices.append((binary, np.frombuffer(binary.read_bytes(), "<u8").astype(np.int64)))
-    except (ValueError, OverflowError) as error:
-        raise _index_error(path, f"it is not a list of numbers: {error}") from None
-    if not indices:  # its lines are searched
-        starts = [np.zeros(1, np.int64)]
-        offset = 0
-        with open(path, "rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                starts.append(np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10) + (offset + 1))
-                offset += len(chunk)
-        begins = np.concatenate(starts)
-        return np.append(begins[begins < size], size)
-    if len(indices) == 2 and not np.array_equal(indices[0][1], indices[1][1]):
-        raise _index_error(path, f"`{index.name}` and `{binary.name}` say different things")
-    begins = indices[0][1]
-    if size == 0 or len(begins) == 0:
-        if size or len(begins):
-            raise _index_error(path, f"it names {len(begins):,} rows of {size:,} bytes")
-        return np.zeros(1, np.int64)
-    if begins[0] != 0 or (begins[1:] <= begins[:-1]).any() or begins[-1] >= size:
-        raise _index_error(
-            path,
-            f"its numbers do not rise from 0 to below the size of the file, {size:,}",
-        )
-    # An index of another version of the file is noticed here: every row must follow a line end.
-    content = np.memmap(path, np.uint8, "r")
-    misses = np.flatnonzero(content[begins[1:] - 1] != 10)  # 10: the end of a line
-    if len(misses):
-        raise _index_error(
-            path,
-            f"line {misses[0] + 2:,} says byte {begins[misses[0] + 1]:,}, where no row begins",
-        )
-    return np.append(begins, size)
 
 
 def _index_error(path: Path, reason: str) -> DataError:

@@ -70,21 +70,19 @@ def split_sentences(text: str, rule: str = "paragraph", language: str = "en") ->
         kiwi = load_kiwi("splitting Korean sentences by their endings")
         lines = [sentence.text for line in lines for sentence in kiwi.split_into_sents(line)]
     elif rule != "sentence":
-        parts = [part for line in lines for part in _ideographic_parts(line)]
+        parts: list[str] = []
+        for line in lines:
+            parts.append("")
+            if len(line) <= _IDEOGRAPHIC_WINDOW or not any(stop in line for stop in "。！？"):
+                parts[-1] = line
+                continue
+            for sentence in _IDEOGRAPHIC_END.split(line):
+                if len(parts[-1]) + len(sentence) > _IDEOGRAPHIC_WINDOW:
+                    parts.append("")
+                parts[-1] += sentence
         lines = [sentence for part in parts for sentence in _segment_in_windows(language, part)]
     stripped_lines = map(str.strip, lines)
     return [line for line in stripped_lines if line]
-
-
-def _ideographic_parts(line: str) -> list[str]:
-    if len(line) <= _IDEOGRAPHIC_WINDOW or not any(stop in line for stop in "。！？"):
-        return [line]
-    parts = [""]
-    for sentence in _IDEOGRAPHIC_END.split(line):
-        if len(parts[-1]) + len(sentence) > _IDEOGRAPHIC_WINDOW:
-            parts.append("")
-        parts[-1] += sentence
-    return parts
 
 
 def _segment_in_windows(language: str, text: str) -> list[str]:

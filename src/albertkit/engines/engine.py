@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 from math import prod
 from pathlib import Path
+from subprocess import Popen
 from typing import get_args
 
 import numpy as np
@@ -111,11 +112,17 @@ class Engine(ABC):
         follows_weights: Look before each batch whether the model's weights have changed, and then
             pack them again. A process in which nobody else has the model saves a millisecond a
             batch without.
+        compiler: A process that compiles the loops; while it runs, the model itself computes.
     """
 
     def __init__(self, precision: Precision, notes: tuple[str, ...] = ()) -> None:
         self.precision, self.notes = precision, notes
         self.follows_weights = True
+        self.compiler: Popen | None = None
+
+    def lacks_loops(self) -> bool:
+        """Return whether the first batch would have to wait for a compiler, 10 to 30 s."""
+        return False
 
     @abstractmethod
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:

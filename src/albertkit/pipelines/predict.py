@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from albertkit.command import takes
+from albertkit.engines.compile_loops import compile_elsewhere
 from albertkit.engines.engine import Precision
 from albertkit.errors import CheckpointError, ConfigError, DataError, suggest_path
 from albertkit.files import atomic_file, check_new_file, check_new_folder
@@ -538,6 +539,7 @@ def ask(
     except DataError as error:
         example = f"albertkit predict {model} {format_command_line_flags(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
+    compiling = compile_elsewhere(pipeline.engine)
     results = answerer.answer(inputs)
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
@@ -545,7 +547,7 @@ def ask(
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
     truncated = {number: result.get("truncated") for number, result in enumerate(results, 1)}
     counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
-    notes = (*pipeline.notes, *pipeline.doubts(inputs))
+    notes = (*pipeline.notes, *compiling, *pipeline.doubts(inputs))
     if counts:
         notes += (
             f"texts longer than the model reads; tokens at the end that were not read: {', '.join(counts)}",

@@ -16,11 +16,11 @@ import torch
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.corpus import build_store
-from albertkit.engines import load_engine
+from albertkit.engines.compile_loops import compile_engine
 from albertkit.engines.early_exit import Exits, exit_early
 from albertkit.engines.engine import PRECISIONS
 from albertkit.loop_cache import loops_folder
-from albertkit.model import AlbertModel, cpu_loops
+from albertkit.model import cpu_loops
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.pretraining import PretrainSettings, pretrain
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer, wordpiece
@@ -113,19 +113,13 @@ def compile_loops() -> CompileReport:
                 (cpu_loops.gelu_new(values).sum() + attended.sum()).backward()
                 starts = torch.zeros(len(values), dtype=torch.int64)
                 cpu_loops.exponentials_in_place(torch.zeros_like(values), starts)
-        model = AlbertModel.from_pretrained(folder / "run").eval()
-        batch = PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3]])
-        layers = config.num_hidden_layers
-        width = config.hidden_size
-        weights = np.zeros((layers, 2, width), np.float32)
-        exits = Exits(weights, np.zeros((layers, 2), np.float32), patience=1, threshold=0.0)
+        batch = PackedBatch.from_sequences([[2, 4, 3]])
         for precision in PRECISIONS[1:]:
-            with timed(f"engine in {precision}"):
-                engine = load_engine(model, precision)
-                # Whole texts, single positions of them, and early exit
-                with torch.inference_mode():
-                    engine.encode(batch)
-                    engine.encode(batch, torch.tensor([0, 4]))
-                    exit_early(engine, batch, exits)
+            with timed(f"engine in {precision}"), torch.inference_mode():
+                model, engine = compile_engine(precision)
+                layers = model.config.num_hidden_layers
+                weights = np.zeros((layers, 2, model.config.hidden_size), np.float32)
+                exits = Exits(weights, np.zeros((layers, 2), np.float32), patience=1, threshold=0.0)
+                exit_early(engine, batch, exits)
                 notes += engine.notes
     return CompileReport(seconds, tuple(dict.fromkeys(notes)), loops_folder())

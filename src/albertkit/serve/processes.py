@@ -71,7 +71,8 @@ class WorkerProcess:
         with theirs, contextlib.ExitStack() as stack:
             stack.enter_context(self._socket)  # closed if no process can be started
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "albertkit.serve.worker", str(theirs.fileno())],
+                # -P: the folder that it is started in may have modules of any name
+                [sys.executable, "-P", "-m", "albertkit.serve.worker", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 pass_fds=[theirs.fileno()],

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from pydantic_core import to_json
 
+from albertkit.engines.compile_loops import compile_elsewhere
 from albertkit.engines.onnx import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError, MachineError, explain_os_error
 from albertkit.model_paths import loading_digest
@@ -81,7 +82,13 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
                 folder, precision=options.precision, device=options.device, exits=options.exits
             )
         first = next(iter(models[name].values()))
-        notes = (*first.notes, *exit_notes(folder, options.exits))
+        compiling = dict.fromkeys(
+            note
+            for pipeline in models[name].values()
+            if isinstance(pipeline, Pipeline) and not options.exits  # which have loops of their own
+            for note in compile_elsewhere(pipeline.engine)
+        )
+        notes = (*first.notes, *compiling, *exit_notes(folder, options.exits))
         facts[name] = LoadedModel(first.precision, notes, digest)
         # An exported model was compared when it was exported.
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):

@@ -125,8 +125,27 @@ class FusedEngine(Engine):
             model, (self.tables.words, self.tables.positions, self.tables.types)
         )
 
+    def lacks_loops(self) -> bool:
+        """See `Engine.lacks_loops`."""
+        layer, ids = self.layers[0][0], Ids(*(np.zeros(1, np.int64) for _ in range(3)))
+        _, states = self.states(layer, 1, 1)
+        chunk = self.chunk(layer, np.ones(1, np.int64), None, ids, states)
+        call = Call(0, 1, 1, last=False)
+        progress, scratch = new_progress(1, 1, 1), self.scratch(layer, 1, 1)
+        return not fused_layers.run.is_compiled(
+            call, ids, self.tables, layer, chunk, progress, scratch
+        )
+
     def substitute(self) -> Engine | None:
-        """Pack weights that have changed; return the model's own engine where they cannot be packed any more."""
+        """Pack weights that have changed; return the model's own engine where they cannot be packed any more.
+
+        And while another process compiles the loops.
+        """
+        if self.compiler:
+            if self.compiler.poll() is None:
+                # A quarter of bf16's distance from what this engine computes in bf16
+                return ModelEngine(self._model, "fp32")
+            self.compiler = None
         if not self.follows_weights:
             return None
         reason = unpackable(self._model)

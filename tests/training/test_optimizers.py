@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -211,3 +213,17 @@ def test_cosine_and_constant_end_where_they_should():
     assert learning_rate(10, schedule="cosine", **settings) == pytest.approx(0.0)
     assert learning_rate(10, schedule="cosine", end_lr=0.5, **settings) == pytest.approx(0.5)
     assert learning_rate(10, schedule="constant", **settings) == 2.0
+
+
+def test_no_optimizer_brings_torchs_compiler():
+    """Which takes a second of every start: the wrappers of torch's base class import it."""
+    code = """
+import sys, torch
+from albertkit.training.optimizers import OPTIMIZERS, make_optimizer
+for name in OPTIMIZERS:
+    optimizer = make_optimizer(name, [("weight", torch.ones(2, requires_grad=True))], lr=0.1)
+    optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

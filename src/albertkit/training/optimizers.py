@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -51,6 +52,12 @@ class DecoupledAdam(torch.optim.Optimizer):
     """
 
     slots: tuple[str, ...] = ("m", "v")
+
+    # Without the wrappers that hide them from torch's compiler, and import it: 1.1 s of every start
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
 
     def __init__(
         self,

@@ -311,3 +311,12 @@ def browser() -> Iterator[Any]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """Files at `memory://…`."""
+    system = pytest.importorskip("fsspec").filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]

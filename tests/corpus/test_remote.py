@@ -30,14 +30,6 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def memory():
-    system = fsspec.filesystem("memory")
-    yield system
-    system.store.clear()
-    system.pseudo_dirs[:] = [""]
-
-
-@pytest.fixture
 def text(tmp_path):
     (tmp_path / "in.txt").write_text(
         "\n\n".join(f"Document {i} begins.\nIt ends." for i in range(200))

@@ -363,6 +363,15 @@ def test_the_metric_of_the_task(labelled, tmp_path):
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+def test_the_labelled_examples_may_lie_at_an_address(labelled, tmp_path, memory):
+    source, dev = labelled
+    memory.pipe("/labelled/dev.tsv", dev.read_bytes())
+    report = export_onnx(source, tmp_path / "out", data="memory://labelled/dev.tsv")
+    agreement = report.agreement
+    assert (agreement.texts, agreement.source) == (200, "memory://labelled/dev.tsv")
+    assert (agreement.reference, agreement.found) == (100, 100)
+
+
 def test_int8_gone_wrong_is_refused(labelled, tmp_path, monkeypatch):
     source, dev = labelled
     monkeypatch.setattr(quantized, "to_int8", crude)

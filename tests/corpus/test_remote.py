@@ -10,7 +10,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import fsspec
 import pytest
 from fault_moments import bytes_below
 from word_tokenizer import WordTokenizer

@@ -124,7 +124,18 @@ def test_a_first_prediction_does_not_wait_and_the_third_is_the_engine(tmp_path, 
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
     make_model(vocab_size=7).save_pretrained(model)
     (tmp_path / "vocab.txt").rename(model / "vocab.txt")
-    predict = "albertkit", "predict", str(model), "--kind", "embed", "--text", "a b", "--precision", "fp32", "--json"
+    predict = (
+        "albertkit",
+        "predict",
+        str(model),
+        "--kind",
+        "embed",
+        "--text",
+        "a b",
+        "--precision",
+        "fp32",
+        "--json",
+    )
     first = run(*predict)
     assert "computed by PyTorch" in first.stderr
     assert not list(Path(environment["NUMBA_CACHE_DIR"]).rglob("run-*.loop"))

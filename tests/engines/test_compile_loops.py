@@ -35,13 +35,13 @@ def compiler(monkeypatch):
         commands.append(command)
         return process
 
-    compile_loops._start.cache_clear()
+    compile_loops.start_compiler.cache_clear()
     monkeypatch.delenv("ALBERTKIT_WAIT_FOR_LOOPS")
     monkeypatch.setattr(FusedEngine, "lacks_loops", lambda engine: True)
     monkeypatch.setattr(compile_loops.subprocess, "Popen", start)
     process.commands = commands
     yield process
-    compile_loops._start.cache_clear()
+    compile_loops.start_compiler.cache_clear()
 
 
 def packed_engine(model, precision):
@@ -61,8 +61,8 @@ def test_the_model_itself_answers_until_the_process_has_ended(
     engine = packed_engine(model, precision)
     (note,) = compile_loops.compile_elsewhere(engine)
     assert "computed by PyTorch in fp32" in note
-    for of_model, given in zip(expected, (None, positions), strict=True):
-        answered = engine.encode(batch, given)
+    for of_model, selected in zip(expected, (None, positions), strict=True):
+        answered = engine.encode(batch, selected)
         assert torch.equal(answered.hidden, of_model.hidden)
         assert torch.equal(answered.pooled, of_model.pooled)
     compiler.ended = True

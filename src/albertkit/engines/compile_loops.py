@@ -34,7 +34,7 @@ def compile_elsewhere(engine: Engine) -> tuple[str, ...]:
         or not engine.lacks_loops()
     ):
         return ()
-    engine.compiler = _start(engine.precision)
+    engine.compiler = start_compiler(engine.precision)
     return (
         "computed by PyTorch in fp32 until another process has compiled the engine's loops, once, in 10 to 30 s "
         "(beforehand: albertkit doctor --warm; to wait for them: ALBERTKIT_WAIT_FOR_LOOPS=1)",
@@ -60,7 +60,7 @@ def compile_engine(precision: Precision) -> tuple[AlbertModel, Engine]:
 
 
 @cache
-def _start(precision: Precision) -> subprocess.Popen:
+def start_compiler(precision: Precision) -> subprocess.Popen:
     """Start the process; it outlives this one, so that the next finds the loops."""
     return subprocess.Popen(
         # -P: the folder that a user stands in may have modules of any name

@@ -88,6 +88,8 @@ class _Loop(CPUDispatcher):
     A part may raise errors of constant messages only, and neither print nor call itself.
     """
 
+    _cache: Any  # numba's, on the disk
+
     def __init__(
         self,
         function: Callable[..., Any],

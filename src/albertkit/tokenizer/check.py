@@ -63,7 +63,22 @@ def fix_tokenizer(source: Any) -> Any:
             "embed",
             "a tokenizer of transformers",
         ) from None
-    folder = _model_folder(source)
+    file = getattr(source, "vocab_file", None)
+    name = getattr(source, "name_or_path", "")
+    folder = None
+    if isinstance(source, str | Path):
+        folder = local_folder(source, weights=False)
+    elif file and Path(file).is_file():
+        folder = Path(file).parent
+    elif name:
+        folder = local_folder(name, weights=False)
+        folder = folder if find_model(folder) is not None else None
+    if folder is None:
+        raise CheckpointError(
+            "missing-file",
+            f"this {type(source).__name__} does not say where its spiece.model is",
+            "give the folder that holds it: fix_tokenizer('FOLDER')",
+        )
     # Flags of the text rules that the tokenizer was loaded with, where they are not the folder's.
     settings = read_settings(folder)
     loaded_flags = getattr(source, "init_kwargs", {})
@@ -98,25 +113,6 @@ def fix_tokenizer(source: Any) -> Any:
     for name in _COPIED_SETTINGS:
         setattr(fixed, name, getattr(source, name, getattr(fixed, name)))
     return fixed
-
-
-def _model_folder(source: Any) -> Path:
-    """Return the folder that holds the SentencePiece model of a folder's name or a tokenizer."""
-    if isinstance(source, str | Path):
-        return local_folder(source, weights=False)
-    file = getattr(source, "vocab_file", None)
-    if file and Path(file).is_file():
-        return Path(file).parent
-    name = getattr(source, "name_or_path", "")
-    if name:
-        folder = local_folder(name, weights=False)
-        if find_model(folder) is not None:
-            return folder
-    raise CheckpointError(
-        "missing-file",
-        f"this {type(source).__name__} does not say where its spiece.model is",
-        "give the folder that holds it: fix_tokenizer('FOLDER')",
-    )
 
 
 AUTO_NAME = "transformers.AutoTokenizer"

@@ -160,40 +160,35 @@ class RowMaker:
         # 7.56): subword mean 8.065, co-occurrence in Korean text 7.615, in Korean and English text
         # 7.521.
         if how == "cooccurrence":
-            vectors = self._cooccurrence_rows(texts)
-            occurring = vectors.any(1)
-            rows[occurring] = vectors[occurring]
+            width = self._old_VE.shape[1]
+            encoded = self._tokenizer.encode_batch(texts)
+            counts = np.bincount(encoded.ids, minlength=self._tokenizer.vocab_size)
+            shared = [number for number in self._pieces.ids.values() if counts[number] >= _FREQUENT]
+            if len(shared) < width:
+                raise DataError(
+                    "too-little-data",
+                    f"only {len(shared):,} of the old tokens occur {_FREQUENT} times in the text: too few to "
+                    f"align {width} numbers",
+                    "add text in the language of the old tokens to the files, or use --rows subword-mean",
+                )
+            documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
+            seed = int(torch.randint(2**31, (), generator=self._generator))
+            vectors = cooccurrence_vectors([documents], counts, width, seed)
+            # Both sets of vectors are known up to a rotation only: the one used brings the old
+            # tokens of the text nearest to their rows (Schönemann 1966), after which their lengths
+            # are made the same, too. In vain: shorter rows by how well the turn fits (loss 7.726),
+            # ridge regression in place of a turn (7.584).
+            vector_mean = vectors[shared].mean(0)
+            row_mean = self._old_VE[shared].mean(0)
+            centred_vectors = vectors[shared] - vector_mean
+            centred_rows = self._old_VE[shared] - row_mean
+            u, _, vh = torch.linalg.svd(centred_vectors.T @ centred_rows)
+            scale = centred_rows.norm() / centred_vectors.norm()
+            new = vectors[len(vectors) - len(self._new_pieces) :]
+            turned = scale * (new - vector_mean) @ u @ vh + row_mean
+            has_neighbour = new.any(1)
+            rows[has_neighbour] = turned[has_neighbour]
         return rows
-
-    def _cooccurrence_rows(self, texts: Sequence[str]) -> Tensor:
-        """Return vectors of co-occurrence of the new tokens, turned to where old tokens have their rows; 0 without neighbours."""
-        width = self._old_VE.shape[1]
-        encoded = self._tokenizer.encode_batch(texts)
-        counts = np.bincount(encoded.ids, minlength=self._tokenizer.vocab_size)
-        # Both sets of vectors are known up to a rotation only: the one used brings the old tokens
-        # of the text nearest to their rows (Schönemann 1966), after which their lengths are made
-        # the same, too.
-        shared = [number for number in self._pieces.ids.values() if counts[number] >= _FREQUENT]
-        if len(shared) < width:
-            raise DataError(
-                "too-little-data",
-                f"only {len(shared):,} of the old tokens occur {_FREQUENT} times in the text: too few to align {width} numbers",
-                "add text in the language of the old tokens to the files, or use --rows subword-mean",
-            )
-        documents = Documents(encoded.ids, encoded.offsets[:-1], encoded.offsets[1:])
-        seed = int(torch.randint(2**31, (), generator=self._generator))
-        vectors = cooccurrence_vectors([documents], counts, width, seed)
-        vector_mean = vectors[shared].mean(0)
-        row_mean = self._old_VE[shared].mean(0)
-        centred_vectors = vectors[shared] - vector_mean
-        centred_rows = self._old_VE[shared] - row_mean
-        # In vain: shorter rows by how well the turn fits (loss 7.726), ridge regression in place of
-        # a turn (7.584).
-        u, _, vh = torch.linalg.svd(centred_vectors.T @ centred_rows)
-        scale = centred_rows.norm() / centred_vectors.norm()
-        new = vectors[len(vectors) - len(self._new_pieces) :]
-        turned = scale * (new - vector_mean) @ u @ vh + row_mean
-        return torch.where(new.any(1, keepdim=True), turned, 0.0)
 
     def copy_donor_rows(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
         """Replace the rows of tokens that another model has by that model's; return their number."""

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -322,46 +322,38 @@ def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValue
     try:
         if file.name == "processor_config.json":  # where it is a part
             processor = processor.get("video_processor") or processor.get("image_processor") or {}
-        return _parse_processor(processor, published)
+        offset = published.rescale_offset
+        if "offset" in processor:
+            offset = -1.0 if processor["offset"] else 0.0
+        values = PixelValues(
+            _channel_values(processor.get("image_mean", published.mean)),
+            _channel_values(processor.get("image_std", published.std)),
+            float(processor.get("rescale_factor", published.rescale_factor)),
+            offset,
+        )
+        if not processor.get("do_rescale", True):
+            values = replace(values, rescale_factor=1.0, rescale_offset=0.0)
+        if not processor.get("do_normalize", True):
+            values = replace(values, mean=(0.0,) * 3, std=(1.0,) * 3)
+        # A division by 0 would make every visual token infinite, without a word.
+        if min(values.std) <= 0:
+            raise ValueError(f"image_std is {list(values.std)}")
+        size = processor.get("size")
+        is_cut = processor.get("do_center_crop", "crop_size" in processor)
+        if is_cut and processor.get("crop_size") is not None:
+            size = processor["crop_size"]
+        if isinstance(size, Mapping):
+            sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
+            if len(sides) > 1:
+                raise ValueError(f"frames of {dict(size)} are not square")
+            size = next(iter(sides), None)
+        return values, None if size is None else int(size)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             "bad-value",
             f"`{file}` is not a supported image processor: {error}",
             "copy or download it again",
         ) from None
-
-
-def _parse_processor(
-    processor: Mapping[str, Any], published: PixelValues
-) -> tuple[PixelValues, int | None]:
-    offset = published.rescale_offset
-    if "offset" in processor:
-        offset = -1.0 if processor["offset"] else 0.0
-    values = PixelValues(
-        _channel_values(processor.get("image_mean", published.mean)),
-        _channel_values(processor.get("image_std", published.std)),
-        float(processor.get("rescale_factor", published.rescale_factor)),
-        offset,
-    )
-    if not processor.get("do_rescale", True):
-        values = PixelValues(values.mean, values.std, 1.0, 0.0)
-    if not processor.get("do_normalize", True):
-        values = PixelValues((0.0,) * 3, (1.0,) * 3, values.rescale_factor, values.rescale_offset)
-    cut = (
-        processor.get("crop_size")
-        if processor.get("do_center_crop", "crop_size" in processor)
-        else None
-    )
-    # A division by 0 would make every visual token infinite, without a word.
-    if min(values.std) <= 0:
-        raise ValueError(f"image_std is {list(values.std)}")
-    size = processor.get("size") if cut is None else cut
-    if isinstance(size, Mapping):
-        sides = {size[name] for name in ("height", "width", "shortest_edge") if size.get(name)}
-        if len(sides) > 1:
-            raise ValueError(f"frames of {dict(size)} are not square")
-        size = next(iter(sides), None)
-    return values, None if size is None else int(size)
 
 
 def _channel_values(value: Any) -> tuple[float, float, float]:

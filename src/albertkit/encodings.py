@@ -49,12 +49,6 @@ def _kana(character: str) -> bool:
     return "\u3041" <= character <= "\u30ff"
 
 
-def _korean(text: str) -> float:
-    syllables = _in_rows("euc_kr", 0xB0, 0xC8)
-    single_letters = _in_rows("euc_kr", 0xA4, 0xA4)
-    return _share(_foreign_letters(text), syllables, single_letters)
-
-
 def _japanese(text: str) -> float:
     letters = _foreign_letters(text)
     return (
@@ -64,40 +58,32 @@ def _japanese(text: str) -> float:
     )
 
 
-def _simplified(text: str) -> float:
-    return _share(_foreign_letters(text), _in_rows("gb2312", 0xB0, 0xD7))
-
-
-def _traditional(text: str) -> float:
-    return _share(_foreign_letters(text), _in_rows("big5", 0xA4, 0xC6))
-
-
 def _cyrillic(text: str) -> float:
     """Return the share of the words beyond ASCII that are Cyrillic throughout, in lower case but for the first letter.
 
     Words of one letter say nothing: the French "à" is one.
     """
+    words = [word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()]
     return _share(
-        (word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()),
-        _cyrillic_word,
-    )
-
-
-def _cyrillic_word(word: str) -> bool:
-    return (
-        all("\u0401" <= character <= "\u0451" for character in word)
-        and word[1:] == word[1:].lower()
+        words,
+        lambda word: (
+            all("\u0401" <= character <= "\u0451" for character in word)
+            and word[1:] == word[1:].lower()
+        ),
     )
 
 
 # Names that iconv and Python know; the first that fits is named. Korean in CP949 fits GB18030 too,
 # but hardly the reverse.
 _CANDIDATES: dict[str, Callable[[str], float]] = {
-    "CP949": _korean,
+    # Syllables and single letters
+    "CP949": lambda text: _share(
+        _foreign_letters(text), _in_rows("euc_kr", 0xB0, 0xC8), _in_rows("euc_kr", 0xA4, 0xA4)
+    ),
     "SHIFT_JIS": _japanese,
     "EUC-JP": _japanese,
-    "GB18030": _simplified,
-    "BIG5": _traditional,
+    "GB18030": lambda text: _share(_foreign_letters(text), _in_rows("gb2312", 0xB0, 0xD7)),
+    "BIG5": lambda text: _share(_foreign_letters(text), _in_rows("big5", 0xA4, 0xC6)),
     "CP1251": _cyrillic,
     "KOI8-R": _cyrillic,
 }

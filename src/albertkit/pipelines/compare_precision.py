@@ -359,26 +359,24 @@ def sample_batches(
 ) -> tuple[list[PackedBatch], str]:
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""
     max_tokens = min(_MAX_TOKENS, config.max_position_embeddings)
+    rows = []
     if tokenizer is None:
-        return _make_batches(_random_pairs(config.vocab_size, max_tokens), config), "random tokens"
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(_SEQUENCES):
+            pair = []
+            for max_length in (max_tokens // 2, max_tokens - max_tokens // 2):
+                length = torch.randint(1, max(max_length, 1) + 1, (1,), generator=generator)
+                ids = torch.randint(0, config.vocab_size, length.tolist(), generator=generator)
+                pair.append(ids.tolist())
+            rows.append((pair[0], pair[1]))
+        return _make_batches(rows, config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]
-    rows = []
     for number, (text, pair) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
         first = [tokenizer.cls_id, *text, tokenizer.sep_id][:max_tokens]
         second = [*pair, tokenizer.sep_id][: (max_tokens - len(first)) * (number % 2)]
         rows.append((first, second))
     return _make_batches(rows, config, tokenizer.mask_id), "built-in text"
-
-
-def _random_pairs(vocab_size: int, max_tokens: int) -> list[tuple[list[int], list[int]]]:
-    generator = torch.Generator().manual_seed(0)
-
-    def ids(max_length: int) -> list[int]:
-        length = int(torch.randint(1, max(max_length, 1) + 1, (), generator=generator))
-        return torch.randint(0, vocab_size, (length,), generator=generator).tolist()
-
-    return [(ids(max_tokens // 2), ids(max_tokens - max_tokens // 2)) for _ in range(_SEQUENCES)]
 
 
 def _make_batches(

@@ -451,25 +451,20 @@ def features_in_parts(
     proceed: Proceed,
 ) -> Features:
     """Return the features of inputs, parsed from as many values, part by part while the answer is awaited."""
-    parts = [
-        features(inputs[start:stop]) for start, stop in _while_awaited(_parts(values), proceed)
-    ]
+    parts = []
+    start = characters = 0
+    for stop, value in enumerate(values, 1):
+        characters += _characters(value)
+        if characters >= _CHARACTERS_A_PART or stop == len(values):
+            proceed()
+            parts.append(features(inputs[start:stop]))
+            start, characters = stop, 0
     if len(parts) == 1:
         return parts[0]
     left_out = (
         None if parts[0].left_out is None else np.concatenate([part.left_out for part in parts])
     )
     return replace(Features.concatenated(parts), left_out=left_out)
-
-
-def _parts(values: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of values of about `_CHARACTERS_A_PART` characters."""
-    start = characters = 0
-    for stop, value in enumerate(values, 1):
-        characters += _characters(value)
-        if characters >= _CHARACTERS_A_PART or stop == len(values):
-            yield start, stop
-            start, characters = stop, 0
 
 
 def _while_awaited(values: Iterable[T], proceed: Proceed) -> Iterator[T]:

@@ -571,7 +571,15 @@ class Display:
         self._record({"event": "step", "step": step, **record})
         self._latest = record
         if seconds_left is None:
-            seconds_left = self._seconds_left(step, total_steps) if total_steps else math.nan
+            # From the pace since this process's first report: first steps are slow, and a resumed
+            # run starts late.
+            seconds_left = math.nan
+            now = time.monotonic()
+            if total_steps and (self._first is None or step <= self._first[0]):
+                self._first = (step, now)
+            elif total_steps and self._first is not None:
+                first_step, first_time = self._first
+                seconds_left = (now - first_time) / (step - first_step) * (total_steps - step)
         time_left = "…"
         if not math.isnan(seconds_left):
             minutes, remaining_seconds = divmod(round(max(seconds_left, 0.0)), 60)
@@ -622,15 +630,6 @@ class Display:
             for name, value in record.items():
                 if isinstance(value, int | float) and name not in ("step", "evaluate"):
                     self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
-
-    def _seconds_left(self, step: int, total_steps: int) -> float:
-        """Estimate from the pace since this process's first report: first steps are slow and a resumed run starts late."""
-        now = time.monotonic()
-        if self._first is None or step <= self._first[0]:
-            self._first = (step, now)
-            return float("nan")
-        first_step, first_time = self._first
-        return (now - first_time) / (step - first_step) * (total_steps - step)
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")

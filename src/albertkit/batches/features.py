@@ -71,7 +71,7 @@ class Features:
         firsts = []
         for row, first in sequences:
             ids.append(np.asarray(row, np.int32))
-            firsts.append(min(first, len(row)))
+            firsts.append(min(first, len(row)))  # a row that was cut may end in its first text
         lengths = np.array([len(row) for row in ids], np.int64)
         offsets, positions = _offsets_and_positions(lengths)
         types = (positions >= np.repeat(np.array(firsts, np.int64), lengths)).astype(np.uint8)
@@ -99,6 +99,7 @@ class Features:
         for part in parts:
             examples.append(part.examples + num_examples)
             tokens.append(part.offsets[1:] + num_tokens)
+            # Their numbers ascend: the last one counts them.
             num_examples += int(part.examples[-1]) + 1 if part.num_sequences else 0
             num_tokens += int(part.offsets[-1])
         first = parts[0]
@@ -142,6 +143,8 @@ class Features:
         offsets, positions = _offsets_and_positions(lengths)
         tokens = np.repeat(self.offsets[sequences], lengths) + positions
         packed = PackedBatch(
+            # Widened for the batch alone: held for all examples, int64 would take more than three
+            # times the memory of int32 and uint8.
             input_ids=torch.from_numpy(self.input_ids[tokens].astype(np.int64)),
             token_type_ids=torch.from_numpy(self.token_type_ids[tokens].astype(np.int64)),
             position_ids=torch.from_numpy(positions.astype(np.int64)),
@@ -227,6 +230,8 @@ class EpochOrder:
                 f"{count} training {name} for {world_size} processes",
                 "add some",
             )
+        # Saved with the place: with another seed or other data it would be a place in another
+        # order.
         self._made_from = {"seed": seed, name: count}
         self._count = count
         self._batch_size = batch_size
@@ -312,6 +317,7 @@ class ExampleStream(OrderedStream):
         world_size: int = 1,
     ) -> None:
         bounds = np.append(
+            # They ascend, so an example begins where its number first occurs.
             np.unique(features.examples, return_index=True)[1],
             features.num_sequences,
         )
@@ -342,6 +348,7 @@ class ExampleStream(OrderedStream):
                 sequences[run]
                 for run in runs_by_length(self._features.lengths[sequences], self._batch_tokens)
             ]
+        # A process without an example gets an empty batch: all must make the same collective calls.
         batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
         return [replace(batch, update_examples=update) for batch in batches]
 
@@ -358,6 +365,7 @@ def runs_by_length(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
 
 def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
     """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
+    # NumPy's whole numbers are `Integral`, too.
     if not isinstance(budget, Integral) or budget < 1:
         raise ConfigError(
             "bad-value",

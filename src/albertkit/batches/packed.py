@@ -61,6 +61,7 @@ class PackedBatch(MovableBatch):
     def masked_targets(self) -> tuple[Tensor, Tensor]:
         """Return `masked_positions` and `masked_labels`, both empty where there are none."""
         if self.masked_positions is None or self.masked_labels is None:
+            # int64 on the device of the batch, as they would be if there were any
             return self.offsets[:0], self.offsets[:0]
         return self.masked_positions, self.masked_labels
 
@@ -107,6 +108,7 @@ class PackedBatch(MovableBatch):
         )
         positions = None
         if masked_positions is not None:
+            # `starts` has one more: the end of the last sequence.
             by_sequence = zip(starts, masked_positions, strict=False)
             positions = _int64(
                 start + position for start, masked in by_sequence for position in masked
@@ -169,6 +171,7 @@ class PackedBatch(MovableBatch):
             if attention_mask is None
             else attention_mask != 0
         )
+        # Without a mask the host need not wait for the device to know them.
         lengths = (width,) * rows if attention_mask is None else tuple(is_token.sum(1).tolist())
         if not lengths or 0 in lengths:
             raise DataError(
@@ -177,6 +180,7 @@ class PackedBatch(MovableBatch):
                 "leave empty rows out of the batch",
             )
         if position_ids is None:
+            # Tokens behind a hole in the mask keep their padded place, as in transformers.
             position_ids = torch.arange(width, device=device)
         masked_positions = masked_labels = None
         if labels is not None:
@@ -206,6 +210,8 @@ class PackedBatch(MovableBatch):
     def padded_positions(self) -> Tensor:
         """Return where each token stands in those rows, flattened, int64 [T]; no shape depends on a value."""
         token = torch.arange(len(self.input_ids), device=self.device)
+        # `repeat_interleave` would have a shape that depends on values: a GPU waits for it, and a
+        # compiled graph breaks there.
         row = torch.searchsorted(self.offsets[1:], token, right=True)
         return row * self.longest + token - self.offsets[row]
 

@@ -212,6 +212,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         self, states: Tensor, allowed: Tensor, first: Tensor, start_positions: Tensor
     ) -> dict[str, Tensor]:
         start_log_probs = _log_probs(self.start_logits(states), allowed)
+        # Labels beyond the row do not count, but `gather` would read there.
         starts = start_positions.reshape(-1, 1).clamp(0, states.shape[1] - 1)
         return {
             "cls_logits": self.answer_class(states, start_log_probs, first),
@@ -237,6 +238,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 
 def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
     """Return the log-softmax over the last dimension where allowed; fp32 or wider."""
+    # fp16 ends at 65,504.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.where(allowed, logits, _FORBIDDEN).log_softmax(-1)
 

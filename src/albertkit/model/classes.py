@@ -1,5 +1,5 @@
 """Classes to fine-tune: sequences, tokens, answers in a text, one of several choices. Names, outputs and losses are
-transformers' (`modeling_albert.py`); the beam head is in `beam.py`.
+transformers' (`modeling_albert.py`); the beam head is in `beam_question_answering.py`.
 
 B rows of S places, T tokens of N sequences, H hidden, C labels. Each class takes padded rows in
 `forward`, and packed batches in `packed_logits`, which never pads.
@@ -36,6 +36,7 @@ from albertkit.model.padded import (
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert, to_own_config
 from albertkit.tables import IGNORED
 
+# Files of transformers and of Google may hold the decoder as a second copy.
 TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
@@ -57,6 +58,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         self.albert = AlbertModel(config)
         self.predictions = MaskedLMHead(config, self.albert.embeddings.word_embeddings)
         self.sop_classifier = SentenceOrderHead(config)
+        # The encoder has initialised its own.
         self.initialize(ready=self.albert.parameters())
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -281,6 +283,8 @@ class Classifier(PretrainedAlbert):
         return run.output(LogitsOutput, loss=loss, logits=run.rows(logits) if of_tokens else logits)
 
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
+        # In the dtype of the head's parameters, over a bf16 encoder, too: rounded logits gave dev
+        # scores in training that `evaluate` did not reproduce.
         values = as_head_input(hidden if pooled is None else pooled, self.classifier)
         return linear(values.dtype, self.classifier)(self.dropout(values))
 
@@ -306,6 +310,7 @@ class AlbertForSequenceClassification(Classifier):
                 C] of a regression.
         """
         if self.config.problem_type is None:
+            # As transformers infers it
             is_integer = labels.dtype in (torch.int64, torch.int32)
             single = "single_label_classification" if is_integer else "multi_label_classification"
             self.config.foreign["problem_type"] = "regression" if logits.shape[1] == 1 else single
@@ -354,7 +359,9 @@ class AlbertForMultipleChoice(Classifier):
         """
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = next(
-            (values.shape[1] for values in (input_ids, inputs_embeds) if values is not None), 1
+            # Without either, `PaddedPass` says so.
+            (values.shape[1] for values in (input_ids, inputs_embeds) if values is not None),
+            1,
         )
         ids, mask, types, positions, embeds = (
             None if values is None else values.reshape(-1, *values.shape[2:]) for values in inputs

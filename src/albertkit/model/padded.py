@@ -5,7 +5,7 @@ B rows of S places. There are two ways to compute them, which agree at every rea
 - packed, which is the rule: the real tokens are taken out, computed, and laid out again with zeros at padding;
 - padded: every place is computed, and no token attends to padding. No shape depends on a value, which `torch.compile` and
   `torch.export` ask for; and question answering needs what transformers computes at padding (see
-  `tasks.py`).
+  `classes.py`).
 
 A mask may have holes: the tokens around a hole keep their positions. A row is pooled from its first
 real token.
@@ -50,6 +50,7 @@ class ModelOutput(dict):
         )
 
     def __init_subclass__(cls) -> None:
+        # `torch.export` takes outputs apart by it.
         register_pytree_node(
             cls,
             lambda output: (list(output.values()), list(output)),
@@ -223,6 +224,7 @@ class PaddedBatch:
     def starts(self) -> Tensor:
         """int64 [B], index of the first real token of each row."""
         rows, width = self.mask.shape
+        # (torch has no argmax of bool.)
         return torch.arange(rows, device=self.mask.device) * width + self.mask.int().argmax(1)
 
 
@@ -313,6 +315,7 @@ class PaddedPass:
         assert input_ids is not None
         if token_type_ids is not None and token_type_ids.shape == (1, *input_ids.shape[1:]):
             token_type_ids = token_type_ids.expand_as(input_ids)
+        # Where a pass is recorded no shape may depend on a value.
         self.packed = not (keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing())
         self.mask = (
             torch.ones_like(input_ids, dtype=torch.bool)
@@ -353,6 +356,7 @@ class PaddedPass:
                 )
         if (
             not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+            # A recorded pass cannot look at values.
             and not self.mask.any(1).all()
         ):
             raise DataError("empty", "a row is all padding", "leave empty rows out of the batch")

@@ -45,6 +45,8 @@ from albertkit.model.padded import (
 )
 from albertkit.model_paths import explain_hub, local_folder, open_hub
 
+logger = logging.getLogger("albertkit")
+
 _TASKS = Path("/proc/self/task")  # the threads of this process, on Linux
 _packing = threading.RLock()
 _has_native_threads = False
@@ -269,9 +271,6 @@ def _parse_device(device_map: Any) -> torch.device:
     return device
 
 
-logger = logging.getLogger("albertkit")
-
-
 class SkipInitialization(TorchFunctionMode):
     """Skip weight initialisation while a checkpoint is loaded; what the file lacks is initialised afterwards."""
 
@@ -492,6 +491,7 @@ class PretrainedAlbert(nn.Module):
             head.tie(words)
         for module in self.modules():
             if isinstance(module, PretrainedAlbert):
+                # The encoder inside knows the size of its vocabulary, too.
                 module.config = config
         return words
 
@@ -512,6 +512,7 @@ class PretrainedAlbert(nn.Module):
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter in skipped:
                     continue
+                # A shared one is drawn once: every draw moves the generator.
                 skipped.add(parameter)
                 if name == "bias":
                     nn.init.zeros_(parameter)
@@ -538,6 +539,7 @@ class PretrainedAlbert(nn.Module):
             The model in evaluation mode, and the matched tensors.
         """
         with shapes_only():
+            # Names and shapes are compared before memory is taken.
             matched = match_tensors(cls(config), cls.tied, tensors, allow_missing, source)
         with SkipInitialization():
             model = cls(config)
@@ -613,6 +615,7 @@ class PretrainedAlbert(nn.Module):
         fresh: list[str] = []
         if not strict:
             with shapes_only():
+                # For names and shapes alone
                 parameters = cls(model_config).state_dict()
             tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
         model, matched = cls.from_tensors(
@@ -677,6 +680,7 @@ class PretrainedAlbert(nn.Module):
         stored: set[int] = set()
         for name, tensor in parameters.items():
             tensor = tensor.detach().to("cpu", torch.float32).contiguous()
+            # safetensors refuses tensors that share memory.
             tensors[name] = tensor.clone() if tensor.data_ptr() in stored else tensor
             stored.add(tensor.data_ptr())
         write_shards(path, tensors, max_shard_size)
@@ -691,6 +695,7 @@ class PretrainedAlbert(nn.Module):
         foreign = {
             key: value
             for key, value in config.foreign.items()
+            # Of the file that was read; what is written is fp32, and tied.
             if key not in ("torch_dtype", "tie_word_embeddings")
         }
         foreign |= {"architectures": [type(self).__name__], "dtype": "float32"}
@@ -727,6 +732,8 @@ class PretrainedAlbert(nn.Module):
                 commit = api.upload_folder(
                     repo_id=repo_id, folder_path=folder, commit_message=commit_message or None
                 )
+            # huggingface_hub's errors, and those of the network below it, have no base of their
+            # own.
             except Exception as error:
                 raise explain_hub(error, repo_id) from error
         return str(commit.commit_url)
@@ -786,6 +793,8 @@ class AlbertModel(PretrainedAlbert):
             `as_head_input`).
         """
         starts = batch.starts
+        # First tokens are computed in any case, for the pooler. With six layers, a last one at
+        # masked positions alone makes a training step 10 % faster.
         rows = None if positions is None else torch.cat([starts, positions])
         embedded = self.embeddings(batch, words)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)

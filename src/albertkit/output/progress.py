@@ -72,6 +72,7 @@ class ProgressBar:
                 count,
                 TimeRemainingColumn(),
             )
+            # Transient: the bar goes, and the result of the command stays.
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(
                 self.title,
@@ -95,6 +96,7 @@ class ProgressBar:
 
     def resume(self, completed: int) -> None:
         """Say how much an earlier call has done, if anything, and measure the rate from there."""
+        # What an earlier call has done took none of this one's time.
         self.completed = self._before = completed
         self._began = time.monotonic()
         if completed:

@@ -66,29 +66,19 @@ def to_terminal(
     from rich.console import Console
 
     out = out or sys.stdout
-    console = Console(
-        file=out,
-        width=width,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        force_jupyter=False,
-    )
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}
+    plain["force_jupyter"] = False  # in a notebook rich would write HTML past `out`
+    console = Console(file=out, width=width, **plain)
     in_file = not console.is_terminal
     if in_file:
-        console = Console(
-            file=io.StringIO(),
-            width=width or 10_000,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            force_jupyter=False,
-        )
+        # Lines of a file are for programs and are not folded.
+        console = Console(file=io.StringIO(), width=width or 10_000, **plain)
     for number, section in enumerate(section for section in sections if not is_empty(section)):
         if number:
             console.print()
         _print(section, console)
     if in_file:
+        # rich fills the last column up with blanks.
         out.writelines(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
 
 
@@ -113,6 +103,7 @@ def _print(section: Section, console: "Console") -> None:
                 say(section.note, "dim")
         case Paragraph():
             line = _rich_text(_SIGNS.get(section.tone, ""), _STYLES[section.tone])
+            # Code keeps its lines.
             escape = escape_line if section.form == "prose" else escape_control_characters
             for span in section.spans():
                 line.append(escape(span.text), _STYLES[span.tone or section.tone])
@@ -169,6 +160,7 @@ def _print_table(table: TableSection, console: "Console") -> None:
     for number, table_row in enumerate(table.cells()):
         tone: Tone = "strong" if number == table.strong else ""
         cells.append([_rich_text(cell.value, _STYLES[cell.tone or tone]) for cell in table_row])
+    # Texts may be folded, numbers may not. Where even that is too wide, each row becomes lines.
     min_width = 0
     for column, (head, right) in enumerate(zip(table.columns, to_right, strict=True)):
         widths = [
@@ -307,6 +299,7 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 body = text if section.form == "markdown" else escape_markdown(text)
                 if section.form in ("code", "source"):
                     longest = max((len(run) for run in re.findall("`+", text)), default=0)
+                    # Longer than any run of backticks inside, which would end the block
                     fence = "`" * max(3, longest + 1)
                     body = f"{fence}{section.language}\n{text}\n{fence}"
             case Figure():
@@ -353,6 +346,7 @@ def escape_markdown(value: Any) -> str:
     """Return a value for Markdown, also inside a table: one line, and nothing in it ends the cell or starts HTML."""
     text = (
         escape_control_characters(" ".join(format_value(value).split()))
+        # Before `<`, whose replacement has one
         .replace("&", "&amp;")
         .replace(
             "<",
@@ -434,4 +428,5 @@ def code_block(text: str, language: str = "python", title: str = "") -> Paragrap
 
 def python_literal(text: str) -> str:
     """Return a text as a literal of Python."""
+    # JSON's texts are Python's, too.
     return json.dumps(text)

@@ -23,16 +23,18 @@ def format_value(value: Any, name: str = "") -> str:
     """
     if value is None:
         return "–"
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before `int`, which it is, too
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         if name.endswith("_interval") and len(value) == 2:
             return " to ".join(f"{end:.2%}" for end in value)
+        # Two numbers are an interval, two names a list.
         is_interval = isinstance(value, tuple) and len(value) == 2 and not isinstance(value[0], str)
         return (" to " if is_interval else ", ").join(map(format_value, value))
     if not isinstance(value, int | float):
         return str(value)
     if isinstance(value, float) and math.isnan(value):
+        # Such as a correlation with predictions that are all the same
         return "undefined"
     if isinstance(value, float) and math.isinf(value):
         return "infinite" if value > 0 else "-infinite"
@@ -125,6 +127,7 @@ def to_json_value(value: Any) -> Any:
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
+        # JSON has neither; Python would write `NaN`, which other readers refuse.
         return value if math.isfinite(value) else None
     if isinstance(value, Enum):
         return to_json_value(value.value)
@@ -142,6 +145,7 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [to_json_value(part) for part in value]
     if isinstance(value, set | frozenset):
+        # Their order is another one in every process.
         return sorted(map(to_json_value, value))
     if hasattr(value, "tolist"):  # numpy's numbers and arrays
         return to_json_value(value.tolist())
@@ -231,9 +235,11 @@ class TableSection:
     def are_numeric(self) -> list[bool]:
         """Return for each column whether it holds numbers, or texts that begin with one."""
         columns: Iterable[Sequence[Cell]] = [()] * len(self.columns)
+        # Of no rows `zip` would make no columns.
         if self.rows:
             columns = zip(*self.cells(), strict=True)
         return [
+            # The first column names the row, even by a number.
             index > 0 and is_numeric([cell.value for cell in column])
             for index, column in enumerate(columns)
         ]

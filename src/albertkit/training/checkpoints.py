@@ -84,7 +84,9 @@ def save_state(
     with atomic_folder(folder) as temporary:
         save_model(temporary)
         write_tensors(
-            temporary / _TENSORS, {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+            # safetensors refuses views.
+            temporary / _TENSORS,
+            {k: v.detach().cpu().contiguous() for k, v in tensors.items()},
         )
         write_json(temporary / _NUMBERS, asdict(state))
         write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
@@ -115,6 +117,7 @@ def list_checkpoints(run: Path) -> list[Path]:
         for p in (run / "checkpoints").glob("step-*")
         if _STEP.search(p.name) and (p / _NUMBERS).exists()
     ]
+    # By number: as text `step-1000000` is before `step-999999`.
     return sorted(folders, key=_step)
 
 
@@ -127,6 +130,7 @@ def newest_checkpoint(run: Path) -> Path | None:
     checkpoints = list_checkpoints(run)
     if not checkpoints:
         return None
+    # The one before is not taken without asking: the updates since then would be lost silently.
     if changed := changed_files(checkpoints[-1]):
         raise CheckpointError(
             "corrupt",
@@ -143,6 +147,7 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
     newest = newest_checkpoint(run)
     if newest is None:
         return None
+    # A resumed run may end without a better model and never write it again.
     check_model(run / "best")
     try:
         numbers = read_typed(newest / _NUMBERS, TrainingState, "training state")
@@ -216,6 +221,7 @@ class ExportedWeights:
         if not (self.averages or self._start):
             yield
             return
+        # A copy, since what is added and subtracted again has other bits.
         trained = self._copy()
         self.apply()
         try:

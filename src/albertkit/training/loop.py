@@ -188,6 +188,7 @@ class CudaCopies:
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
         self._stream.wait_event(self._last_use)
         with torch.cuda.stream(self._stream):
+            # Out of ordinary memory a copy is never asynchronous.
             sent = [batch.pin_memory().to(self._device, non_blocking=True) for batch in batches]
             arrived = torch.cuda.Event()
             arrived.record()
@@ -278,7 +279,12 @@ class LoopSettings(LoopOptions):
         every = settings.eval_every or steps
         values = {name: getattr(settings, name) for name in ("warmup_steps", "seed", "patience")}
         values |= dict(
-            steps=steps, lr=settings.lr or 0.0, optimizer="adamw", bias_correction=True, keep=1
+            # Of checkpoints the newest alone; `best/` lies beside them.
+            steps=steps,
+            lr=settings.lr or 0.0,
+            optimizer="adamw",
+            bias_correction=True,
+            keep=1,
         )
         return cls(
             log_every=max(1, min(10, steps // 50)),
@@ -518,7 +524,7 @@ def train(
                     torch.cuda.manual_seed(dropout_seed % (1 << 63))
                 parts = objective.losses(batch)
                 loss = torch.stack([p.total / counts[n] for n, p in parts.items()]).sum()
-                if batch.num_tokens:
+                if batch.num_tokens:  # the losses of an empty one have no graph
                     loss.backward()
                     meter.flops += objective.flops(batch)
                 meter.add(parts)

@@ -134,6 +134,7 @@ class RunMetrics:
 def number_or_nan(value: Any) -> float:
     """Return a finite number as a float, anything else (None, a text, an infinity, an int beyond every float) as NaN."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # `float` of a larger int is an error.
     return float(value) if is_number and abs(value) <= sys.float_info.max else math.nan
 
 
@@ -528,6 +529,7 @@ class Display:
     def __enter__(self) -> "Display":
         if self.run is not None:
             self.run.mkdir(parents=True, exist_ok=True)
+            # A resumed run appends: `RunMetrics` knows which of the records before it still hold.
             self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")
             self._board = _tensorboard(self.run)
         if self.is_live:
@@ -625,6 +627,7 @@ class Display:
             self._metrics.write(
                 json.dumps({name: _round_for_json(value) for name, value in record.items()}) + "\n"
             )
+            # What was shown is in the file, if the process is killed.
             self._metrics.flush()
         if self._board:
             for name, value in record.items():

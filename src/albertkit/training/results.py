@@ -171,6 +171,7 @@ def score_table(
     positive_class: str = "",
 ) -> TableSection:
     """Return scores with their 95 % intervals, the one that counts first."""
+    # A stable sort: the others stay in their order.
     names = sorted(scores, key=lambda name: name != metric)
     columns = ["", "score", "95% interval"] if intervals else ["", "score"]
     rows = []
@@ -202,7 +203,7 @@ def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection
 
 
 def confusion_table(confusion: Confusion) -> TableSection:
-    """Return labels down, predictions across; of more than `MOST_CLASSES` classes the most frequent mistakes."""
+    """Return labels down, predictions across; of more than `MAX_CLASSES_SHOWN` classes the most frequent mistakes."""
     names, counts = confusion.names, confusion.counts
     if len(names) > MAX_CLASSES_SHOWN:
         wrong = [
@@ -220,6 +221,7 @@ def confusion_table(confusion: Confusion) -> TableSection:
         labels = [f"{index:>2} {name}" for index, name in enumerate(names, 1)]
     rows = []
     for row, (label, line) in enumerate(zip(labels, counts, strict=True)):
+        # A class may have no example.
         total = max(sum(line), 1)
         cells = []
         for column, count in enumerate(line):
@@ -248,6 +250,6 @@ def save_results(
             files.append(
                 plot_regression(results["pairs"], out=folder / "regression.png", title=title)
             )
-    except MissingExtraError:
+    except MissingExtraError:  # pictures are an extra, the numbers are written
         pass
     return files

@@ -177,6 +177,7 @@ class Run(Generic[AnySettings]):
     def resolved(self, settings: OtherSettings) -> "Run[OtherSettings]":
         """Return the run with resolved settings; their learning rate is lowered for a retry."""
         if self.retries and isinstance(settings, EpochSettings) and settings.lr:
+            # Three figures, so that the rate can be given again as it is shown
             lr = float(f"{settings.lr * RETRY_FACTOR ** len(self.retries):.3g}")
             settings = dataclasses.replace(settings, lr=lr)
         return dataclasses.replace(self, settings=settings)  # type: ignore[return-value, arg-type]
@@ -268,6 +269,7 @@ class Run(Generic[AnySettings]):
             if results[seed].model is None:  # a signal
                 return results[seed]
         values = {
+            # A correlation with constant predictions is NaN: worse than any number.
             seed: -math.inf if math.isnan(result.value) else result.value
             for seed, result in results.items()
         }
@@ -301,6 +303,7 @@ class Run(Generic[AnySettings]):
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
                 return result if attempt is self else self._promote(result, ("best", "dev"))
+            # What the settings were resolved to, which `once` alone knows
             rate = read_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 

@@ -73,6 +73,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, None left out."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        # TOML has no null.
         return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
 
     def save(self, path: Path) -> None:
@@ -93,6 +94,8 @@ class Settings:
 
     def check_same(self, path: Path) -> None:
         """Compare with the settings a run was started with, and raise an error that names what differs."""
+        # A run of an older version lacks the options that were added since: they had their
+        # defaults.
         before, now = type(self)().to_dict() | type(self).read(path), self.to_dict()
         keys = sorted((before.keys() | now.keys()) - self.free)
         differing = [
@@ -296,6 +299,7 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
     """Read the keys and values of a settings file."""
     if pipe and (path.is_fifo() or path.is_char_device()):  # `--config-file <(…)`
         with open(path, "rb") as stream:
+            # A pipe may never end; the last byte tells that there is more.
             content = stream.read(_LARGEST_FILE + 1)
     else:
         content = check_regular_file(path, "settings file").read_bytes()
@@ -304,6 +308,7 @@ def _read_values(path: Path, pipe: bool) -> dict[str, Any]:
         if len(content) > _LARGEST_FILE:
             raise ValueError(f"it is longer than {_LARGEST_FILE:,} bytes")
         text = content.decode("utf-8")
+        # A pipe has no ending.
         if suffix == ".json" or (suffix not in _YAML and text.lstrip().startswith("{")):
             values = parse_json(text)
         elif suffix in _YAML:

@@ -188,7 +188,7 @@ class CudaCopies:
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
         self._stream.wait_event(self._last_use)
         with torch.cuda.stream(self._stream):
-            # Out of ordinary memory a copy is never asynchronous.
+            # Copies out of ordinary memory keep the host waiting.
             sent = [batch.pin_memory().to(self._device, non_blocking=True) for batch in batches]
             arrived = torch.cuda.Event()
             arrived.record()

@@ -101,6 +101,7 @@ def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ..
     best_window = np.zeros(num_pieces, np.int64)
     for number, (start, stop) in enumerate(bounds):
         positions = np.arange(stop - start)
+        # BERT's "max context": the shorter side, and a little for the length
         score = np.minimum(positions, stop - start - 1 - positions) + 0.01 * (stop - start)
         better = score > best_score[start:stop]  # of equally good windows the first stays
         best_score[start:stop][better] = score[better]
@@ -304,6 +305,7 @@ def hold_out_articles(
     sizes = Counter(example.article for example in examples)
     articles = list(sizes)
     held_out_articles: set[str] = set()
+    # One article stays, whatever the share.
     for number in np.random.default_rng(seed).permutation(len(articles))[:-1]:
         if sum(sizes[article] for article in held_out_articles) >= share * len(examples):
             break
@@ -726,6 +728,7 @@ class AnswerTask(Task[QuestionExample]):
 def outside_text(batch: PackedBatch) -> Tensor:
     """Return Google's `p_mask`, bool [T]: where no answer may lie; False in the text and at the first token ("no answer")."""
     outside = batch.token_type_ids != 1
+    # The last [SEP] has the type of the text.
     outside = outside.index_fill(0, batch.offsets[1:] - 1, True)
     return outside.index_fill(0, batch.starts, False)
 

@@ -401,6 +401,7 @@ def _read_unlabelled(
     file, _ = file_of(task, unlabelled, "train")
     examples = read_split(task, file, "train", bad_rows, labelled=False)
     compared = list(held_out)
+    # Rows of other splits are compared only, and may be broken.
     unreadable = BadRows("skip")
     for split, split_file in other_files.items():
         compared += task.examples(split_file, split=split, labelled=False, bad_rows=unreadable)
@@ -513,6 +514,7 @@ def configured(task: Task, settings: FinetuneSettings) -> Task:
 
 def fingerprint(features: Features) -> str:
     """Return the SHA-256 of what the model is trained on: a run is only resumed on the same."""
+    # Of what is learned, not of files: data that were moved or renamed are the same.
     digest = hashlib.sha256()
     arrays = (
         features.input_ids,

@@ -51,6 +51,7 @@ class ExitHeads(nn.Module):
 
     def __init__(self, num_layers: int, hidden_size: int, num_labels: int) -> None:
         super().__init__()
+        # The deviation of ALBERT's other weights
         self.weight = nn.Parameter(torch.randn(num_layers - 1, num_labels, hidden_size) * 0.02)
         self.bias = nn.Parameter(torch.zeros(num_layers - 1, num_labels))
 
@@ -142,6 +143,7 @@ class ExitLosses(nn.Module):
                 logits = self.exits(self.model.dropout(pooled), layers)
             layer_losses = self.task.losses(answered(self.model, logits), batch, self.class_weights)
             for name, loss in layer_losses.items():
+                # As in PABEE: later layers, which more texts reach, weigh more.
                 sums[name] = sums.get(name, 0) + loss.loss_sum * (number / total)
         return {
             name: LossPart(sums[name], counts[name], loss.correct)
@@ -218,6 +220,7 @@ def leave_early(
             else model.packed_logits(batch, trace)
         )
 
+    # It shares all modules: the method alone is another.
     leaving = copy.copy(model)
     leaving.packed_logits = packed_logits  # type: ignore[method-assign]
     return leaving

@@ -288,6 +288,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
             fitted = configured(data.task, settings)
             examples = [*data.train, *data.unlabelled]
             teacher = open_teacher(settings, fitted, examples, tokenizer, run.world.device)
+            # Once for all seeds and retries
             teacher = teacher.having_read(examples, run.folder / "teacher", run.world)
         return run.of_seeds(lambda seed_run: _finetune_once(seed_run, data, options.model, teacher))
 
@@ -517,7 +518,9 @@ class FinetuningObjective:
         """Count the floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
         squares = sum(n * n for n in batch.packed.lengths)
         return batch.num_tokens * self.model.config.train_flops_per_token(
-            squares / batch.num_tokens, 0.0
+            # The mean over tokens of how many they attend to
+            squares / batch.num_tokens,
+            0.0,
         )
 
 

@@ -92,6 +92,7 @@ def class_scores(
         labelled = counts.sum(1)
         right = counts.trace()
         total = counts.sum()
+        # As scikit-learn: a class that is neither predicted nor a label does not count.
         macro = columns[:, predicted + labelled > 0].mean(1)
         precision, recall, f1 = (columns[:, positive] if num_classes == 2 else macro).tolist()
         accuracy = float(right / total)
@@ -147,6 +148,7 @@ def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
         num_right = right[rows].sum(0)
         num_either = either[rows].sum(0)
         return {
+            # F1: twice what is right over what is predicted and what is a label
             "f1_micro": float(2 * num_right.sum() / max(num_either.sum(), 1)),
             "f1_macro": float(np.mean(2 * num_right / np.maximum(num_either, 1))),
             "subset_accuracy": float(is_exact[rows].mean()),
@@ -225,6 +227,7 @@ def _ranks(order: np.ndarray) -> np.ndarray:
 
 
 def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    # (The deviation of equal numbers may be rounded to more than 0.)
     if not (np.ptp(a) and np.ptp(b)):
         return float("nan")
     a = a - a.mean()
@@ -379,6 +382,7 @@ def _by_answerable(
 
 def _normalized(golds: Sequence[str], version: Version) -> list[str]:
     normal = [normalize_answer(gold) for gold in golds]
+    # The script of 2.0 leaves out gold answers of which nothing stays, such as "the".
     return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
 
 
@@ -441,6 +445,7 @@ def spans(tags: Tags) -> list[tuple[str, int, int]]:
     for index, tag in enumerate([*tags, "O"]):
         prefix = tag[:1]
         entity_type = tag[1:].removeprefix("-") or "_"
+        # An `I-` after another type begins an entity, as for conlleval and seqeval.
         is_new = prefix in "BS" or before in "OES" or entity_type != open_type
         if before != "O" and (is_new or prefix == "O"):
             entities.append((open_type, first, index - 1))

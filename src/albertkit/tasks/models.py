@@ -182,6 +182,7 @@ def run_batches(
     rank, size = (world.rank, world.size) if world else (0, 1)
     num_done = 0
     with ProgressBar("evaluating", features.num_sequences, "sequences", progress) as bar:
+        # They are sorted by length: every W-th is as much work for each process.
         for run in runs[rank::size]:
             batch = features.batch(run).to(device)
             for sequence, output in zip(run.tolist(), outputs_of(batch), strict=True):

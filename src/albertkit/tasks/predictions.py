@@ -184,6 +184,7 @@ def join_predictions(
         value_of_id = index_by_id(predictions, file)
         if value_of_id.keys() == set(names):
             return [value_of_id[name] for name in names]
+        # Ids that count from 0 say no more than the order does.
         if list(value_of_id) != [str(number) for number in range(len(value_of_id))]:
             missing = [n for n in names if n not in value_of_id]
             strange = list(value_of_id.keys() - set(names))
@@ -253,6 +254,7 @@ def read_object(file: File) -> Any:
         return parse_json(content)
     except (ValueError, RecursionError) as error:
         try:
+            # JSON lines are no document, but their first line is one.
             is_lines = isinstance(parse_json(content.split(b"\n", 1)[0]), dict)
         except (ValueError, RecursionError):
             is_lines = False

@@ -174,6 +174,7 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     name = record_id(record)
     title = record.get("title")
     example = QuestionExample(
+        # From 0, as the rows of a table
         id=str(number - 1 if name is None else name),
         question=question,
         context=context,
@@ -202,6 +203,7 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
     if all(answer.start < 0 for answer in located):
         raise UnusableRowError(f"the context does not hold the answer `{located[0].text}`")
+    # White space that differs moves a start by a few characters: that is no repair.
     moved = any(
         answer.start not in (-1, start)
         and not (answer.respaced and abs(answer.start - (start or 0)) <= len(answer.text))

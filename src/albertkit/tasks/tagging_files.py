@@ -332,6 +332,7 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
         if _SPAN_INDEX.fullmatch(fields[0]):
             num_span_indices += 1
             continue
+        # (`int` refuses 4,301 digits.)
         index = int(fields[0]) if fields[0].isdecimal() and len(fields[0]) < 10 else None
         counts = (
             counts and index is not None and (index == previous + 1 or (begins and index in (0, 1)))
@@ -390,6 +391,7 @@ def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
             yield from lines_of(stream)
             return
         for number, record in records:
+            # Parquet has dates and decimals.
             yield number, json.dumps(record, default=str)
 
 
@@ -446,10 +448,12 @@ def _column_sentences(
 
 def _is_between(line: str, layout: TagFileLayout) -> bool:
     """Return whether a line stands between sentences."""
+    # Where characters are the words, a line may be a space.
     return not line.strip("\t" if layout.characters else BLANKS) or line.startswith("-DOCSTART-")
 
 
 def _fields(line: str) -> list[str]:
+    # Between tabs a word may hold spaces.
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
@@ -497,6 +501,7 @@ def _record_sentences(
 def _first_records(file: File | Records) -> list[Any]:
     records = []
     for _, line in islice(_lines(file), ROWS_SEEN):
+        # A broken line is reported where the sentences are read.
         with contextlib.suppress(ValueError, RecursionError):
             records.append(json.loads(line))
     return records

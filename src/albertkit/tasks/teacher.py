@@ -164,6 +164,7 @@ def open_teacher(
     if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
         classifier = getattr(reader.model, "classifier", None)
         for parameter in classifier.parameters() if order and classifier else ():
+            # Once, in place of the outputs of every batch
             parameter.data = parameter.data[order]
         notes.append(f"teacher: `{source}` runs beside the student, on its tokens")
         return replace(teacher, model=reader.model)
@@ -305,11 +306,13 @@ class TransformersReader:
                 **options,
             )
         architecture = next(iter(model.config.architectures or ()), "")
+        # transformers initialises a head that the folder lacks.
         if loading["missing_keys"] or not architecture.endswith(class_name):
             raise _wrong_class_error(source, f"model {class_name}")
         self._model = model.eval().requires_grad_(False).to(device)
         self.labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
         self.problem_type = model.config.problem_type
+        # A tokenizer without a limit says 10^30.
         self.length = min(_MAX_LENGTH, self._tokenizer.model_max_length)
         self._kind = task.kind
         self._batch_tokens = batch_tokens
@@ -348,6 +351,7 @@ class TransformersReader:
                 owners = np.array(
                     [-1 if word is None else word for word in encoding.word_ids(number)]
                 )
+                # The first token of each word
                 words, tokens = np.unique(owners, return_index=True)
                 words, tokens = words[words >= 0], tokens[words >= 0]
             else:
@@ -360,6 +364,7 @@ class TransformersReader:
 
     def _encoded(self, examples: Sequence[Any], truncated: bool) -> Any:
         options: dict[str, Any] = (
+            # (It would warn of the first text that is too long for the model.)
             {"truncation": True, "max_length": self.length} if truncated else {"verbose": False}
         )
         texts = [example.text for example in examples]
@@ -409,6 +414,7 @@ def match_labels(
         teacher_labels
     )
     for names, teacher_names in spellings:
+        # Labels that differ in upper case alone must stay two.
         if len(set(names)) == len(labels) and set(names) == set(teacher_names):
             order = [teacher_names.index(name) for name in names]
             break
@@ -466,6 +472,7 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
     total = int(counts.sum())
     num_right = int(counts.trace())
     num_best = int(counts[range(len(labels)), outputs].sum())
+    # By chance alone another order is better by some roots of the number of labels.
     if num_best - num_right > _CLEAR_DIFFERENCE * total**0.5:
         names = {
             str(output): labels[label]

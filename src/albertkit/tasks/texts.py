@@ -182,6 +182,7 @@ def text_features(
         and not any(pairs)
         and (set(pairs) == {None} or not isinstance(tokenizer, NamedSpecials))
     ):
+        # Without a second text the first has the place of one [SEP] more.
         pairs = None
     room = tokens_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
@@ -230,6 +231,7 @@ def text_features(
     second_share = np.maximum(room - lengths, room - first_half)
     first_kept = np.where(fits, lengths, np.minimum(lengths, first_share))
     second_kept = np.where(fits, second_lengths, np.minimum(second_lengths, second_share))
+    # A text that stands alone among pairs needs one [SEP] less.
     first_kept[single] = np.minimum(lengths[single], room + 1)
     second_from = second_starts[:-1]
     if tokenizer.truncation_side == "left":
@@ -278,6 +280,7 @@ def _assembled(
     sizes = ends + second_lengths + is_pair
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     begin = offsets[:-1]
+    # What is not written below is a [SEP].
     ids = np.full(offsets[-1], tokenizer.sep_id, np.int32)
     types = np.zeros(offsets[-1], np.uint8)
     ids[begin] = tokenizer.cls_id
@@ -790,6 +793,7 @@ class TextClassification(TextTask):
                 f"`{label[:40]}` is a list of labels, as Label Studio writes several",
                 "the task is `multilabel`",
             )
+        # Files of the hub alone number their labels, and MNLI's in an order of their own.
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
         if self.layout and label not in self.labels:

@@ -121,6 +121,7 @@ def atomic_folder(path: StrPath) -> Iterator[Path]:
     try:
         _lock(descriptor)
         yield temporary
+        # A rename may reach the disk before what was written: each file is flushed first.
         for file in temporary.rglob("*"):
             if file.is_file():
                 with open(file, "rb") as stream:
@@ -152,6 +153,7 @@ def check_writable(path: StrPath) -> None:
 def remove_folder(path: StrPath) -> None:
     """Remove a folder so that a process killed meanwhile leaves nothing that looks like it."""
     target = Path(path)
+    # Removed file by file, a killed process would leave half a checkpoint under its name.
     doomed = _temporary_path(target)
     os.replace(target, doomed)
     shutil.rmtree(doomed)
@@ -367,6 +369,7 @@ def check_folder_name(path: StrPath, hint: str = "") -> Path:
     """Refuse a new output folder that is called a file, such as `results.json`."""
     name = os.fspath(path)
     stem, suffix = os.path.splitext(name)
+    # `corpus.txt.gz` has two.
     while suffix.lower() in _FILE_SUFFIXES:
         name = stem
         stem, suffix = os.path.splitext(name)
@@ -554,6 +557,7 @@ def write_checksums(folder: StrPath) -> None:
     names = sorted(
         str(file.relative_to(folder)) for file in Path(folder).rglob("*") if file.is_file()
     )
+    # (Its own sum cannot stand in it.)
     lines = [f"{sha256_file(Path(folder, name))}  {name}\n" for name in names if name != CHECKSUMS]
     with atomic_file(Path(folder, CHECKSUMS), "w") as stream:
         stream.writelines(lines)
@@ -584,6 +588,7 @@ def folder_digest(folder: Path) -> str:
     files = sorted(
         p
         for p in folder.rglob("*")
+        # Not its card and logs, which do not change what it computes
         if p.is_file() and p.suffix in (".json", ".safetensors", ".bin", ".txt", ".model")
     )
     return sha256_bytes(

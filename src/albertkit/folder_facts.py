@@ -113,6 +113,7 @@ class FolderFacts:
         remote = self.tokenizer.get("auto_map")
         if remote:
             raise self._unread_tokenizer(f"of a class of its own, `auto_map` {remote}")
+        # Settings of these classes that cut words otherwise, and the values that do not
         splits: dict[str, tuple[Any, ...]] = {
             "word_tokenizer_type": ("basic", None),
             "subword_tokenizer_type": ("wordpiece", None),
@@ -238,6 +239,7 @@ class FolderFacts:
             if "peft_type" not in adapter:
                 hint = "merge it into its model with the package `adapters`, and save that"
             raise CheckpointError("unsupported", fact, hint)
+        # Its tensors have other names, and its heads are files of their own.
         if (self.folder / "language_model.bin").exists():
             hint = "save it with FARM: AdaptiveModel.load('{}', 'cpu').convert_to_transformers()[0].save_pretrained('NEW')"
             raise CheckpointError(

@@ -310,6 +310,7 @@ def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> 
         if name.endswith("logits") and expected.dim() == 2 and expected.shape[1] > 1:
             agreements.append(expected.argmax(1) == values.argmax(1))
         cosine = F.cosine_similarity(_vectors(values), _vectors(expected), dim=1)
+        # NaN is as bad as can be; rounding may pass 1.
         cosines.append(cosine.nan_to_num(-1.0).clamp(max=1.0))
     all_cosines = torch.cat(cosines)
     top1 = float(torch.cat(agreements).float().mean()) if agreements else None
@@ -390,6 +391,7 @@ def _make_batches(
             [0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second)
             for first, second in pairs
         ]
+        # (Without a tokenizer the heads are compared there, and nothing is masked.)
         positions = [list(range(_MASK_EVERY // 2, len(row), _MASK_EVERY)) for row in ids]
         if mask_id is not None:
             for row, masked_positions in zip(ids, positions, strict=True):

@@ -134,6 +134,7 @@ def load_pipelines(
     path = local_folder(model)
     if exits is not None and has_exits(path):
         pipeline = load_pipeline(path, precision=precision, device=device, exits=exits)
+        # A model with exits classifies, and does nothing else.
         return {pipeline.kind: pipeline}
     if is_captioner_folder(path):
         return {"caption": _load_captioner(path, device)}
@@ -214,6 +215,7 @@ def _sequence_settings(facts: FolderFacts) -> tuple[int | None, bool]:
 
 
 def _load_captioner(path: Path, device: str) -> Any:
+    # Imported for captioners alone
     from albertkit.captioning.captioner import VideoCaptioner
     from albertkit.pipelines.captions import CaptionPipeline
 

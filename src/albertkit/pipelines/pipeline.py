@@ -160,6 +160,7 @@ def check_finite(outputs: Iterable[Any]) -> None:
     """Refuse outputs, an array or a tuple of arrays for each sequence, that are not finite numbers."""
     for output in outputs:
         parts = output if isinstance(output, tuple) else (output,)
+        # The largest of NaN is the first: it would be an answer like any other.
         if not all(np.isfinite(part).all() for part in parts):
             raise MachineError(
                 "not-finite",
@@ -174,11 +175,13 @@ def is_one_value(inputs: Any) -> bool:
         inputs, "columns"
     ):
         return True
+    # An array of NumPy without dimensions is one value, and has `__iter__`.
     return not hasattr(inputs, "__iter__") or getattr(inputs, "ndim", 1) == 0
 
 
 def is_text(value: Any) -> TypeGuard[str]:
     """Return whether a value is a text that can be tokenized; half a surrogate pair, which JSON can spell, cannot."""
+    # Tokenizers fail on half a pair, as UTF-8 cannot spell it.
     return isinstance(value, str) and not has_half_characters(value)
 
 

@@ -150,6 +150,7 @@ class FillMask(Pipeline[str]):
         # Rows that only fill up the table are no tokens.
         shares = logits.float().softmax(-1)[:, : self.tokenizer.vocab_size]
         best = shares.topk(min(MAX_GUESSES, shares.shape[1]))
+        # Masks before the end of each sequence but the last: where its guesses end
         ends = torch.searchsorted(positions, batch.packed.offsets[1:-1]).cpu().numpy()
         ids, probabilities = (
             np.split(part.cpu().numpy(), ends) for part in (best.indices, best.values)
@@ -213,6 +214,7 @@ class SentenceOrder(Pipeline[tuple[str, str]]):
                 "the model has no sentence-order head",
                 "use one that was pretrained with sentence order",
             )
+        # No masked position: the vocabulary's logits are not computed.
         nowhere = batch.packed.offsets[:0]
         _, logits = self.model.packed_logits(replace(batch.packed, masked_positions=nowhere))
         return list(logits.float().softmax(-1).cpu().numpy())
@@ -289,6 +291,7 @@ class Classify(TaskPipeline):
     @cached_property
     def example(self) -> Any:
         """A pair of texts for a task that reads pairs, else one text."""
+        # A converted model does not say what it reads.
         if self._reads_pairs is None:
             return super().example
         texts = example_texts(self.tokenizer)
@@ -363,7 +366,9 @@ class Tag(TaskPipeline):
             matches = _CHARACTER.finditer(value) if characters else _WORD.finditer("".join(letters))
             spans = [match.span() for match in matches]
             words = [
-                " " if value[start:end].isspace() else value[start:end] for start, end in spans
+                # A run of spaces is one, as the data of characters have it.
+                " " if value[start:end].isspace() else value[start:end]
+                for start, end in spans
             ]
             return SentenceToTag(
                 "", tuple(words), spaces=not characters, source=value, spans=tuple(spans)

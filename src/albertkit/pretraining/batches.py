@@ -145,6 +145,7 @@ class Assembler:
         original_ids = input_ids.copy() if log_rows else input_ids
 
         budgets = self.masks.budgets(lengths)
+        # One more: the loop writes every token there, and goes on after those that are chosen.
         positions, labels = (np.empty(budgets.sum() + 1, np.int64) for _ in range(2))
         log = np.empty((log_rows, 6), np.int32)
         count, logged = mask_sequences(
@@ -290,6 +291,7 @@ class EpochStream(ABC):
         # (epoch, block), plan, lengths
         self._planned: tuple[tuple[int, int], Any, np.ndarray] | None = None
         self._position = StreamPosition(0, 0, 0)
+        # One thread, so that no plan needs a lock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch-stream")
         self._next: Future[tuple[list[PackedBatch], StreamPosition]] | None = None
         # On a thread of its own: a block takes about 8 s to plan, and the next batch must not wait
@@ -336,6 +338,7 @@ class EpochStream(ABC):
             self._next = None
         self._position = StreamPosition(
             int(state["epoch"]),
+            # (Of an older version there is none.)
             int(state.get("block", 0)),
             int(state["cursor"]),
         )
@@ -400,6 +403,7 @@ class EpochStream(ABC):
                 if (round_ * self.processes + number) % self.world_size == self.rank:
                     index_lists.append(np.arange(cursor + number, last, self.processes))
             cursor = last
+        # An empty one where there is nothing to do: all processes make the same collective calls.
         batches = [self.pack(plan, indices, epoch) for indices in index_lists or [np.arange(0)]]
         return batches, StreamPosition(epoch, block, cursor)
 

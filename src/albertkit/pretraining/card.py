@@ -189,6 +189,7 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
     has_heads = bool(rows) or teacher is None
     if teacher is not None:
         learned = f"{learned if has_heads else ''} to have the states of {Path(teacher).name}"
+    # The text is not escaped: Korean is to be read.
     placeholders = {"folder": python_literal(facts.folder), "example": f'"{facts.example}"'}
     loading = [
         code_block(_ALBERTKIT.format_map(placeholders), title="Loading it"),

@@ -68,7 +68,12 @@ class Sample:
         texts = []
         masked = {entry["position"]: entry for entry in self.masked}
         for name, segment, begin, end in zip(
-            "AB", self.segments, (1, boundary), (boundary - 1, len(self.pieces) - 1), strict=False
+            # Without [CLS] and the two [SEP]
+            "AB",
+            self.segments,
+            (1, boundary),
+            (boundary - 1, len(self.pieces) - 1),
+            strict=False,
         ):
             first = segment["first_sentence"]
             last = segment["last_sentence"]
@@ -215,6 +220,7 @@ def inspect_store(
         "kept",
         np.where(shown_ids == tokenizer.mask_id, "mask", "random"),
     )
+    # Others went beyond the budget, or met masked tokens.
     accepted = assembled.ngrams[assembled.ngrams[:, 2] > 0, 2]
     return StoreInspection(
         documents=sum(map(len, sentences)),

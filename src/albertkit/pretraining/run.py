@@ -304,6 +304,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     )
     model.compute_dtype = choose_precision(options.precision, world.device)
     trained = (
+        # Google's and transformers' folders have none.
         read_typed(folder / PROVENANCE, _Trained) if (folder / PROVENANCE).exists() else _Trained()
     )
     if without_order:

@@ -167,6 +167,7 @@ class _StoreSource(PretrainingData):
         return Unigram(self._store, self._held_out, world)
 
     def cooccurrence(self, size: int) -> Tensor:
+        # One process counts for all: the vectors are the same in each.
         counts = Unigram(self._store, self._held_out).counts
         return cooccurrence_vectors(
             select_documents(self._store, self._held_out),

@@ -153,6 +153,7 @@ def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]
     return {
         "load_fp32": 4 * parameters,
         "load_bf16": 2 * parameters,
+        # A number of a matrix takes 1 byte in place of 4; a row has a scale in fp32.
         "load_int8": 4 * parameters - 3 * matrices + 4 * rows,
         "read_fp32": 4 * (parameters + concatenated + length * widest),
         "train_fp32": 16 * parameters,  # weight, gradient and AdamW's two moments, 4 bytes each
@@ -258,6 +259,7 @@ class FolderInspection(Result):
         card = {"model card": "README.md" if self.card else "none"}
         predicted = f"{100 * self.flops['predicted_share']:g} % of the tokens predicted"
         if "masked_lm_prob" not in (self.provenance or {}):
+            # The paper masks 15 % of the tokens.
             predicted += ", as is usual; the folder does not say"
         computing = {
             "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",

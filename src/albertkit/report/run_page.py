@@ -132,6 +132,7 @@ class RunFolder:
         """Return whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
         if not path.exists():
             return False
+        # A run that somebody sent may link to any file here, and its page is sent on.
         if path.resolve().is_relative_to(self.folder.resolve()):
             return True
         self.notes.append(
@@ -155,6 +156,7 @@ class RunFolder:
             setattr(
                 metrics,
                 name,
+                # Texts and lists in a record cannot be drawn.
                 [{**numbers(record), "step": int(record["step"])} for record in records],
             )
         return metrics
@@ -187,6 +189,7 @@ def read_run(folder: str | Path) -> RunFolder:
     run = RunFolder(path, path)
     run.results = run.table(path / "results.json")
     for seed in seeds:
+        # It writes its results last.
         value = number_or_nan(run.table(seed / "results.json").get("value"))
         run.seeds[seed.name] = None if math.isnan(value) else value
     # `best/` was made by the best of several seeds, and by the last of its retries.
@@ -220,6 +223,7 @@ def read_run(folder: str | Path) -> RunFolder:
 
 def shorten_value(value: Any, depth: int = 0) -> Any:
     """Return a value cut to what is readable: not too deep, too many or too long."""
+    # A file of another origin may be nested without end.
     if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
@@ -262,6 +266,7 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
             token = str(token)
             is_right = answer != "" and answer in (token, token.removeprefix(WORD_START))
             is_predicted = is_predicted or is_right
+            # The file may say anything; a bar ends within the panel.
             share = min(max(float(probability), 0.0), 1.0)
             bars.append(Bar(_readable_token(token, has_marks), share, "good" if is_right else ""))
         parts = re.split(f"({re.escape(MASK)})", str(example["text"]))

@@ -364,12 +364,12 @@ def sample_batches(
     if tokenizer is None:
         generator = torch.Generator().manual_seed(0)
         for _ in range(_SEQUENCES):
-            pair = []
+            halves = []
             for max_length in (max_tokens // 2, max_tokens - max_tokens // 2):
                 length = torch.randint(1, max(max_length, 1) + 1, (1,), generator=generator)
                 ids = torch.randint(0, config.vocab_size, length.tolist(), generator=generator)
-                pair.append(ids.tolist())
-            rows.append((pair[0], pair[1]))
+                halves.append(ids.tolist())
+            rows.append((halves[0], halves[1]))
         return _make_batches(rows, config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]

@@ -90,7 +90,7 @@ def reader(target: str):
 
         return lambda file: read_example(file.read_bytes())
     if target == "table":
-        from albertkit.conversion.tensorflow.encoding import reading
+        from albertkit.conversion.tensorflow.records import reading
         from albertkit.conversion.tensorflow.table import read_index
 
         def read(file):

@@ -14,7 +14,7 @@ from albertkit.conversion.tensorflow.bundle import (
     encode_strings,
     write_bundle,
 )
-from albertkit.conversion.tensorflow.encoding import MalformedError, crc32c, masked, write_varint
+from albertkit.conversion.tensorflow.records import MalformedError, crc32c, masked, write_varint
 from albertkit.conversion.tensorflow.table import MESSAGES, read_table, write_table
 from albertkit.errors import AlbertKitError
 

@@ -17,7 +17,7 @@ from albertkit.conversion.tensorflow.bundle import (
     open_saved_model,
     write_bundle,
 )
-from albertkit.conversion.tensorflow.encoding import crc32c, masked, write_varint
+from albertkit.conversion.tensorflow.records import crc32c, masked, write_varint
 from albertkit.conversion.tensorflow.table import MESSAGES, _BlockBuilder, read_table, write_table
 from albertkit.errors import AlbertKitError
 

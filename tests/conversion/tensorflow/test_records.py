@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albertkit.conversion.tensorflow.encoding import crc32c, masked
-from albertkit.conversion.tensorflow.records import RecordFile, example, frame, read_example
+from albertkit.conversion.tensorflow.records import (
+    RecordFile,
+    crc32c,
+    example,
+    frame,
+    masked,
+    read_example,
+)
 from albertkit.errors import DataError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albertkit.conversion.tensorflow.encoding import (
+from albertkit.conversion.tensorflow.records import (
     MalformedError,
     crc32c,
     masked,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from albertkit.conversion.tensorflow.encoding import (
+from albertkit.conversion.tensorflow.records import (
     MalformedError,
     crc32c,
     define_messages,

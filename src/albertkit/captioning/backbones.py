@@ -272,9 +272,8 @@ class TransformersBackbone(Backbone):
         for part in inputs.split(max(1, at_once)):
             output = self.model(self.pixels.apply(part), **self.kind.call)
             hidden = output.last_hidden_state[:, self.extent.leading :]
-            if (
-                getattr(self.config, "attention_type", "space_only") != "space_only"
-            ):  # TimeSformer: time is the inner order
+            # TimeSformer: time is the inner order.
+            if getattr(self.config, "attention_type", "space_only") != "space_only":
                 hidden = hidden.unflatten(1, (-1, part.shape[1])).transpose(1, 2).flatten(1, 2)
             tokens.append(hidden)
         return torch.cat(tokens).reshape(batch, grid.num_tokens, self.out_dim)

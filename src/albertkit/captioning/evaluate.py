@@ -177,9 +177,8 @@ def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
     pairs: dict[str, tuple[Any, Any]] = {"sampling": (captioner.sampling, clips.sampling)}
     if backbone is None or clips.backbone == "features":
         pairs["backbone"] = ("features" if backbone is None else backbone.name, clips.backbone)
-    elif (
-        clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint
-    ):  # frames are any backbone's
+    # Frames are any backbone's.
+    elif clips.kind == "features" and backbone.fingerprint() != clips.backbone_fingerprint:
         if backbone.name == clips.backbone:
             pairs["weights of the backbone"] = (
                 backbone.fingerprint()[:12],

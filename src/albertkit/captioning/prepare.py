@@ -1,7 +1,6 @@
 """`prepare`: clips to features, or frames, on the disk, once for each content; killed anywhere, it goes on where it was."""
 
 import base64
-import binascii
 import io
 import json
 import os
@@ -110,12 +109,8 @@ def _read_array(file: Path) -> np.ndarray:
                     "write one tensor a file",
                 )
             return tensors.get_tensor(names[0]).float().numpy()
-    except (
-        DataError,
-        OSError,
-        MemoryError,
-    ):  # the machine's fault is not the file's: nothing is left out for it
-        raise
+    except (DataError, OSError, MemoryError):
+        raise  # the machine's fault is not the file's: nothing is left out for it
     except Exception as error:  # what a damaged file raises is not declared by either library
         raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
 
@@ -160,13 +155,8 @@ def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarra
     try:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))
-    except (
-        binascii.Error,
-        OSError,
-        ValueError,
-        SyntaxError,
-        Image.DecompressionBombError,
-    ) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        # What base64 refuses is a ValueError.
         reason = "it is empty" if not column else f"it is not an image: {error}"
         raise DataError(
             "bad-row",
@@ -676,11 +666,8 @@ def _write_skipped(
         kept_lines = [
             line for line in lines if json.loads(line)["split"] not in (*splits, row_split)
         ]
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-    ) as error:  # bytes that are not UTF-8 are a ValueError, too
+    except (ValueError, KeyError, TypeError) as error:
+        # Bytes that are not UTF-8 are a ValueError, too.
         raise DataError(
             "bad-file",
             f"`{folder / SKIPPED}` is not what `prepare` writes: {error!r}",

@@ -163,9 +163,8 @@ def _read_header(stream: Any) -> tuple[tuple[int, ...], np.dtype]:
     with PARSING:
         try:
             shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-        except (
-            Exception
-        ) as error:  # ValueError is declared; TokenError, RecursionError and others come too
+        except Exception as error:
+            # ValueError is declared; TokenError, RecursionError and others come, too.
             raise ValueError(f"its header: {error}") from None
     if not dtype.itemsize or any(size < 0 for size in shape) or math.prod(shape) > 2**40:
         raise ValueError(f"a shape of {shape}")

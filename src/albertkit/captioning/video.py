@@ -218,10 +218,8 @@ class VideoFile:
         """Yield the packets from here to the end, the last of them empty; what ends early sets `broken_off`."""
         try:
             yield from self.container.demux(self.stream)
-        except (
-            self.error,
-            LookupError,
-        ):  # LookupError: PyAV, where a damaged header announced fewer streams
+        except (self.error, LookupError):
+            # LookupError: PyAV, where a damaged header announced fewer streams.
             self.broken_off = True
             yield None
 
@@ -467,9 +465,8 @@ class Timeline:
     # Presentation times of the frames, int64, rising; None where packets have none
     pts: np.ndarray | None
     packets: int  # of the clip, or of the whole file where packets have no times
-    keys: tuple[
-        tuple[int, int], ...
-    ]  # presentation and decoding times of keyframes, in the clip and shortly before, or all
+    # Presentation and decoding times of keyframes, in the clip and shortly before, or all
+    keys: tuple[tuple[int, int], ...]
     until: float | None  # end of the last frame seen, in seconds
     broken_off: bool  # reading ended in an error
 

@@ -279,11 +279,8 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
             if num_bytes:
                 try:
                     source.seek(num_bytes)
-                except (
-                    ValueError,
-                    OSError,
-                    NotImplementedError,
-                ):  # a server that has only one beginning
+                except (ValueError, OSError, NotImplementedError):
+                    # A server that has only one beginning.
                     target.truncate(0)
                     num_bytes = 0
             while block := source.read(_STEP):

@@ -109,14 +109,8 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
         if head not in HEADS:
             raise ConfigError("bad-value", f"there is no head `{head}`", suggest_name(head, HEADS))
         return head
-    architecture = (
-        source.architecture.removeprefix("TF")
-        .removeprefix("Flax")
-        .replace(
-            "Bert",
-            "Albert",
-        )
-    )
+    architecture = source.architecture.removeprefix("TF").removeprefix("Flax")
+    architecture = architecture.replace("Bert", "Albert")
     if architecture in _BY_CLASS and not (
         architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}
     ):

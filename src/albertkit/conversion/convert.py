@@ -249,9 +249,8 @@ def compare_outputs(ours: PretrainedAlbert, folder: Path) -> tuple[float | None,
     try:
         with quiet_transformers(), warnings.catch_warnings(action="ignore"):
             theirs = their_class.from_pretrained(folder, dtype=torch.float32).eval()
-    except (
-        Exception
-    ) as error:  # whatever another program's loader raises; the tensors are compared already
+    except Exception as error:
+        # Whatever another program's loader raises; the tensors are compared already.
         return (
             None,
             f"{peer} does not load the folder, outputs were not compared: {type(error).__name__}: {error}",

@@ -30,9 +30,8 @@ _LAYERS: tuple[dict[str, str], ...] = (
     {"albert.embeddings.position_embeddings.weight": "embeddings"},
     {"albert.embeddings.token_type_embeddings.weight": "embeddings"},
     {f"albert.embeddings.LayerNorm.{part}": variable for part, variable in _NORM.items()},
-    {
-        f"{names.MAPPING_IN}{part}": variable for part, variable in _DENSE.items()
-    },  # absent where E = H
+    # Absent where E = H
+    {f"{names.MAPPING_IN}{part}": variable for part, variable in _DENSE.items()},
     {
         f"{_BLOCK}{ours}.{part}": f"{theirs}/{variable}"
         for ours, theirs, variables in (

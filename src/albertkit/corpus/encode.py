@@ -412,9 +412,8 @@ def _initialize_worker(
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def follow() -> (
-        None
-    ):  # a killed parent cannot stop its workers, and they would wait for batches for ever
+    # A killed parent cannot stop its workers, and they would wait for batches for ever.
+    def follow() -> None:
         wait([parent.sentinel])
         os._exit(1)
 

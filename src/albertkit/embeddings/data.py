@@ -107,17 +107,8 @@ _PAIR_NAMES = (
     ("ko", "en"), ("source", "target"), ("src", "tgt"), ("text", "pair"), ("sentence", "paraphrase"),
 )  # fmt: skip
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?|contradiction", re.IGNORECASE)
-_OTHER_COLUMNS = {
-    *IDS,
-    "pos_id",
-    "neg_id",
-    "pos_ids",
-    "neg_ids",
-    "pos_scores",
-    "neg_scores",
-    "prompt",
-    "type",
-}  # BGE has most
+# BGE has most of them
+_OTHER_COLUMNS = {*IDS, *"pos_id neg_id pos_ids neg_ids pos_scores neg_scores prompt type".split()}
 _MAX_WORD_LINES = 0.1  # of the lines of a table; in a dictionary all are words
 
 

@@ -34,9 +34,8 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, Range, is_of_type
 
 SIMILARITIES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(
-        -1, 1
-    ),  # rounding
+    # Rounding leads beyond 1.
+    "cosine": lambda a, b: (F.normalize(a, dim=1) @ F.normalize(b, dim=1).T).clamp(-1, 1),
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -torch.cdist(a, b, p=2.0),
     "manhattan": lambda a, b: -torch.cdist(a, b, p=1.0),
@@ -326,13 +325,13 @@ def _read_modules(path: Path) -> EncoderParts:
     else:
         mode = [name for flag, name in _FLAGS.items() if pooling.get(flag, bool, False)] or "mean"
     poolings = check_pooling(mode)
+    # Beyond the positions, sentence-transformers fails.
+    positions = albert.config.max_position_embeddings
     return EncoderParts(
         albert,
         tokenizer,
         poolings[0] if len(poolings) == 1 else poolings,
-        min(
-            max_length or tokenizer.model_max_length, albert.config.max_position_embeddings
-        ),  # beyond, theirs fails
+        min(max_length or tokenizer.model_max_length, positions),
         _read_projection(modules["Dense"]) if "Dense" in modules else None,
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),

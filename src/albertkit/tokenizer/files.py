@@ -208,11 +208,8 @@ def _encode_by_json(content: _Content, text: str) -> list[int]:
         "added_tokens": [],
         "normalizer": content.normalizer,
         "pre_tokenizer": content.pre_tokenizer,
-        "model": {
-            "type": "WordLevel",
-            "vocab": {"": 0},
-            "unk_token": "",
-        },  # an empty one, until the candidates are known
+        # An empty one, until the candidates are known
+        "model": {"type": "WordLevel", "vocab": {"": 0}, "unk_token": ""},
     }
     tokenizer = Tokenizer.from_str(json.dumps(parts))
     normalizer = tokenizer.normalizer

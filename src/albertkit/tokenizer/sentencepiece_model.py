@@ -51,9 +51,8 @@ class ModelFacts:
         return [piece for piece, _, kind in self.pieces if kind in types]
 
 
-@lru_cache(
-    maxsize=1
-)  # 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times
+# 0.1 s for 30,000 pieces; loading a tokenizer reads its model two to four times.
+@lru_cache(maxsize=1)
 def read_facts(model: bytes) -> ModelFacts:
     """Read a model file. It must be one that SentencePiece has accepted; nothing is checked again."""
     pieces: list[Piece] = []

@@ -224,10 +224,8 @@ def _unigram(facts: ModelFacts, text_rules: str) -> Any:
     for piece, score, kind in facts.pieces:
         if kind == USER_DEFINED:
             score = symbol_score(piece, best)
-        elif kind in (
-            UNUSED,
-            BYTE,
-        ):  # bytes stand for what is unknown; text never matches their names
+        elif kind in (UNUSED, BYTE):
+            # Bytes stand for what is unknown; text never matches their names.
             score = _NEVER
         elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
             score -= _DIGIT_COMMA_PENALTY
@@ -351,9 +349,8 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Replace(Regex(f"\\A |[ {SPACE}]+\\z"), ""),
         ]
-    elif (
-        normalizers.Sequence(steps).normalize_str("\r\n") == " "
-    ):  # `Precompiled` takes them for one character
+    elif normalizers.Sequence(steps).normalize_str("\r\n") == " ":
+        # `Precompiled` takes them for one character.
         steps.insert(0, normalizers.Replace("\r\n", "  "))
     # `StripAccents` takes every mark, even Indic vowel signs; Google's rule takes those with a
     # combining class. `Lowercase` goes by single characters, Python minds the final sigma.
@@ -491,9 +488,8 @@ class JsonTokenizer(AlbertTokenizer):
         for token in parts.get("added_tokens") or []:
             if token["content"] not in special_names:
                 added.append(token)
-            elif (
-                token["content"] not in model_tokens
-            ):  # it holds its id, which the next token would get
+            elif token["content"] not in model_tokens:
+                # It holds its id, which the next token would get.
                 added.append(
                     {**token, "content": _UNMATCHED + token["content"], "normalized": False}
                 )
@@ -502,9 +498,8 @@ class JsonTokenizer(AlbertTokenizer):
         )
         try:
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
-        except (
-            Exception
-        ) as error:  # the unknown token is missing; the library says it at the first such text
+        except Exception as error:
+            # The unknown token is missing; the library says it at the first such text.
             raise self._broken_file_error(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
@@ -655,9 +650,8 @@ class JsonTokenizer(AlbertTokenizer):
             return Tokenizer.from_str(json.dumps(parts))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except (
-            BaseException
-        ) as error:  # the library raises nothing more particular; its panics are no Exception
+        except BaseException as error:
+            # The library raises nothing more particular; its panics are no Exception.
             raise self._broken_file_error(str(error)) from None
 
     def _broken_file_error(self, why: str) -> CheckpointError:

@@ -265,9 +265,8 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
         (b"", MESSAGES["Header"](num_shards=1, version={"producer": VERSION}).SerializeToString())
     ]
     with (
-        atomic_file(
-            f"{prefix}.index"
-        ) as index,  # renamed last: without the index there is no checkpoint
+        # Renamed last: without the index there is no checkpoint.
+        atomic_file(f"{prefix}.index") as index,
         atomic_file(bundle_shard_name(str(prefix), 0, 1)) as shard,
     ):
         offset = 0
@@ -426,9 +425,8 @@ def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Pa
         folder = entries[0] if wrapped else Path(temporary)
         try:
             yield TensorBundle.open(folder), _assets(folder)
-        except (
-            AlbertKitError
-        ) as error:  # name the archive: the temporary folder is gone when this is read
+        except AlbertKitError as error:
+            # Name the archive: the temporary folder is gone when this is read.
             error.message = error.message.replace(str(folder), str(source))
             raise
 

@@ -74,7 +74,8 @@ def start_compiler(precision: Precision) -> subprocess.Popen:
 
 def main(precision: Precision) -> None:
     """Compile, after those that are at it: they may leave nothing to do."""
-    os.nice(5)  # the process that started this one answers meanwhile
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(5)  # the process that started this one answers meanwhile
     with FileLock(loops_folder() / "compiling.lock"):
         compile_engine(precision)
 

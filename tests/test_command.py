@@ -125,9 +125,12 @@ def test_arguments_flags_and_settings_reach_the_function(run, capsys):
     )
     options = json.loads(capsys.readouterr().out)["options"]
     assert options == {
-        "words": ["one", "three"], "out": "o", "at_least": 4, "rules": {"case": "upper", "strict": False},
+        "words": ["one", "three"],
+        "out": "o",
+        "at_least": 4,
+        "rules": {"case": "upper", "strict": False},
         "progress": False,
-    }  # fmt: skip
+    }
 
 
 def test_people_get_lines_progress_and_warnings(run, capsys):

@@ -105,9 +105,11 @@ def finetuning(folder: Path, start: Path) -> None:
     folder.mkdir(parents=True)
     a, b = sentences(40, 1), sentences(40, 2)
     for name, rows in (("train", 40), ("dev", 12), ("test", 5)):
-        lines = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"] if name != "test" else [
-            "index\t#1 ID\t#2 ID\t#1 String\t#2 String"
-        ]  # fmt: skip
+        lines = (
+            ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+            if name != "test"
+            else ["index\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        )
         lines += [
             f"{i if name == 'test' else i % 2}\t{i}\t{i}\t{a[i]}\t{b[i]}" for i in range(rows)
         ]

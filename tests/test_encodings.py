@@ -20,12 +20,21 @@ TRADITIONAL = "臺灣的語言學家說：「模型很輕」。今天的天氣�
 RUSSIAN = "Русский текст о городе Москва, который стоит на реке. Он большой и старый.\n"
 WESTERN = "Crème brûlée, naïve café à Zürich, déjà vu; Straße, groß, Übermut, für Äpfel und Öl\n"
 CASES = [
-    ("CP949", "cp949", KOREAN), ("CP949", "euc_kr", KOREAN), ("SHIFT_JIS", "shift_jis", JAPANESE),
-    ("EUC-JP", "euc_jp", JAPANESE), ("GB18030", "gb2312", SIMPLIFIED), ("GB18030", "gb18030", SIMPLIFIED),
-    ("BIG5", "big5", TRADITIONAL), ("CP1251", "cp1251", RUSSIAN), ("KOI8-R", "koi8_r", RUSSIAN),
-    ("UTF-16LE", "utf-16-le", KOREAN), ("UTF-16BE", "utf-16-be", WESTERN), ("UTF-16", "utf-16", RUSSIAN),
-    (None, "latin-1", WESTERN), (None, "cp1252", WESTERN),
-]  # fmt: skip
+    ("CP949", "cp949", KOREAN),
+    ("CP949", "euc_kr", KOREAN),
+    ("SHIFT_JIS", "shift_jis", JAPANESE),
+    ("EUC-JP", "euc_jp", JAPANESE),
+    ("GB18030", "gb2312", SIMPLIFIED),
+    ("GB18030", "gb18030", SIMPLIFIED),
+    ("BIG5", "big5", TRADITIONAL),
+    ("CP1251", "cp1251", RUSSIAN),
+    ("KOI8-R", "koi8_r", RUSSIAN),
+    ("UTF-16LE", "utf-16-le", KOREAN),
+    ("UTF-16BE", "utf-16-be", WESTERN),
+    ("UTF-16", "utf-16", RUSSIAN),
+    (None, "latin-1", WESTERN),
+    (None, "cp1252", WESTERN),
+]
 
 
 @pytest.mark.parametrize(("name", "encoding", "text"), CASES)

@@ -70,8 +70,9 @@ def kill_at_every_moment_and_again(tmp_path, do):
     status, moments = in_a_fork(tmp_path / "whole", lambda: count(tmp_path / "whole"))
     expected = bytes_below(tmp_path / "whole")
     assert (status, sorted(expected)) == (
-        0, ["folder/part-0", "folder/part-1", "grown-0", "grown-1", "grown-2", "result.json"],
-    )  # fmt: skip
+        0,
+        ["folder/part-0", "folder/part-1", "grown-0", "grown-1", "grown-2", "result.json"],
+    )
     assert len(moments) > 50
     sums = json.loads(expected["result.json"])["sums"]
     assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())

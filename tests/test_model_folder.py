@@ -102,23 +102,39 @@ class Reached(Exception):
 # Command line after `albertkit`; {run} is the run, the rest lies in the folder of the fixture,
 # {out} is a new path.
 COMMANDS = (
-    "predict {run} --text fox", "predict {run} {text}", "predict {run} {labels}", "inspect {run}",
-    "serve {run} --port 0", "serve name={run} --port 0", "compare-precision {run}",
-    "export onnx {run} --out {out}", "evaluate {run} {store}", "evaluate {run} {labels}", "early-exit {run} {labels}",
+    "predict {run} --text fox",
+    "predict {run} {text}",
+    "predict {run} {labels}",
+    "inspect {run}",
+    "serve {run} --port 0",
+    "serve name={run} --port 0",
+    "compare-precision {run}",
+    "export onnx {run} --out {out}",
+    "evaluate {run} {store}",
+    "evaluate {run} {labels}",
+    "early-exit {run} {labels}",
     "finetune classify {run} {labels} --text text --label label --out {out}",
     "finetune classify {run} {labels} --text text --label label --check",
-    "pretrain {store} --out {out} --continue {run} --steps 1 --length 32 --held-out 0.2", "convert {run} {out}",
-    "corpus build {text} --tokenizer {run} --out {out}", "init --tokenizer {run} --out {out}",
-    "tokenizer check {run}", "tokenizer encode {text} --tokenizer {run}", "tokenizer convert {run} {out}",
-    "tokenizer extend {run} {text} --out {out}", "tokenizer extend {tokenizer} {text} --model {run} --out {out}",
-    "tokenizer repair {run} --out {out}", "tokenizer trim {run} {text} --out {out}",
+    "pretrain {store} --out {out} --continue {run} --steps 1 --length 32 --held-out 0.2",
+    "convert {run} {out}",
+    "corpus build {text} --tokenizer {run} --out {out}",
+    "init --tokenizer {run} --out {out}",
+    "tokenizer check {run}",
+    "tokenizer encode {text} --tokenizer {run}",
+    "tokenizer convert {run} {out}",
+    "tokenizer extend {run} {text} --out {out}",
+    "tokenizer extend {tokenizer} {text} --model {run} --out {out}",
+    "tokenizer repair {run} --out {out}",
+    "tokenizer trim {run} {text} --out {out}",
     "embed train scores {run} {pairs} --text text --pair pair --label label --out {out}",
     "embed distill {run} {text} --teacher {vectors} --out {out}",
     "embed augment scores {pairs} --cross-encoder {run} --text text --pair pair --label label --out {out}.tsv",
     "embed evaluate {run} scores={pairs} --text text --pair pair --label label",
     "embed encode {run} {text} --out {out}.npy",
-    "caption train {run} {store} --out {out}", "caption predict {run} clip.mp4", "caption evaluate {run} {store}",
-)  # fmt: skip
+    "caption train {run} {store} --out {out}",
+    "caption predict {run} clip.mp4",
+    "caption evaluate {run} {store}",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,9 +187,11 @@ def test_a_command_prints_the_model_of_a_run_once_and_answers_as_that_model(
 
 def test_python_classes_read_runs(runs: Path) -> None:
     for kind, model_class in (
-        ("pretraining", AlbertForPreTraining), ("fine-tuning", AlbertForSequenceClassification),
-        ("embedding", AlbertModel), ("captioning", AlbertForImageCaptioning),
-    ):  # fmt: skip
+        ("pretraining", AlbertForPreTraining),
+        ("fine-tuning", AlbertForSequenceClassification),
+        ("embedding", AlbertModel),
+        ("captioning", AlbertForImageCaptioning),
+    ):
         of_run, best, final = (
             model_class.from_pretrained(runs / kind / name) for name in ("", "best", "final")
         )
@@ -319,8 +337,9 @@ def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model
     run = runs / "pretraining"
     commands = next_commands(runs / "store", run, tiny_tokenizer)
     assert commands[0] == (
-        f"albertkit evaluate {run} {runs / 'store'}", f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
-    )  # fmt: skip
+        f"albertkit evaluate {run} {runs / 'store'}",
+        f"score {run / 'best'}, step 1,200, masked lm loss 7.091",
+    )
     assert all(str(run) in command and "final" not in command for command, _ in commands)
     assert commands[1][0].split(" --text ")[1] == f"'{ENGLISH.masked}' --kind fill-mask"
 

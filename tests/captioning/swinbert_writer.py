@@ -65,10 +65,15 @@ def write_swinbert(
         (name, record["caption"]) for name, records in captions for record in json.loads(records)
     ]
     coco = {
-        "annotations": [{"image_id": name, "caption": text, "id": index} for index, (name, text) in enumerate(texts)],
+        "annotations": [
+            {"image_id": name, "caption": text, "id": index}
+            for index, (name, text) in enumerate(texts)
+        ],
         "images": [{"id": name, "file_name": name} for name, _ in captions],
-        "type": "captions", "info": "dummy", "licenses": "dummy",
-    }  # fmt: skip
+        "type": "captions",
+        "info": "dummy",
+        "licenses": "dummy",
+    }
     (folder / f"{split}.caption_coco_format.json").write_text(json.dumps(coco))
     names = {"img": "img.tsv", "caption_coco_format": "caption_coco_format.json"}
     for kind in ("caption", "label"):

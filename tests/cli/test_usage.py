@@ -110,13 +110,23 @@ def test_a_mistyped_command_line_is_an_error_with_a_slug_and_a_hint(run_cli, arg
 @pytest.mark.parametrize(
     "command",
     [
-        "score classify DATA DATA --out", "embed evaluate MODEL pairs=DATA --out",
-        "finetune classify MODEL DATA --out", "pretrain STORE --out", "embed train pairs MODEL DATA --out",
-        "embed distill MODEL DATA --teacher MODEL --out", "corpus build DATA --tokenizer MODEL --out",
-        "corpus export STORE --out", "tokenizer train DATA --out", "tokenizer convert MODEL", "convert MODEL",
-        "init --tokenizer MODEL --out", "export onnx MODEL --out", "caption train MODEL DATA --out", "quickstart --out",
+        "score classify DATA DATA --out",
+        "embed evaluate MODEL pairs=DATA --out",
+        "finetune classify MODEL DATA --out",
+        "pretrain STORE --out",
+        "embed train pairs MODEL DATA --out",
+        "embed distill MODEL DATA --teacher MODEL --out",
+        "corpus build DATA --tokenizer MODEL --out",
+        "corpus export STORE --out",
+        "tokenizer train DATA --out",
+        "tokenizer convert MODEL",
+        "convert MODEL",
+        "init --tokenizer MODEL --out",
+        "export onnx MODEL --out",
+        "caption train MODEL DATA --out",
+        "quickstart --out",
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_is_called_a_file_is_refused_before_anything_is_read(
     run_cli, tmp_path, monkeypatch, command
 ):

@@ -92,8 +92,9 @@ def test_there_and_back_to_the_same_bits(golden, tmp_path, name, to):
     if to == "tf1":
         variables = variables_of(tmp_path / "back")
         assert sorted(path.name for path in (tmp_path / "back").glob("model*")) == [
-            "model.ckpt-best.data-00000-of-00001", "model.ckpt-best.index",
-        ]  # fmt: skip
+            "model.ckpt-best.data-00000-of-00001",
+            "model.ckpt-best.index",
+        ]
     else:
         variables = dict(np.load(tmp_path / "back" / "model.npz"))
     assert sorted(variables) == sorted(weights)
@@ -230,11 +231,17 @@ def test_other_dtypes_become_fp32(folder, tmp_path, dtype):
 @pytest.mark.parametrize(
     "change",
     [
-        {"hidden_dropout_prob": None}, {"initializer_range": [1]}, {"hidden_act": {}}, {"id2label": 3}, {"vocab_size": True},
-        {"hidden_size": 10**12}, {"num_hidden_layers": 10**6}, {"layer_norm_eps": "1e-12"},
+        {"hidden_dropout_prob": None},
+        {"initializer_range": [1]},
+        {"hidden_act": {}},
+        {"id2label": 3},
+        {"vocab_size": True},
+        {"hidden_size": 10**12},
+        {"num_hidden_layers": 10**6},
+        {"layer_norm_eps": "1e-12"},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_configuration_may_say_anything(folder, tmp_path, change):
     change_config(folder, **change)
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
@@ -320,8 +327,10 @@ def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden, tmp_p
     report = convert(golden / "tf1" / "regression_stsb", tmp_path / "score", head="regression")
     config = AlbertConfig.from_pretrained(tmp_path / "score")
     assert (report.model_class, config.num_labels, config.problem_type) == (
-        "AlbertForSequenceClassification", 1, "regression",
-    )  # fmt: skip
+        "AlbertForSequenceClassification",
+        1,
+        "regression",
+    )
     convert(golden / "tf1" / "classifier_mnli", tmp_path / "mnli")
     assert AlbertConfig.from_pretrained(tmp_path / "mnli").num_labels == 3
     with pytest.raises(CheckpointError, match="other shapes"):
@@ -627,9 +636,13 @@ def test_what_is_no_checkpoint(tmp_path):
         tmp_path / "other" / "model.ckpt-1", {"resnet/conv/kernel": np.zeros((2, 2), np.float32)}
     )
     expected = {
-        "empty": "wrong-kind", "flax": "wrong-kind", "text.txt": "wrong-kind",
-        "broken.npz": "corrupt", "other": "wrong-kind", "nowhere": "not-found",
-    }  # fmt: skip
+        "empty": "wrong-kind",
+        "flax": "wrong-kind",
+        "text.txt": "wrong-kind",
+        "broken.npz": "corrupt",
+        "other": "wrong-kind",
+        "nowhere": "not-found",
+    }
     for name, slug in expected.items():
         with pytest.raises(AlbertKitError) as error:
             convert(tmp_path / name, tmp_path / "out")

@@ -82,11 +82,15 @@ def test_exact(tmp_path, inputs, name, ours, activation):
 @pytest.mark.parametrize(
     "name",
     [
-        "bert.encoder.layer.4.attention.self.query.weight", "bert.encoder.layer.0.output.LayerNorm.bias",
-        "bert.encoder.layer.5.intermediate.dense.bias", "cls.predictions.transform.LayerNorm.weight",
-        "bert.pooler.dense.bias", "cls.seq_relationship.weight", "bert.embeddings.token_type_embeddings.weight",
+        "bert.encoder.layer.4.attention.self.query.weight",
+        "bert.encoder.layer.0.output.LayerNorm.bias",
+        "bert.encoder.layer.5.intermediate.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "bert.pooler.dense.bias",
+        "cls.seq_relationship.weight",
+        "bert.embeddings.token_type_embeddings.weight",
     ],
-)  # fmt: skip
+)
 def test_one_weight_off_is_noticed(tmp_path, inputs, name):
     bert = saved(tmp_path / "bert")
     file = tmp_path / "bert" / "model.safetensors"

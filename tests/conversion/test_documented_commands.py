@@ -32,8 +32,9 @@ def workplace(golden, tmp_path_factory):
     folder = tmp_path_factory.mktemp("workplace")
     tf1, tf2 = golden / "tf1", golden / "tf2"
     for name, source in {
-        "albert_base": tf1 / "pretrain_a", "albert_v2_base": tf2 / "mg211_converted_pretrainer",
-    }.items():  # fmt: skip
+        "albert_base": tf1 / "pretrain_a",
+        "albert_v2_base": tf2 / "mg211_converted_pretrainer",
+    }.items():
         shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("start", "*.npz"))
     for file in (folder / "albert_base").glob("model.ckpt-8.*"):
         file.rename(file.with_name(file.name.replace("ckpt-8", "ckpt-best")))

@@ -221,19 +221,22 @@ def test_what_is_no_archive_is_said(server):
     ("address", "url", "name"),
     [
         (
-            "https://tfhub.dev/google/albert_base/3", "https://tfhub.dev/google/albert_base/3?tf-hub-format=compressed",
+            "https://tfhub.dev/google/albert_base/3",
+            "https://tfhub.dev/google/albert_base/3?tf-hub-format=compressed",
             "google-albert_base-3.tar.gz",
         ),
         (
             "https://tfhub.dev/tensorflow/albert_en_base/2?tf-hub-format=compressed",
-            "https://tfhub.dev/tensorflow/albert_en_base/2?tf-hub-format=compressed", "tensorflow-albert_en_base-2.tar.gz",
+            "https://tfhub.dev/tensorflow/albert_en_base/2?tf-hub-format=compressed",
+            "tensorflow-albert_en_base-2.tar.gz",
         ),
         (
-            "gs://albert_models/albert_base_v2.tar.gz", "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz",
+            "gs://albert_models/albert_base_v2.tar.gz",
+            "https://storage.googleapis.com/albert_models/albert_base_v2.tar.gz",
             "albert_base_v2.tar.gz",
         ),
     ],
-)  # fmt: skip
+)
 def test_published_addresses(monkeypatch, address, url, name):
     monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
     assert checkpoints._download_address(address) == (url, name)

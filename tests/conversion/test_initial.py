@@ -153,10 +153,14 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
         everywhere = float(model(ids, labels=ids).loss)
     assert abs(everywhere - without_padding) > 1e-3
     batch = PackedBatch(
-        input_ids=ids.flatten(), token_type_ids=torch.zeros(640, dtype=torch.long),
-        position_ids=torch.arange(40).repeat(16), offsets=torch.arange(0, 641, 40), lengths=(40,) * 16,
-        masked_positions=(labels != -100).flatten().nonzero().flatten(), masked_labels=labels[labels != -100],
-    )  # fmt: skip
+        input_ids=ids.flatten(),
+        token_type_ids=torch.zeros(640, dtype=torch.long),
+        position_ids=torch.arange(40).repeat(16),
+        offsets=torch.arange(0, 641, 40),
+        lengths=(40,) * 16,
+        masked_positions=(labels != -100).flatten().nonzero().flatten(),
+        masked_labels=labels[labels != -100],
+    )
     with torch.inference_mode():
         packed = model.pretraining_losses(batch)
     assert float(packed.masked_lm_loss_sum / packed.masked_lm_count) == pytest.approx(

@@ -28,9 +28,13 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer, train_tokenizer
 
 TINY = dict(
-    embedding_size=16, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=96,
+    embedding_size=16,
+    hidden_size=64,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=96,
     max_position_embeddings=200,
-)  # fmt: skip
+)
 TEXTS = [
     "The quick brown fox, born in 92000, jumped over 1,234 lazy dogs.",
     "“Café” costs €5 (naïvely); an emoji 🙂 costs nothing...",
@@ -43,8 +47,11 @@ PAIRS = [
     "run",
     "and [MASK] they sleep.",
 ]
-SHAPES = {"all": {}, "groups": {"num_hidden_groups": 2, "inner_group_num": 2}, "attention": {
-    "parameter_sharing": "attention", "num_hidden_groups": 4}}  # fmt: skip
+SHAPES = {
+    "all": {},
+    "groups": {"num_hidden_groups": 2, "inner_group_num": 2},
+    "attention": {"parameter_sharing": "attention", "num_hidden_groups": 4},
+}
 # Folder: class, tokenizer, shape, and what to set besides.
 CASES: dict[str, tuple[str, str, str, dict[str, object]]] = {
     "encoder": ("AlbertModel", "sentencepiece", "all", {}),
@@ -54,7 +61,9 @@ CASES: dict[str, tuple[str, str, str, dict[str, object]]] = {
     "masked-lm": ("AlbertForMaskedLM", "wordpiece", "all", {}),
     "single-label": ("AlbertForSequenceClassification", "sentencepiece", "all", {"num_labels": 3}),
     "multi-label": (
-        "AlbertForSequenceClassification", "sentencepiece", "all",
+        "AlbertForSequenceClassification",
+        "sentencepiece",
+        "all",
         {"num_labels": 3, "problem_type": "multi_label_classification"},
     ),
     "regression": ("AlbertForSequenceClassification", "wordpiece", "all", {"num_labels": 1}),
@@ -62,7 +71,7 @@ CASES: dict[str, tuple[str, str, str, dict[str, object]]] = {
     "answers": ("AlbertForQuestionAnswering", "wordpiece", "groups", {}),
     "choices": ("AlbertForMultipleChoice", "sentencepiece", "all", {}),
     "beam": ("AlbertForBeamQuestionAnswering", "sentencepiece", "all", {}),
-}  # fmt: skip
+}
 OUTPUTS = (
     "loss", "logits", "prediction_logits", "sop_logits", "start_logits", "end_logits", "last_hidden_state", "pooler_output",
 )  # fmt: skip
@@ -229,8 +238,10 @@ def run(python: str, script: str, cases: dict[str, Case]) -> str:
     root = next(iter(cases.values())).folder.parent
     process = subprocess.run(
         [python, "-c", script, str(root), json.dumps([TEXTS, PAIRS])],
-        capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout.split()[0]
 

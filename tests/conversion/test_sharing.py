@@ -114,8 +114,11 @@ def test_transformers_computes_the_same(trained, tmp_path):
     assert deviation() > 1e-4
 
 
-@pytest.mark.parametrize(("trained", "shared", "own_config"), [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
-                         indirect=["trained"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("trained", "shared", "own_config"),
+    [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
+    indirect=["trained"],
+)
 def test_what_transformers_cannot_share_is_written_out_and_said(
     trained, shared, own_config, tmp_path, caplog
 ):

@@ -112,10 +112,14 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
         from albertkit.tasks.settings import FinetuneSettings
 
         return lambda: finetune(
-            "classify", model, data / "classes-train.tsv", out / name,
-            FinetuneSettings(**options, length=32, batch_tokens=40), columns=Columns(text="sentence", label="label"),
+            "classify",
+            model,
+            data / "classes-train.tsv",
+            out / name,
+            FinetuneSettings(**options, length=32, batch_tokens=40),
+            columns=Columns(text="sentence", label="label"),
             dev=data / "classes-dev.tsv",
-        )  # fmt: skip
+        )
     if name == "caption":
         from albertkit.captioning.settings import CaptionSettings
         from albertkit.captioning.train import train_captioner

@@ -81,9 +81,12 @@ def torchrun(processes, *options):
 
 def start(*command):
     return subprocess.Popen(
-        [str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": "1"}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [str(part) for part in command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def start_pretraining(

@@ -345,9 +345,12 @@ def test_it_goes_on_only_as_it_began(encode, encoder, file, tmp_path, small, mon
     out = tmp_path / "v.npy"
     interrupt(monkeypatch, encode, out)
     for options, differing in (
-        ({"dimension": 8}, "dimension"), ({"normalize": True}, "normalize"), ({"dtype": "float16"}, "dtype"),
-        ({"precision": "bf16"}, "precision"), ({"batch_tokens": 301}, "batch_tokens"),
-    ):  # fmt: skip
+        ({"dimension": 8}, "dimension"),
+        ({"normalize": True}, "normalize"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"precision": "bf16"}, "precision"),
+        ({"batch_tokens": 301}, "batch_tokens"),
+    ):
         with pytest.raises(AlbertKitError, match=f"changed.*differing: {differing}"):
             encode(out, **options)
     other_encoder = SentenceEncoder(encoder.albert, encoder.tokenizer, "cls", encoder.max_length)

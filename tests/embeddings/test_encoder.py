@@ -174,11 +174,18 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
     theirs = st.SentenceTransformer(str(tmp_path), device="cpu")
     texts = sentences[:20]
     for options in (
-        {}, {"prompt_name": "query"}, {"prompt": "seven wizards "}, {"normalize_embeddings": True}, {"truncate_dim": 8},
-        {"truncate_dim": 32}, {"truncate_dim": 1000},
-        {"batch_size": 3, "show_progress_bar": False}, {"convert_to_tensor": True}, {"convert_to_numpy": False},
+        {},
+        {"prompt_name": "query"},
+        {"prompt": "seven wizards "},
+        {"normalize_embeddings": True},
+        {"truncate_dim": 8},
+        {"truncate_dim": 32},
+        {"truncate_dim": 1000},
+        {"batch_size": 3, "show_progress_bar": False},
+        {"convert_to_tensor": True},
+        {"convert_to_numpy": False},
         {"device": "cpu"},
-    ):  # fmt: skip
+    ):
         vectors, expected = encoder.encode(texts, **options), theirs.encode(texts, **options)
         assert type(vectors) is type(expected)
         rows = [np.stack(list(map(np.asarray, values))) for values in (vectors, expected)]

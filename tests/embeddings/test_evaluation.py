@@ -81,9 +81,12 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     figures = report.files["stsb"]
     model = SentenceTransformer(str(minilm))
     similar = EmbeddingSimilarityEvaluator(
-        pairs.texts, pairs.pairs, pairs.scores.tolist(),
-        similarity_fn_names=["cosine", "dot", "euclidean", "manhattan"], write_csv=False,
-    )  # fmt: skip
+        pairs.texts,
+        pairs.pairs,
+        pairs.scores.tolist(),
+        similarity_fn_names=["cosine", "dot", "euclidean", "manhattan"],
+        write_csv=False,
+    )
     theirs = similar(model)
     assert {name: theirs[name] for name in figures["scores"]} == pytest.approx(
         figures["scores"], abs=1e-5
@@ -385,10 +388,15 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         ]
         (folder / f"sts-{name}.tsv").write_text("\n".join([header, *rows]) + "\n")
     klue = [
-        {"guid": f"{n}", "source": "s", "sentence1": " ".join(random.choice(words, 5)), "labels": {"label": float(n % 6)},
-         "sentence2": " ".join(random.choice(words, 5))}
+        {
+            "guid": f"{n}",
+            "source": "s",
+            "sentence1": " ".join(random.choice(words, 5)),
+            "labels": {"label": float(n % 6)},
+            "sentence2": " ".join(random.choice(words, 5)),
+        }
         for n in range(60)
-    ]  # fmt: skip
+    ]
     (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
     arguments = [
         str(checkpoint),

@@ -208,8 +208,10 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
     modules = read_json(tmp_path / "modules.json")
     modules[0]["path"] = "0_Transformer"
     write_json(tmp_path / "modules.json", modules)
-    flags = {f"pooling_mode_{name}": name in ("cls_token", "max_tokens") for name in (
-        "cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")}  # fmt: skip
+    flags = {
+        f"pooling_mode_{name}": name in ("cls_token", "max_tokens")
+        for name in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    }
     write_json(tmp_path / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **flags})
     projection = Projection(64, 12)
     (tmp_path / "2_Dense" / "model.safetensors").unlink()
@@ -300,19 +302,39 @@ POOLED = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
         ("modules.json", [{"type": f"{TYPES}.Transformer", "path": ""}], "unsupported"),
         ("modules.json", [{"type": f"{TYPES}.LSTM", "path": "1"}], "unsupported"),
         ("modules.json", [{"type": "somebody.Pooling", "path": "1"}], "unsupported"),
-        ("modules.json", [{"type": f"{TYPES}.Normalize", "path": ""}, {"type": f"{TYPES}.Dense", "path": ""}], "unsupported"),
+        (
+            "modules.json",
+            [{"type": f"{TYPES}.Normalize", "path": ""}, {"type": f"{TYPES}.Dense", "path": ""}],
+            "unsupported",
+        ),
         ("modules.json", [{"type": f"{TYPES}.Transformer", "path": "../other"}], "bad-file"),
         ("1_Pooling/config.json", None, "not-found"),
         ("1_Pooling/config.json", [], "bad-file"),
         ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True}, "bad-file"),
         ("1_Pooling/config.json", {**POOLED, "word_embedding_dimension": 768}, "bad-file"),
         ("1_Pooling/config.json", {**POOLED, "pooling_mode_mean_tokens": "yes"}, "bad-file"),
-        ("1_Pooling/config.json", {"embedding_dimension": 32, "pooling_mode": "attention"}, "unknown-name"),
+        (
+            "1_Pooling/config.json",
+            {"embedding_dimension": 32, "pooling_mode": "attention"},
+            "unknown-name",
+        ),
         ("1_Pooling/config.json", {"embedding_dimension": 32, "pooling_mode": []}, "unknown-name"),
-        ("1_Pooling/config.json", {"embedding_dimension": 32, "pooling_mode": ["mean", 5]}, "unknown-name"),
-        ("1_Pooling/config.json", {"embedding_dimension": 32, "pooling_mode": ["cls", "mean"]}, "bad-value"),
+        (
+            "1_Pooling/config.json",
+            {"embedding_dimension": 32, "pooling_mode": ["mean", 5]},
+            "unknown-name",
+        ),
+        (
+            "1_Pooling/config.json",
+            {"embedding_dimension": 32, "pooling_mode": ["cls", "mean"]},
+            "bad-value",
+        ),
         ("2_Dense/config.json", None, "not-found"),
-        ("2_Dense/config.json", {**DENSE, "activation_function": "torch.nn.modules.activation.GELU"}, "unsupported"),
+        (
+            "2_Dense/config.json",
+            {**DENSE, "activation_function": "torch.nn.modules.activation.GELU"},
+            "unsupported",
+        ),
         ("2_Dense/config.json", {**DENSE, "activation_function": None}, "bad-file"),
         ("2_Dense/config.json", {**DENSE, "out_features": 13}, "bad-file"),
         ("2_Dense/config.json", {**DENSE, "in_features": True}, "bad-file"),
@@ -322,14 +344,18 @@ POOLED = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
         ("2_Dense/model.safetensors", None, "missing-file"),
         ("2_Dense/model.safetensors", "torn", "corrupt"),
         ("sentence_bert_config.json", {"max_seq_length": "128"}, "bad-file"),
-        ("config_sentence_transformers.json", {"prompts": {}, "default_prompt_name": "query"}, "bad-file"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {}, "default_prompt_name": "query"},
+            "bad-file",
+        ),
         ("config_sentence_transformers.json", {"prompts": []}, "bad-file"),
         ("config_sentence_transformers.json", {"truncate_dim": "8"}, "bad-file"),
         ("config.json", None, "not-found"),
         ("model.safetensors", None, "missing-file"),
         ("spiece.model", "torn", "bad-file"),
     ],
-)  # fmt: skip
+)
 def test_broken_files_are_named(saved, tmp_path, file, content, slug, error_of):
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     if content is None:

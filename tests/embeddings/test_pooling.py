@@ -84,10 +84,15 @@ def test_gradients_are_those_of_plain_arithmetic(numbers):
         rows = plain.split(batch.lengths)
         positions = [torch.arange(1.0, n + 1)[:, None] for n in batch.lengths]
         vectors = {
-            "cls": [row[0] for row in rows], "lasttoken": [row[-1] for row in rows], "max": [row.amax(0) for row in rows],
-            "mean": [row.mean(0) for row in rows], "mean_sqrt_len_tokens": [row.sum(0) / len(row) ** 0.5 for row in rows],
-            "weightedmean": [(row * w).sum(0) / w.sum() for row, w in zip(rows, positions, strict=True)],
-        }[pooling]  # fmt: skip
+            "cls": [row[0] for row in rows],
+            "lasttoken": [row[-1] for row in rows],
+            "max": [row.amax(0) for row in rows],
+            "mean": [row.mean(0) for row in rows],
+            "mean_sqrt_len_tokens": [row.sum(0) / len(row) ** 0.5 for row in rows],
+            "weightedmean": [
+                (row * w).sum(0) / w.sum() for row, w in zip(rows, positions, strict=True)
+            ],
+        }[pooling]
         (torch.stack(vectors) * weights).sum().backward()
         assert largest_difference(ours.grad, plain.grad) < 1e-6
         assert ours.grad.abs().max() > 1e-3

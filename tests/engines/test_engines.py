@@ -80,11 +80,16 @@ def test_fp32_is_the_model(make_model, batch):
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"num_hidden_groups": 2, "inner_group_num": 2}, {"hidden_act": "gelu"}, {"hidden_act": "relu"},
-        {"num_hidden_groups": 4, "parameter_sharing": "ffn"}, {"num_attention_heads": 8}, {"intermediate_size": 200},
+        {},
+        {"num_hidden_groups": 2, "inner_group_num": 2},
+        {"hidden_act": "gelu"},
+        {"hidden_act": "relu"},
+        {"num_hidden_groups": 4, "parameter_sharing": "ffn"},
+        {"num_attention_heads": 8},
+        {"intermediate_size": 200},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_every_configuration(make_model, batch, precision, changes):
     model = make_model(**changes)
     engine = load_engine(model, precision)
@@ -220,10 +225,12 @@ def test_auto_is_never_int8(make_model):
 @pytest.mark.parametrize(
     ("maker", "sets", "faster"),
     [
-        ("AuthenticAMD", {"avx512_bf16"}, True), ("GenuineIntel", {"avx512_bf16", "amx_bf16"}, True),
-        ("GenuineIntel", {"avx512_bf16"}, False), ("AuthenticAMD", set(), False),
+        ("AuthenticAMD", {"avx512_bf16"}, True),
+        ("GenuineIntel", {"avx512_bf16", "amx_bf16"}, True),
+        ("GenuineIntel", {"avx512_bf16"}, False),
+        ("AuthenticAMD", set(), False),
     ],
-)  # fmt: skip
+)
 def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypatch):
     """Intel's AVX512-BF16 multiplies at half the rate of fp32."""
     (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {maker}\n")

@@ -267,10 +267,14 @@ def test_a_text_is_the_same_alone_and_in_company(make_model, graph):
     session = session_of(build_model(graph(dict(model.named_parameters())), model))
     inputs = padded(model, 6, 20)
     together = run(session, inputs)["pooler_output"]
-    alone = torch.cat([
-        run(session, {name: values[n : n + 1, :length] for name, values in inputs.items()})["pooler_output"]
-        for n, length in enumerate(inputs["attention_mask"].sum(1).tolist())
-    ])  # fmt: skip
+    alone = torch.cat(
+        [
+            run(session, {name: values[n : n + 1, :length] for name, values in inputs.items()})[
+                "pooler_output"
+            ]
+            for n, length in enumerate(inputs["attention_mask"].sum(1).tolist())
+        ]
+    )
     largest = float((together - alone).abs().max())
     # a number at the edge of two steps may fall to either side, because softmax adds in another
     # order

@@ -175,10 +175,13 @@ def test_every_class_runs_as_what_it_was(exported, tokenizer, model_class):
 @pytest.mark.parametrize(
     "fine_tuned",
     [
-        AlbertForSequenceClassification, AlbertForTokenClassification, AlbertForQuestionAnswering,
-        AlbertForBeamQuestionAnswering, AlbertForMultipleChoice,
+        AlbertForSequenceClassification,
+        AlbertForTokenClassification,
+        AlbertForQuestionAnswering,
+        AlbertForBeamQuestionAnswering,
+        AlbertForMultipleChoice,
     ],
-)  # fmt: skip
+)
 def test_tasks_take_it_for_their_model(exported, tokenizer, fine_tuned):
     root = exported(fine_tuned)
     model = fine_tuned.from_pretrained(root / "model")

@@ -44,9 +44,11 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, sl
     model(IDS, labels=None, output_attentions=False)
     long = torch.full((1, model.config.max_position_embeddings + 1), 7)
     for wrong, slug in (
-        (long, "too-large"), (torch.tensor([[7, 96]]), "wrong-tokenizer"), (torch.tensor([[7, -1]]), "wrong-tokenizer"),
+        (long, "too-large"),
+        (torch.tensor([[7, 96]]), "wrong-tokenizer"),
+        (torch.tensor([[7, -1]]), "wrong-tokenizer"),
         (torch.tensor([7]), "bad-value"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(AlbertKitError) as caught:
             model(wrong)
         assert caught.value.slug == slug

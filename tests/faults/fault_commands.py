@@ -118,10 +118,16 @@ class Inputs:
                 stream.writelines("\t".join(row) + "\n" for row in table)
         self.clips = folder / "clips.jsonl"
         clips = [
-            {"video": str(data / "videos" / name), "key": f"{number}-{name}", "caption": f"part {number}",
-             "start": number * 0.3, "end": number * 0.3 + 0.3}
-            for name in ("part_0.mp4", "demo.mp4") for number in range(5)
-        ]  # fmt: skip
+            {
+                "video": str(data / "videos" / name),
+                "key": f"{number}-{name}",
+                "caption": f"part {number}",
+                "start": number * 0.3,
+                "end": number * 0.3 + 0.3,
+            }
+            for name in ("part_0.mp4", "demo.mp4")
+            for number in range(5)
+        ]
         self.clips.write_text("".join(json.dumps(clip) + "\n" for clip in clips), encoding="utf-8")
 
     @property
@@ -263,10 +269,16 @@ class Inputs:
 
 
 _TINY = {
-    "vocab_size": 900, "embedding_size": 16, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "intermediate_size": 64, "max_position_embeddings": 64, "hidden_dropout_prob": 0.1,
+    "vocab_size": 900,
+    "embedding_size": 16,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
-}  # fmt: skip
+}
 
 
 def fresh(folder: Path) -> Path:

@@ -121,9 +121,13 @@ class Server:
     def __init__(self, scratch: Path, warm: Sequence[Sequence[str]]) -> None:
         self._scratch, self._count = scratch, 0
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}, cwd=scratch,
-        )  # fmt: skip
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"},
+            cwd=scratch,
+        )
         for command in warm:
             answer = self.ask({"warm": list(map(str, command)), "log": str(scratch / "warm.log")})
             assert answer["code"] == 0, (command, (scratch / "warm.log").read_text())
@@ -240,9 +244,11 @@ def _quicken() -> None:
     for module in ("matplotlib", "torch.utils.tensorboard"):
         sys.modules[module] = None  # type: ignore[assignment]
     for module, name, value in (
-        (job, "COMMIT_SECONDS", 0.0), (corpus_encode, "BATCH_DOCUMENTS", 30), (embedding_encode, "PART_TEXTS", 100),
+        (job, "COMMIT_SECONDS", 0.0),
+        (corpus_encode, "BATCH_DOCUMENTS", 30),
+        (embedding_encode, "PART_TEXTS", 100),
         (embedding_encode, "_GROUP", 50),
-    ):  # fmt: skip
+    ):
         assert hasattr(module, name), name
         setattr(module, name, value)
 

@@ -84,10 +84,13 @@ def test_a_bit_flips_in_what_a_killed_one_left(bench, name, command, faults):
 def test_inputs_change_between_kill_and_resume(bench, name, command, faults, change):
     expected, moments, _ = bench.straight(command)
     inputs = {
-        "build": bench.inputs.texts / "wiki_00", "pretrain": bench.inputs.store / "manifest.json",
-        "finetune": bench.inputs.pairs / "train.tsv", "encode": bench.inputs.lines,
-        "encode_parquet": bench.inputs.lines, "prepare": bench.inputs.clips,
-    }  # fmt: skip
+        "build": bench.inputs.texts / "wiki_00",
+        "pretrain": bench.inputs.store / "manifest.json",
+        "finetune": bench.inputs.pairs / "train.tsv",
+        "encode": bench.inputs.lines,
+        "encode_parquet": bench.inputs.lines,
+        "prepare": bench.inputs.clips,
+    }
     file = inputs[name]
     backup = file.with_name(f".kept-{file.name}")
     for part in (0.5, 0.8):

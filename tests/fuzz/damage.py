@@ -334,8 +334,10 @@ _SHAPES = (
 )  # fmt: skip
 _NO_HEADERS = (
     "{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (3,), }",
-    "(" * 5000, "9" * 5000, "__import__('os').mkdir('owned')",
-)  # fmt: skip
+    "(" * 5000,
+    "9" * 5000,
+    "__import__('os').mkdir('owned')",
+)
 
 
 def npy(rng: random.Random, data: bytes) -> bytes:
@@ -435,9 +437,10 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
 
 
 _PACKED = {
-    ".gz": (gzip.decompress, gzip.compress), ".xz": (lzma.decompress, lzma.compress),
+    ".gz": (gzip.decompress, gzip.compress),
+    ".xz": (lzma.decompress, lzma.compress),
     ".zst": (lambda data: zstandard.decompress(data), lambda data: zstandard.compress(data)),
-}  # fmt: skip
+}
 
 
 def content(rng: random.Random, name: str, data: bytes, baits: tuple[str, ...] = ()) -> bytes:

@@ -174,9 +174,13 @@ class Fuzzing:
             return
 
         @settings(
-            max_examples=reader.examples, derandomize=True, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
-        )  # fmt: skip
+            max_examples=reader.examples,
+            derandomize=True,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate, Phase.shrink),
+        )
         @given(st.randoms(use_true_random=False))
         def attacked(rng: random.Random) -> None:
             problem = attack(rng)
@@ -193,9 +197,12 @@ class Fuzzing:
 
             @seed(random.randrange(2**63))
             @settings(
-                max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+                max_examples=25,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
                 phases=(Phase.generate,),
-            )  # fmt: skip
+            )
             @given(st.randoms(use_true_random=False))
             def attacked(rng: random.Random) -> None:
                 if problem := attack(rng):

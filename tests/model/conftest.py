@@ -50,6 +50,9 @@ def padded():
 def packed(padded):
     """The same as a packed batch."""
     return PackedBatch.from_padded(
-        padded["input_ids"], padded["attention_mask"], padded["token_type_ids"],
-        labels=padded["labels"], sentence_order_labels=padded["sentence_order_label"],
-    )  # fmt: skip
+        padded["input_ids"],
+        padded["attention_mask"],
+        padded["token_type_ids"],
+        labels=padded["labels"],
+        sentence_order_labels=padded["sentence_order_label"],
+    )

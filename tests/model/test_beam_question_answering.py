@@ -121,9 +121,10 @@ def test_training_loss_and_ends_given_the_start(model, arrays):
     output = model(**arguments(inputs), **labels)
     torch.testing.assert_close(output.loss, expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
     for ours, theirs in (
-        ("start_log_probs", "train_start_log_probs"), ("end_log_probs", "train_end_log_probs"),
+        ("start_log_probs", "train_start_log_probs"),
+        ("end_log_probs", "train_end_log_probs"),
         ("cls_logits", "train_cls_logits"),
-    ):  # fmt: skip
+    ):
         torch.testing.assert_close(output[ours], expected[theirs], atol=1e-5, rtol=1e-5)
     without = {name: labels[name] for name in ("start_positions", "end_positions")}
     spans = -sum(

@@ -140,9 +140,12 @@ def test_the_comparison_can_fail(golden: Path, wrong: dict[str, object]) -> None
 def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
     model, inputs, expected = load(golden / "hf" / "pretraining_g2_inner2")
     batch = PackedBatch.from_padded(
-        inputs["input_ids"], inputs["attention_mask"], inputs["token_type_ids"],
-        labels=inputs["labels"], sentence_order_labels=inputs["sentence_order_label"],
-    )  # fmt: skip
+        inputs["input_ids"],
+        inputs["attention_mask"],
+        inputs["token_type_ids"],
+        labels=inputs["labels"],
+        sentence_order_labels=inputs["sentence_order_label"],
+    )
     losses = model.pretraining_losses(batch)
     loss = (
         losses.masked_lm_loss_sum / losses.masked_lm_count

@@ -38,10 +38,13 @@ SHAPES = {
     AlbertForQuestionAnswering: {"start_logits": (B, S), "end_logits": (B, S)},
     AlbertForMultipleChoice: {"logits": (B, CHOICES)},
     AlbertForBeamQuestionAnswering: {
-        "start_top_log_probs": (B, 5), "start_top_index": (B, 5), "end_top_log_probs": (B, 25),
-        "end_top_index": (B, 25), "cls_logits": (B,),
+        "start_top_log_probs": (B, 5),
+        "start_top_index": (B, 5),
+        "end_top_log_probs": (B, 25),
+        "end_top_index": (B, 25),
+        "cls_logits": (B,),
     },
-}  # fmt: skip
+}
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
@@ -371,11 +374,15 @@ def test_parameters_device_and_dtype():
 @pytest.mark.parametrize(
     ("model_class", "parameters"),
     [
-        (AlbertModel, 11_683_584), (AlbertForPreTraining, 11_813_810), (AlbertForMaskedLM, 11_221_680),
-        (AlbertForSequenceClassification, 11_685_122), (AlbertForTokenClassification, 11_094_530),
-        (AlbertForQuestionAnswering, 11_094_530), (AlbertForMultipleChoice, 11_684_353),
+        (AlbertModel, 11_683_584),
+        (AlbertForPreTraining, 11_813_810),
+        (AlbertForMaskedLM, 11_221_680),
+        (AlbertForSequenceClassification, 11_685_122),
+        (AlbertForTokenClassification, 11_094_530),
+        (AlbertForQuestionAnswering, 11_094_530),
+        (AlbertForMultipleChoice, 11_684_353),
     ],
-)  # fmt: skip
+)
 def test_base_has_as_many_parameters_as_in_transformers(model_class, parameters):
     with torch.device("meta"):
         assert model_class(AlbertConfig.from_size("base")).num_parameters() == parameters
@@ -386,9 +393,10 @@ def test_checkpointing_by_transformers_names(model_class):
     model, inputs = tiny(model_class).train(), inputs_for(model_class)
     grads = []
     switches: list[Callable[[], None]] = [
-        lambda: model.gradient_checkpointing_enable({"use_reentrant": True}), model.gradient_checkpointing_disable,
+        lambda: model.gradient_checkpointing_enable({"use_reentrant": True}),
+        model.gradient_checkpointing_disable,
         model.activation_checkpointing_enable,
-    ]  # fmt: skip
+    ]
     for switch, on in zip(switches, (True, False, True), strict=True):
         switch()
         assert model.is_gradient_checkpointing == on

@@ -17,9 +17,12 @@ from albertkit.model.pretrained import PretrainedAlbert
 
 transformers = pytest.importorskip("transformers")
 CLASSES = [
-    AlbertForMaskedLM, AlbertForPreTraining, AlbertForSequenceClassification, AlbertForTokenClassification,
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
     AlbertForQuestionAnswering,
-]  # fmt: skip
+]
 
 
 def tiny(model_class: type[PretrainedAlbert]) -> PretrainedAlbert:

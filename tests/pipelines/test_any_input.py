@@ -22,10 +22,15 @@ from albertkit.tasks.models import save_task_model
 from albertkit.tasks.tagging import TaggingTask
 
 CLASSES = {
-    "fill-mask": AlbertForPreTraining, "sentence-order": AlbertForPreTraining, "classify": AlbertForSequenceClassification,
-    "tag": AlbertForTokenClassification, "answer": AlbertForQuestionAnswering, "choose": AlbertForMultipleChoice,
-    "embed": AlbertModel, "characters": AlbertForTokenClassification,
-}  # fmt: skip
+    "fill-mask": AlbertForPreTraining,
+    "sentence-order": AlbertForPreTraining,
+    "classify": AlbertForSequenceClassification,
+    "tag": AlbertForTokenClassification,
+    "answer": AlbertForQuestionAnswering,
+    "choose": AlbertForMultipleChoice,
+    "embed": AlbertModel,
+    "characters": AlbertForTokenClassification,
+}
 NAMES = ("text", "pair", "question", "context", "choices", "tokens")
 SIGNS = "the fox [MASK] \0\t\n\r\x1f\x7f\u200b\u200d\ufeff\u0301\u00ad\u2028'’.,-@#강을ᄀ\ud800\udfff\U0001f98a\U000e0001"
 

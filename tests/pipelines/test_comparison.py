@@ -25,9 +25,13 @@ from albertkit.tasks.models import save_task_model
 from albertkit.tokenizer import AlbertTokenizer
 
 SIZES = dict(
-    embedding_size=32, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256,
+    embedding_size=32,
+    hidden_size=128,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=256,
     max_position_embeddings=64,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

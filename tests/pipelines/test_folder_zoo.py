@@ -106,8 +106,11 @@ def era_4(tokens, **flags):
             is_known = token in VOCABULARY
             usual = dict(lstrip=False, normalized=not special, rstrip=False, single_word=False)
             decoder[str(VOCABULARY.index(token) if is_known else number)] = {
-                "content": token, "special": special, **usual, **flags,
-            }  # fmt: skip
+                "content": token,
+                "special": special,
+                **usual,
+                **flags,
+            }
             number += not is_known
         names = [token for token, special in tokens if special]
         change(
@@ -184,7 +187,10 @@ READ = {
     "accents kept": ("words", settings(strip_accents=False)),
     "no Chinese characters alone": ("words", settings(tokenize_chinese_chars=False)),
     "fast class of transformers 3": ("words", settings(tokenizer_class="BertTokenizerFast")),
-    "max_len of transformers 2": ("words", settings(tokenizer_class=None, do_lower_case=True, max_len=512)),
+    "max_len of transformers 2": (
+        "words",
+        settings(tokenizer_class=None, do_lower_case=True, max_len=512),
+    ),
     "class in config.json": ("words", class_in_config),
     "saved by transformers 5": ("words", added(tokens=[])),
     "added by transformers 5": ("words", added(tokens=[E1, WORD])),
@@ -193,18 +199,27 @@ READ = {
     "vocabulary's token made special by transformers 4": ("words", era_4([UNUSED, E1])),
     "added, whole words alone": ("words", era_4([E1, WORD], single_word=True)),
     "added, spaces taken along": ("words", era_4([E1, WORD], lstrip=True, rstrip=True)),
-    "added, before the text is normalised": ("words", era_4([("NewWord", False)], normalized=False)),
+    "added, before the text is normalised": (
+        "words",
+        era_4([("NewWord", False)], normalized=False),
+    ),
     "added by transformers 3": ("words", era_3),
     "own tokenizer.json, vocab.txt left over": ("words", own_json),
     "tokenizer.json alone": ("words", json_alone()),
     "cased tokenizer.json of a class that is not": ("words", json_alone(do_lower_case=False)),
     "a special token of its own role": ("words", settings(image_token="<e1>", add_bos_token=True)),
-    "special tokens of their own roles": ("words", settings(model_specific_special_tokens={"e_token": "<e1>"})),
-    "all flags off": ("words", settings(do_lower_case=False, strip_accents=False, tokenize_chinese_chars=False)),
+    "special tokens of their own roles": (
+        "words",
+        settings(model_specific_special_tokens={"e_token": "<e1>"}),
+    ),
+    "all flags off": (
+        "words",
+        settings(do_lower_case=False, strip_accents=False, tokenize_chinese_chars=False),
+    ),
     "ours": ("ours", lambda folder: None),
     "ours, added by transformers 5": ("ours", added(tokens=[E1, WORD])),
     "own tokenizer.json, spiece.model left over": ("ours", own_json),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -310,34 +325,72 @@ def test_blanks_in_a_vocabulary_are_no_part_of_its_tokens(bases, copy):
 
 REFUSED = {
     "Japanese words": (
-        "words", settings(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
-        "unsupported", "BertJapaneseTokenizer",
+        "words",
+        settings(tokenizer_class="BertJapaneseTokenizer", word_tokenizer_type="mecab"),
+        "unsupported",
+        "BertJapaneseTokenizer",
     ),
     "Japanese words without a class": (
-        "words", settings(tokenizer_class=None, word_tokenizer_type="mecab"), "unsupported", "word_tokenizer_type",
+        "words",
+        settings(tokenizer_class=None, word_tokenizer_type="mecab"),
+        "unsupported",
+        "word_tokenizer_type",
     ),
     "Japanese characters, named in config.json": (
         "words",
-        lambda folder: (settings(tokenizer_class=None, subword_tokenizer_type="character")(folder),
-                        change(folder / "config.json", tokenizer_class="BertJapaneseTokenizer")),
-        "unsupported", "BertJapaneseTokenizer",
+        lambda folder: (
+            settings(tokenizer_class=None, subword_tokenizer_type="character")(folder),
+            change(folder / "config.json", tokenizer_class="BertJapaneseTokenizer"),
+        ),
+        "unsupported",
+        "BertJapaneseTokenizer",
     ),
-    "another library's pieces": ("ours", settings(tokenizer_class="XLNetTokenizer"), "unsupported", "XLNetTokenizer"),
+    "another library's pieces": (
+        "ours",
+        settings(tokenizer_class="XLNetTokenizer"),
+        "unsupported",
+        "XLNetTokenizer",
+    ),
     "a class of its own": (
-        "words", settings(tokenizer_class="MyTokenizer", auto_map={"AutoTokenizer": ["t.MyTokenizer", None]}),
-        "unsupported", "MyTokenizer",
+        "words",
+        settings(
+            tokenizer_class="MyTokenizer", auto_map={"AutoTokenizer": ["t.MyTokenizer", None]}
+        ),
+        "unsupported",
+        "MyTokenizer",
     ),
     "code of its own under a known name": (
-        "ours", settings(auto_map={"AutoTokenizer": ["t.Mine", None]}), "unsupported", "t.Mine",
+        "ours",
+        settings(auto_map={"AutoTokenizer": ["t.Mine", None]}),
+        "unsupported",
+        "t.Mine",
     ),
-    "words that are not divided": ("words", settings(do_basic_tokenize=False), "unsupported", "do_basic_tokenize"),
+    "words that are not divided": (
+        "words",
+        settings(do_basic_tokenize=False),
+        "unsupported",
+        "do_basic_tokenize",
+    ),
     "a flag in quotes": ("words", settings(do_lower_case="false"), "bad-file", "do_lower_case"),
-    "no space before a text": ("ours", settings(add_prefix_space=False), "unsupported", "add_prefix_space"),
-    "no [CLS] around a text": ("ours", without_template, "unsupported", "not as [CLS] a [SEP] b [SEP]"),
-    "an added token at another's id": (
-        "words", lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}), "wrong-tokenizer", "<e1>",
+    "no space before a text": (
+        "ours",
+        settings(add_prefix_space=False),
+        "unsupported",
+        "add_prefix_space",
     ),
-}  # fmt: skip
+    "no [CLS] around a text": (
+        "ours",
+        without_template,
+        "unsupported",
+        "not as [CLS] a [SEP] b [SEP]",
+    ),
+    "an added token at another's id": (
+        "words",
+        lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}),
+        "wrong-tokenizer",
+        "<e1>",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -407,16 +460,23 @@ def logits_of(folder, kind, *texts):
 
 PAIR = ("the quick brown fox", "a lazy dog")
 PAIRS = [
-    PAIR, ("a fox", ""), ("a fox", "the quick brown fox jumps over a lazy dog " * 9),
-    ("the quick brown fox jumps over a lazy dog " * 9, "the fox and a dog " * 20), ("a fox [SEP]", "the [MASK] dog"),
-]  # fmt: skip
+    PAIR,
+    ("a fox", ""),
+    ("a fox", "the quick brown fox jumps over a lazy dog " * 9),
+    ("the quick brown fox jumps over a lazy dog " * 9, "the fox and a dog " * 20),
+    ("a fox [SEP]", "the [MASK] dog"),
+]
 SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
 ERAS = {
     "2.x, nothing": {},
-    "2.x, a short name": {"config.json": {"sbert_ce_default_activation_function": "torch.nn.Identity"}},
+    "2.x, a short name": {
+        "config.json": {"sbert_ce_default_activation_function": "torch.nn.Identity"}
+    },
     "2.x": {"config.json": {"sbert_ce_default_activation_function": IDENTITY}},
     "2.x, sigmoid": {"config.json": {"sbert_ce_default_activation_function": SIGMOID}},
-    "4.x": {"config.json": {"sentence_transformers": {"activation_fn": IDENTITY, "version": "4.1.0"}}},
+    "4.x": {
+        "config.json": {"sentence_transformers": {"activation_fn": IDENTITY, "version": "4.1.0"}}
+    },
     "4.x, sigmoid": {"config.json": {"sentence_transformers": {"activation_fn": SIGMOID}}},
     "5.x, nothing but a version": {"config.json": {"sentence_transformers": {"version": "5.0.0"}}},
     "6.x, cut": {"tokenizer_config.json": {"model_max_length": 9}},
@@ -433,7 +493,7 @@ ERAS = {
     "6.x, length, lower case": {
         "sentence_bert_config.json": {"max_seq_length": 12, "do_lower_case": True},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("labels", [1, 3])
@@ -616,14 +676,24 @@ def beside_other_libraries(folder):
 
 MODELS = {
     "transformers 2: pickled weights, keys of its configuration": weights(
-        as_bin, output_past=True, pruned_heads={}, finetuning_task=None, torchscript=False, is_decoder=False,
-        use_bfloat16=False, architectures=[CLASSIFIER],
+        as_bin,
+        output_past=True,
+        pruned_heads={},
+        finetuning_task=None,
+        torchscript=False,
+        is_decoder=False,
+        use_bfloat16=False,
+        architectures=[CLASSIFIER],
     ),
     "shards with an index": weights(as_shards),
     "safetensors with other metadata": weights(other_metadata),
-    "safetensors without metadata": weights(lambda folder, tensors: save_file(tensors, folder / "model.safetensors")),
+    "safetensors without metadata": weights(
+        lambda folder, tensors: save_file(tensors, folder / "model.safetensors")
+    ),
     "safetensors of MLX": weights(
-        lambda folder, tensors: save_file(tensors, folder / "model.safetensors", metadata={"format": "mlx"})
+        lambda folder, tensors: save_file(
+            tensors, folder / "model.safetensors", metadata={"format": "mlx"}
+        )
     ),
     "files of simpletransformers": weights(simpletransformers),
     "half precision": weights(in_type(torch.float16), torch_dtype="float16"),
@@ -633,8 +703,10 @@ MODELS = {
     "torch before 1.6": weights(as_legacy_bin),
     "pickled shards with an index": weights(as_bin_shards),
     "beside TensorFlow's and Flax's files": beside_other_libraries,
-    "code of its own under auto_map": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "mine.Model"}),
-}  # fmt: skip
+    "code of its own under auto_map": lambda folder: change(
+        folder / "config.json", auto_map={"AutoModel": "mine.Model"}
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -722,8 +794,10 @@ def of_another_library(folder, tensors):
 
 def cross_encoder_of(*modules, **transformer):
     """Write the files of a CrossEncoder of version 6 of some modules."""
-    listing = [{"idx": n, "name": str(n), "path": "", "type": f"sentence_transformers.base.modules.{name}"}
-               for n, name in enumerate(modules)]  # fmt: skip
+    listing = [
+        {"idx": n, "name": str(n), "path": "", "type": f"sentence_transformers.base.modules.{name}"}
+        for n, name in enumerate(modules)
+    ]
 
     def write(folder):
         (folder / "modules.json").write_text(json.dumps(listing))
@@ -785,58 +859,108 @@ MODELS_REFUSED = {
     "a head of AdapterHub": (weights(with_adapters), "weights-mismatch", "heads.default.3.weight"),
     "whole numbers": (weights(in_type(torch.int8)), "unsupported", "int8"),
     "code of its own for a class of its own": (
-        keys(architectures=["Mine"], auto_map={"AutoModelForSequenceClassification": "mine.Mine"}), "ambiguous", "--head",
+        keys(architectures=["Mine"], auto_map={"AutoModelForSequenceClassification": "mine.Mine"}),
+        "ambiguous",
+        "--head",
     ),
     "Keras": (under_name("model.weights.h5"), "missing-file", "`model.weights.h5` is Keras's"),
-    "optimum, quantized": (under_name("model_quantized.onnx"), "missing-file", "`model_quantized.onnx` is ONNX's"),
+    "optimum, quantized": (
+        under_name("model_quantized.onnx"),
+        "missing-file",
+        "`model_quantized.onnx` is ONNX's",
+    ),
     "rust-bert": (under_name("rust_model.ot"), "missing-file", "`rust_model.ot` is rust-bert's"),
     "PaddleNLP": (under_name("model_state.pdparams"), "missing-file", "PaddlePaddle"),
-    "Lightning": (under_name("epoch=1-step=9.ckpt"), "missing-file", "save its state_dict as pytorch_model.bin"),
-    "another name": (under_name("albert.safetensors"), "missing-file", "rename it to model.safetensors"),
+    "Lightning": (
+        under_name("epoch=1-step=9.ckpt"),
+        "missing-file",
+        "save its state_dict as pytorch_model.bin",
+    ),
+    "another name": (
+        under_name("albert.safetensors"),
+        "missing-file",
+        "rename it to model.safetensors",
+    ),
     "an adapter": (
-        lambda folder: change(folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
-        "unsupported", "LORA adapter of `albert/base`",
+        lambda folder: change(
+            folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"
+        ),
+        "unsupported",
+        "LORA adapter of `albert/base`",
     ),
     "an adapter of another library": (
-        lambda folder: change(folder / "adapter_config.json", model_name="albert/base", config={"adapter_residual": False}),
-        "unsupported", "adapter of `albert/base`",
+        lambda folder: change(
+            folder / "adapter_config.json",
+            model_name="albert/base",
+            config={"adapter_residual": False},
+        ),
+        "unsupported",
+        "adapter of `albert/base`",
     ),
     "weights under a key": (weights(under_a_key), "corrupt", "its `state_dict` does"),
-    "a shard is missing": (weights(without_a_shard), "missing-file", "model-00002-of-00002.safetensors"),
-    "weights of a variant": (weights(as_variant), "missing-file", "rename `model.fp16.safetensors`"),
+    "a shard is missing": (
+        weights(without_a_shard),
+        "missing-file",
+        "model-00002-of-00002.safetensors",
+    ),
+    "weights of a variant": (
+        weights(as_variant),
+        "missing-file",
+        "rename `model.fp16.safetensors`",
+    ),
     "a pointer of Git LFS": (weights(as_pointer), "bad-file", "lfs pull"),
-    "TensorFlow's and Flax's weights": (weights(of_another_library), "missing-file", "Flax weights of transformers"),
+    "TensorFlow's and Flax's weights": (
+        weights(of_another_library),
+        "missing-file",
+        "Flax weights of transformers",
+    ),
     "a card alone": (readme_alone, "not-found", "config.json"),
     "no class": (keys(architectures=None), "ambiguous", "--head token-classification"),
     "a CrossEncoder of more modules": (
         cross_encoder_of("transformer.Transformer", "pooling.Pooling", "dense.Dense"),
-        "unsupported", "Transformer, Pooling, Dense",
+        "unsupported",
+        "Transformer, Pooling, Dense",
     ),
     "a CrossEncoder's arguments": (
         cross_encoder_of("transformer.Transformer", processing_kwargs={"text": {"max_length": 8}}),
-        "unsupported", "processing_kwargs",
+        "unsupported",
+        "processing_kwargs",
     ),
     "quantized weights": (
-        lambda folder: change(folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}),
-        "unsupported", "bitsandbytes",
+        lambda folder: change(
+            folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}
+        ),
+        "unsupported",
+        "bitsandbytes",
     ),
     "keys that are no numbers": (
-        lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}), "bad-value", "id2label",
+        lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}),
+        "bad-value",
+        "id2label",
     ),
     "two keys of one number": (
-        lambda folder: change(folder / "config.json", id2label={"1": "x", " 1": "y", "0": "z"}), "bad-value", "id2label",
+        lambda folder: change(folder / "config.json", id2label={"1": "x", " 1": "y", "0": "z"}),
+        "bad-value",
+        "id2label",
     ),
     "a key below 0": (
-        lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}), "bad-value", "-1",
+        lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}),
+        "bad-value",
+        "-1",
     ),
     "two classes of one name": (
-        lambda folder: change(folder / "config.json", id2label={"0": "x", "1": "y", "2": "x"}), "ambiguous", "x, y, x",
+        lambda folder: change(folder / "config.json", id2label={"0": "x", "1": "y", "2": "x"}),
+        "ambiguous",
+        "x, y, x",
     ),
     "an activation of its own": (
-        lambda folder: change(folder / "config.json", sentence_transformers={"activation_fn": "mine.Softplus"}),
-        "unsupported", "mine.Softplus",
+        lambda folder: change(
+            folder / "config.json", sentence_transformers={"activation_fn": "mine.Softplus"}
+        ),
+        "unsupported",
+        "mine.Softplus",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODELS_REFUSED)
@@ -910,15 +1034,23 @@ ENCODERS = {
     "lower case, but for special names": {"sentence_bert_config.json": {"do_lower_case": True}},
     "cut on the left": {"tokenizer_config.json": {"truncation_side": "left"}},
     "length of the tokenizer": {
-        "sentence_bert_config.json": {"max_seq_length": None}, "tokenizer_config.json": {"model_max_length": 10},
+        "sentence_bert_config.json": {"max_seq_length": None},
+        "tokenizer_config.json": {"model_max_length": 10},
     },
-    "a default prompt": {"config_sentence_transformers.json": {"prompts": {"q": "The fox: "}, "default_prompt_name": "q"}},
+    "a default prompt": {
+        "config_sentence_transformers.json": {
+            "prompts": {"q": "The fox: "},
+            "default_prompt_name": "q",
+        }
+    },
     "special names are text": {"tokenizer_config.json": {"split_special_tokens": True}},
     "arguments that change nothing": {
-        "sentence_bert_config.json": {"model_args": {"attn_implementation": "eager", "torch_dtype": "float32"}},
+        "sentence_bert_config.json": {
+            "model_args": {"attn_implementation": "eager", "torch_dtype": "float32"}
+        },
     },
     "fewer numbers": {"config_sentence_transformers.json": {"truncate_dim": 16}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -984,23 +1116,46 @@ def test_classifiers_of_setfit_are_reported(encoder_folder, caplog):
 
 ENCODERS_REFUSED = {
     "arguments of the tokenizer": (
-        "sentence_bert_config.json", {"processing_kwargs": {"text": {"max_length": 8}}}, "processing_kwargs",
+        "sentence_bert_config.json",
+        {"processing_kwargs": {"text": {"max_length": 8}}},
+        "processing_kwargs",
     ),
     "a length in the arguments": (
-        "sentence_bert_config.json", {"tokenizer_args": {"model_max_length": 8}}, "tokenizer_args",
+        "sentence_bert_config.json",
+        {"tokenizer_args": {"model_max_length": 8}},
+        "tokenizer_args",
     ),
-    "an activation in the arguments": ("sentence_bert_config.json", {"config_args": {"hidden_act": "relu"}}, "config_args"),
+    "an activation in the arguments": (
+        "sentence_bert_config.json",
+        {"config_args": {"hidden_act": "relu"}},
+        "config_args",
+    ),
     "another output": (
         "sentence_bert_config.json",
-        {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}, "modality_config",
+        {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}},
+        "modality_config",
     ),
-    "no room for a text": ("sentence_bert_config.json", {"max_seq_length": 0}, "`max_seq_length` is 0"),
-    "vectors of no numbers": ("config_sentence_transformers.json", {"truncate_dim": 0}, "`truncate_dim` is 0"),
-    "another similarity": ("config_sentence_transformers.json", {"similarity_fn_name": "angular"}, "angular"),
+    "no room for a text": (
+        "sentence_bert_config.json",
+        {"max_seq_length": 0},
+        "`max_seq_length` is 0",
+    ),
+    "vectors of no numbers": (
+        "config_sentence_transformers.json",
+        {"truncate_dim": 0},
+        "`truncate_dim` is 0",
+    ),
+    "another similarity": (
+        "config_sentence_transformers.json",
+        {"similarity_fn_name": "angular"},
+        "angular",
+    ),
     "a prompt that is not there": (
-        "config_sentence_transformers.json", {"default_prompt_name": "nowhere"}, "default prompt `nowhere`",
+        "config_sentence_transformers.json",
+        {"default_prompt_name": "nowhere"},
+        "default prompt `nowhere`",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ENCODERS_REFUSED)
@@ -1015,15 +1170,21 @@ MODULES = {
     "LSTM": lambda modules: [modules.LSTM(64, 32), modules.Pooling(64)],
     "CNN": lambda modules: [modules.CNN(64, 32), modules.Pooling(96)],
     "WeightedLayerPooling": lambda modules: [
-        modules.WeightedLayerPooling(64, num_hidden_layers=2, layer_start=1), modules.Pooling(64),
+        modules.WeightedLayerPooling(64, num_hidden_layers=2, layer_start=1),
+        modules.Pooling(64),
     ],
     "LayerNorm": lambda modules: [modules.Pooling(64), modules.LayerNorm(64)],
     "Dropout": lambda modules: [modules.Pooling(64), modules.Dropout(0.1)],
     "Dense after Transformer, Pooling, Normalize": lambda modules: [
-        modules.Pooling(64), modules.Normalize(), modules.Dense(64, 8),
+        modules.Pooling(64),
+        modules.Normalize(),
+        modules.Dense(64, 8),
     ],
-    "activation.ReLU": lambda modules: [modules.Pooling(64), modules.Dense(64, 8, activation_function=torch.nn.ReLU())],
-}  # fmt: skip
+    "activation.ReLU": lambda modules: [
+        modules.Pooling(64),
+        modules.Dense(64, 8, activation_function=torch.nn.ReLU()),
+    ],
+}
 
 
 @pytest.mark.parametrize("name", [*MODULES, "Router"])
@@ -1068,25 +1229,44 @@ TOLERATED = {
     "Lightning of torch.compile": renamed("model._orig_mod.{}".format),
     "an attribute of any name": renamed("net.student.{}".format),
     "an attribute called albert": renamed("albert.{}".format),
-    "an encoder compiled by itself": renamed(lambda name: name.replace("albert.", "albert._orig_mod.", 1)),
-    "FSDP": renamed(lambda name: f"_fsdp_wrapped_module.{name.replace('encoder.', 'encoder._fsdp_wrapped_module.', 1)}"),
-    "an encoder as an attribute beside the head": renamed(lambda name: name.replace("albert.", "encoder_model.", 1)),
+    "an encoder compiled by itself": renamed(
+        lambda name: name.replace("albert.", "albert._orig_mod.", 1)
+    ),
+    "FSDP": renamed(
+        lambda name: (
+            f"_fsdp_wrapped_module.{name.replace('encoder.', 'encoder._fsdp_wrapped_module.', 1)}"
+        )
+    ),
+    "an encoder as an attribute beside the head": renamed(
+        lambda name: name.replace("albert.", "encoder_model.", 1)
+    ),
     "gamma and beta": renamed(
         lambda name: name.replace("orm.weight", "orm.gamma").replace("orm.bias", "orm.beta")
     ),
     "BERT's name": renamed(lambda name: name.replace("albert.", "bert.")),
     "BERT's name, gamma and beta, Lightning": renamed(
-        lambda name: "model." + name.replace("albert.", "bert.").replace("LayerNorm.weight", "LayerNorm.gamma")
+        lambda name: (
+            "model."
+            + name.replace("albert.", "bert.").replace("LayerNorm.weight", "LayerNorm.gamma")
+        )
     ),
-    "generation keys of transformers 2": keys(do_sample=False, num_beams=1, top_k=50, length_penalty=1.0, _num_labels=3),
-    "keys of transformers 4": keys(gradient_checkpointing=False, _attn_implementation_autoset=True, layers_to_keep=[]),
-    "keys of Chinese conversions": keys(directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform"),
+    "generation keys of transformers 2": keys(
+        do_sample=False, num_beams=1, top_k=50, length_penalty=1.0, _num_labels=3
+    ),
+    "keys of transformers 4": keys(
+        gradient_checkpointing=False, _attn_implementation_autoset=True, layers_to_keep=[]
+    ),
+    "keys of Chinese conversions": keys(
+        directionality="bidi", pooler_fc_size=768, pooler_type="first_token_transform"
+    ),
     "keys of adapters": keys(adapters={"adapters": {}, "config_map": {}, "fusions": {}}),
     "keys of sentence-transformers": keys(sbert_ce_note=None),
     "chunks of the feed-forward": keys(chunk_size_feed_forward=1),
-    "nothing pruned, no decoder": keys(pruned_heads={}, is_decoder=False, add_cross_attention=False),
+    "nothing pruned, no decoder": keys(
+        pruned_heads={}, is_decoder=False, add_cross_attention=False
+    ),
     "an author's note": keys(comment="trained on my desk", author={"name": "someone"}),
-}  # fmt: skip
+}
 ACTIVATIONS = [
     "gelu_pytorch_tanh",
     "gelu_python_tanh",

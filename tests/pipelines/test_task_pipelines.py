@@ -321,9 +321,11 @@ def test_the_choice_is_transformers(folder, tokenizer):
 # --- all of them ----------------------------------------------------------------------------------
 
 CLASSES = {
-    "classify": AlbertForSequenceClassification, "tag": AlbertForTokenClassification,
-    "answer": AlbertForQuestionAnswering, "choose": AlbertForMultipleChoice,
-}  # fmt: skip
+    "classify": AlbertForSequenceClassification,
+    "tag": AlbertForTokenClassification,
+    "answer": AlbertForQuestionAnswering,
+    "choose": AlbertForMultipleChoice,
+}
 NO_INPUTS = {
     "classify": [3, None, [], ["a"], ["a", 3], {"pair": "a"}, ["a", "b", "c"]],
     "tag": [3, None, [], ["two words"], ["", "a"], {"words": ["a"]}],

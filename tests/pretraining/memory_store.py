@@ -13,10 +13,15 @@ def toy_tokenizer(vocab_size: int = 100) -> Any:
     """A tokenizer of numbers: ids 0 to 4 are special; of the others every third continues a word."""
     starts = np.arange(vocab_size) % 3 != 0
     return SimpleNamespace(
-        vocab_size=vocab_size, cls_id=2, sep_id=3, mask_id=4,
-        word_starts=lambda: starts, special_ids=lambda: [0, 1, 2, 3, 4],
-        id_to_piece=lambda i: f"▁{i}" if starts[i] else str(i), decode=lambda ids: " ".join(map(str, ids)),
-    )  # fmt: skip
+        vocab_size=vocab_size,
+        cls_id=2,
+        sep_id=3,
+        mask_id=4,
+        word_starts=lambda: starts,
+        special_ids=lambda: [0, 1, 2, 3, 4],
+        id_to_piece=lambda i: f"▁{i}" if starts[i] else str(i),
+        decode=lambda ids: " ".join(map(str, ids)),
+    )
 
 
 @dataclass

@@ -15,9 +15,13 @@ from albertkit.training.processes import World
 ALONE = World(0, 1, torch.device("cpu"))
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 SHAPE = dict(
-    embedding_size=16, hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=64,
+    embedding_size=16,
+    hidden_size=64,
+    num_attention_heads=2,
+    num_hidden_layers=2,
+    intermediate_size=64,
     max_position_embeddings=64,
-)  # fmt: skip
+)
 SETTINGS = PretrainSettings(
     length=32, batch_tokens=128, steps=12, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2,
     eval_every=6, save_every=3, log_every=3, precision="fp32",

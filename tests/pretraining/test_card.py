@@ -20,15 +20,25 @@ FACTS = dict(
     config=CONFIG.to_dict(),
     parameters=CONFIG.num_parameters(heads=True),
     corpus={"documents": 12345, "tokens": 9876543, "tokenizer_fingerprint": "0f" * 32},
-    settings={"seed": 20261121, "optimizer": {"lr": 0.00176}, "resume": False, "store": "a|b\n<script>"},
+    settings={
+        "seed": 20261121,
+        "optimizer": {"lr": 0.00176},
+        "resume": False,
+        "store": "a|b\n<script>",
+    },
     results={
-        "masked_lm_loss": 4.3121, "masked_lm_accuracy": 0.3123, "masked_lm_count": 23456,
-        "sentence_order_loss": 0.52, "sentence_order_accuracy": 0.71, "sentence_order_count": 512,
-        "unigram_loss": 6.71, "most_frequent_accuracy": 0.0421,
+        "masked_lm_loss": 4.3121,
+        "masked_lm_accuracy": 0.3123,
+        "masked_lm_count": 23456,
+        "sentence_order_loss": 0.52,
+        "sentence_order_accuracy": 0.71,
+        "sentence_order_count": 512,
+        "unigram_loss": 6.71,
+        "most_frequent_accuracy": 0.0421,
     },
     folder="wiki-small",
     versions={"albertkit": "0.1.0", "torch": "2.13.0+cpu"},
-)  # fmt: skip
+)
 
 
 def card_of(name="wiki-small", **changes):

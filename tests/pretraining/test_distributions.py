@@ -103,10 +103,16 @@ def their_segments(golden: dict, epochs: int, length: int) -> dict[str, tuple[fl
     per_pass = golden["instances_per_pass"]
     statistics = {"instances_per_pass": (per_pass["mean"], per_pass["se"] * widening)}
     for name in (
-        "instances_with_short_target", "padding_share", "length_mean", "label_1_share", "random_document_share_of_all",
-        "random_document_share_of_label_1", "swapped_share_of_pairs_from_one_document", "segment_a_length",
+        "instances_with_short_target",
+        "padding_share",
+        "length_mean",
+        "label_1_share",
+        "random_document_share_of_all",
+        "random_document_share_of_label_1",
+        "swapped_share_of_pairs_from_one_document",
+        "segment_a_length",
         "segment_b_length",
-    ):  # fmt: skip
+    ):
         statistics[name] = of(golden[name])
     shares = golden["segment_a_share"]
     share = golden["segment_a_share"]["same_document_full_target"]
@@ -151,9 +157,11 @@ def test_next_sentence_pairs_follow_the_original(novels, statistics):
     theirs = statistics["variants"]["seq128_cap20_next_sentence"]
     ours = our_segments(novels, 128, 200, pair_task="nsp")
     for name, found in (
-        ("label_1_share", ours["label_1_share"]), ("segment_a_length", ours["segment_a_length"]),
-        ("segment_b_length", ours["segment_b_length"]), ("random_document_share_of_label_1", 1.0),
-    ):  # fmt: skip
+        ("label_1_share", ours["label_1_share"]),
+        ("segment_a_length", ours["segment_a_length"]),
+        ("segment_b_length", ours["segment_b_length"]),
+        ("random_document_share_of_label_1", 1.0),
+    ):
         assert abs(found - theirs[name]["value"]) <= ALLOWED * max(theirs[name]["se"], 1e-12), name
     assert ours["swapped_share_of_pairs_from_one_document"] == 0
 
@@ -181,10 +189,16 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
         masked = np.zeros(len(positions), bool)
         masked[batch.masked_positions.numpy()] = True
         rows = SimpleNamespace(
-            position=positions, length=lengths[sequence], special=special, masked=masked, original=assembled.original_ids,
-            shown=batch.input_ids.numpy(), start=starts[assembled.original_ids], ngrams=assembled.ngrams,
+            position=positions,
+            length=lengths[sequence],
+            special=special,
+            masked=masked,
+            original=assembled.original_ids,
+            shown=batch.input_ids.numpy(),
+            start=starts[assembled.original_ids],
+            ngrams=assembled.ngrams,
             missing=masks.budgets(lengths) - np.bincount(sequence[masked], minlength=len(lengths)),
-        )  # fmt: skip
+        )
         parts.append(rows)
     return SimpleNamespace(
         **{name: np.concatenate([getattr(p, name) for p in parts]) for name in vars(parts[0])}
@@ -252,10 +266,16 @@ def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
     widening = np.sqrt(1 + golden["passes"] / epochs)
     statistics = {}
     for name in (
-        "masked_share_of_non_special", "masked_share_of_all_tokens", "share_mask_token", "share_kept", "share_random",
-        "continuation_share_of_non_special", "continuation_share_of_masked", "continuation_pieces_masked",
+        "masked_share_of_non_special",
+        "masked_share_of_all_tokens",
+        "share_mask_token",
+        "share_kept",
+        "share_random",
+        "continuation_share_of_non_special",
+        "continuation_share_of_masked",
+        "continuation_pieces_masked",
         "start_pieces_masked",
-    ):  # fmt: skip
+    ):
         statistics[name] = golden[name]["value"], golden[name]["se_same_corpus"] * widening
     for name in (
         "ngram_drawn", "ngram_accepted_after_shortening", "ngram_accepted_units_in_slice", "ngram_accepted_tokens",
@@ -347,9 +367,10 @@ def test_variants_follow_the_original(variant, changes, novels, statistics):
     masks = masked_epochs(novels, 128, 20, 6, **changes)
     accepted = masks.ngrams[masks.ngrams[:, 2] > 0]
     for name, values in (
-        ("ngram_drawn", masks.ngrams[:, 1]), ("ngram_accepted_after_shortening", accepted[:, 2]),
+        ("ngram_drawn", masks.ngrams[:, 1]),
+        ("ngram_accepted_after_shortening", accepted[:, 2]),
         ("masked_runs_tokens", run_lengths(masks.masked)),
-    ):  # fmt: skip
+    ):
         shares = shares_of(np.bincount(values, minlength=9))
         for n, share in theirs[name]["shares"].items():
             if int(n) < 9:

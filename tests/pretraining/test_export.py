@@ -81,11 +81,14 @@ def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
         training_examples += batches
     examples = chain.from_iterable(
         zip(
-            batch.input_ids.split(batch.lengths), batch.token_type_ids.split(batch.lengths),
-            batch.sentence_order_labels, predictions(batch), strict=True,
+            batch.input_ids.split(batch.lengths),
+            batch.token_type_ids.split(batch.lengths),
+            batch.sentence_order_labels,
+            predictions(batch),
+            strict=True,
         )
         for batch in training_examples
-    )  # fmt: skip
+    )
     for features, (ids, segments, label, (positions, labels)) in zip(
         records, examples, strict=True
     ):

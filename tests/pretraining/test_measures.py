@@ -44,10 +44,16 @@ def test_impossible_counts_are_refused(correct, total):
 
 def test_measures_stand_beside_their_baselines():
     rows = measures(
-        {"masked_lm_loss": 4.25, "masked_lm_accuracy": 0.3125, "masked_lm_count": 1600,
-         "sentence_order_loss": 0.5, "sentence_order_accuracy": 0.75, "sentence_order_count": 400},
+        {
+            "masked_lm_loss": 4.25,
+            "masked_lm_accuracy": 0.3125,
+            "masked_lm_count": 1600,
+            "sentence_order_loss": 0.5,
+            "sentence_order_accuracy": 0.75,
+            "sentence_order_count": 400,
+        },
         {"unigram_loss": 6.5, "most_frequent_accuracy": 0.05},
-    )  # fmt: skip
+    )
     loss, accuracy, order_loss, order_accuracy = rows
     assert (loss.value_text, loss.baseline_text, loss.interval_text) == ("4.250", "6.500", "")
     assert (accuracy.value_text, accuracy.baseline_text) == ("31.2%", "5.0%")

@@ -87,8 +87,11 @@ def test_the_originals_records_are_read_without_their_padding(golden, albert_tok
     first = int(sum(expected[5]["masked_lm_weights"]))
     assert batch.masked_positions[first:].tolist() == [
         sum(expected[5]["input_mask"]) + p
-        for p, weight in zip(expected[3]["masked_lm_positions"], expected[3]["masked_lm_weights"], strict=True) if weight
-    ]  # fmt: skip
+        for p, weight in zip(
+            expected[3]["masked_lm_positions"], expected[3]["masked_lm_weights"], strict=True
+        )
+        if weight
+    ]
 
 
 def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, albert_tokenizer):

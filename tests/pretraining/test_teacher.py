@@ -186,9 +186,13 @@ def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):
     # An ALBERT's projection
     original = transformers.BertModel.from_pretrained(bert).num_parameters() + 64 * 64 + 64
     student = transformers.AlbertConfig(
-        vocab_size=store.vocab_size, embedding_size=64, hidden_size=64, num_attention_heads=2, intermediate_size=128,
+        vocab_size=store.vocab_size,
+        embedding_size=64,
+        hidden_size=64,
+        num_attention_heads=2,
+        intermediate_size=128,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     trained = transformers.AlbertForPreTraining(student).num_parameters() + 5 * (64 * 64 + 64)
     assert measured.training_state_mb == pytest.approx((16 * trained + 4 * original) / 1e6)
 

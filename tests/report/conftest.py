@@ -87,12 +87,21 @@ def records():
         step, share = 10 * index, index / 120
         loss = 4 + 5 * math.exp(-5 * share) + noise.gauss(0, 0.1)
         lines.append(
-            {"event": "step", "step": step, "loss": loss + 0.6, "masked_lm_loss": loss,
-             "masked_lm_accuracy": 0.4 * share,
-             "sentence_order_loss": 0.69 - 0.2 * share, "sentence_order_accuracy": 0.5 + 0.25 * share,
-             "learning_rate": 1e-3 * (1 - share), "grad_norm": 1.0, "tokens_per_second": 9000.0,
-             "tokens": 4096 * step, "seconds": 0.5 * step}
-        )  # fmt: skip
+            {
+                "event": "step",
+                "step": step,
+                "loss": loss + 0.6,
+                "masked_lm_loss": loss,
+                "masked_lm_accuracy": 0.4 * share,
+                "sentence_order_loss": 0.69 - 0.2 * share,
+                "sentence_order_accuracy": 0.5 + 0.25 * share,
+                "learning_rate": 1e-3 * (1 - share),
+                "grad_norm": 1.0,
+                "tokens_per_second": 9000.0,
+                "tokens": 4096 * step,
+                "seconds": 0.5 * step,
+            }
+        )
         if index % 30 == 0:
             lines.append(
                 {

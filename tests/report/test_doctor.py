@@ -37,11 +37,17 @@ def machine_facts():
 @pytest.mark.parametrize(
     ("have", "need", "status"),
     [
-        ("2.13.0+cpu", ">=2.9", "ok"), ("2.9", ">=2.9", "ok"), ("2.8.1", ">=2.9", "too old"), ("2.10", ">=2.9", "ok"),
-        ("6.0", ">=5,<6", "too new"), ("4.9", ">=5,<6", "too old"), ("3.0rc1", ">=2.9", "ok"),
-        (None, ">=1", "unreadable"), ("1.0", "", "ok"),
+        ("2.13.0+cpu", ">=2.9", "ok"),
+        ("2.9", ">=2.9", "ok"),
+        ("2.8.1", ">=2.9", "too old"),
+        ("2.10", ">=2.9", "ok"),
+        ("6.0", ">=5,<6", "too new"),
+        ("4.9", ">=5,<6", "too old"),
+        ("3.0rc1", ">=2.9", "ok"),
+        (None, ">=1", "unreadable"),
+        ("1.0", "", "ok"),
     ],
-)  # fmt: skip
+)
 def test_versions_are_compared_as_versions(installed, have, need, status):
     installed["torch"] = have
     (row,), _ = doctor.check_requirements([f"torch{need}"])
@@ -53,10 +59,13 @@ def test_extras_name_what_is_missing_and_the_install_line(installed):
     installed.update({"matplotlib": "3.1", "pyarrow": "20"})
     core, extras = doctor.check_requirements(
         [
-            "torch>=2.9", "colorama>=1; sys_platform == 'atari'", "matplotlib>=3.9; extra == 'report'",
-            "tensorboard>=2; extra == 'report'", "pyarrow>=17; python_version >= '3' and extra == 'parquet'",
+            "torch>=2.9",
+            "colorama>=1; sys_platform == 'atari'",
+            "matplotlib>=3.9; extra == 'report'",
+            "tensorboard>=2; extra == 'report'",
+            "pyarrow>=17; python_version >= '3' and extra == 'parquet'",
         ]
-    )  # fmt: skip
+    )
     assert [(row["name"], row["status"]) for row in core] == [("torch", "missing")]
     assert extras["parquet"] == {
         "complete": True,
@@ -125,9 +134,13 @@ def test_a_cuda_device_is_described(monkeypatch):
     monkeypatch.setattr(attention, "varlen_fault", lambda device: f"no kernel on {device}")
     (device,) = doctor.torch_details()["cuda_devices"]
     assert device == {
-        "name": "NVIDIA T4", "memory_bytes": 16 << 30, "compute_capability": "7.5", "native_bf16": False, "bf16_peak": None,
+        "name": "NVIDIA T4",
+        "memory_bytes": 16 << 30,
+        "compute_capability": "7.5",
+        "native_bf16": False,
+        "bf16_peak": None,
         "packed_attention_fault": "no kernel on cuda:0",
-    }  # fmt: skip
+    }
     properties.name, properties.major = "NVIDIA H100 80GB HBM3", 9
     facts = machine_facts()
     assert facts["packed attention"] == "does not work: no kernel on cuda:0"

@@ -13,24 +13,35 @@ from albertkit.training.monitor import RunMetrics
 
 EVIL = "<script>alert('x')</script>"
 RESULTS = {
-    "masked_lm_loss": 4.3121, "masked_lm_accuracy": 0.3123, "masked_lm_count": 23456,
-    "sentence_order_loss": 0.52, "sentence_order_accuracy": 0.71, "sentence_order_count": 512,
-}  # fmt: skip
+    "masked_lm_loss": 4.3121,
+    "masked_lm_accuracy": 0.3123,
+    "masked_lm_count": 23456,
+    "sentence_order_loss": 0.52,
+    "sentence_order_accuracy": 0.71,
+    "sentence_order_count": 512,
+}
 BASELINES = {"unigram_loss": 6.71, "most_frequent_accuracy": 0.0421}
 EXAMPLES = [
-    {"text": f"The [MASK] of {EVIL} & others.", "answer": "▁cat",
-     "predictions": [("▁cat", 0.5), ("s", 0.25), (f"▁{EVIL}", 0.0125)]},
+    {
+        "text": f"The [MASK] of {EVIL} & others.",
+        "answer": "▁cat",
+        "predictions": [("▁cat", 0.5), ("s", 0.25), (f"▁{EVIL}", 0.0125)],
+    },
     {"text": "It [MASK] a lot.", "answer": "▁rained", "predictions": [("▁is", 0.4), ("▁was", 0.3)]},
-]  # fmt: skip
+]
 
 
 def test_numbers_are_compared_with_guessing(harmless):
     words = harmless(to_page("run", [pretraining_highlights(RESULTS, BASELINES)])).words
     order = binomtest(364, 512).proportion_ci(method="wilson")  # 364 = round(0.71 * 512)
     for expected in (
-        "11.0 times more probable", "4.312 nats", "unigram baseline 6.710; 2.398 nats below it", "31.2%",
-        "95%: 30.6% to 31.8%; most frequent token 4.2%", f"95%: {order.low:.1%} to {order.high:.1%}; coin toss 50.0%",
-    ):  # fmt: skip
+        "11.0 times more probable",
+        "4.312 nats",
+        "unigram baseline 6.710; 2.398 nats below it",
+        "31.2%",
+        "95%: 30.6% to 31.8%; most frequent token 4.2%",
+        f"95%: {order.low:.1%} to {order.high:.1%}; coin toss 50.0%",
+    ):
         assert expected in words, expected
 
 

@@ -182,10 +182,14 @@ def test_examples_are_shown_with_their_texts(finetuning, words_of):
         {"id": "3", "nbest": [{"text": "Ada", "probability": 0.5}], "texts": ["c" * 5000, "Who?"], "gold": "Ada / Lovelace"},
     ])  # fmt: skip
     words = words_of(finetuning)
-    check_all([
-        f"1 {EVIL} its pair up 90.0% Label: down", "so much Prediction: 3.142 Label: 3.8",
-        f"{'c' * 600}… Who? Ada 50.0% Label: Ada / Lovelace",
-    ], words)  # fmt: skip
+    check_all(
+        [
+            f"1 {EVIL} its pair up 90.0% Label: down",
+            "so much Prediction: 3.142 Label: 3.8",
+            f"{'c' * 600}… Who? Ada 50.0% Label: Ada / Lovelace",
+        ],
+        words,
+    )
     assert "Seoul" not in words  # what older runs left is not shown besides
     assert "worst" not in words
 
@@ -329,10 +333,13 @@ def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
     write(run / "run.toml", f'threshold_from = "{EVIL}"\n"{EVIL}" = "$x$ {{{{ 7*7 }}}} {EVIL}"\n')
     write(run / "best/provenance.json", evil)
     write(run / "best/README.md", EVIL + CARD.replace("python", EVIL))
-    write(run / "dev/predictions.jsonl", [
-        {"id": EVIL, "words": [EVIL, "b"], "entities": [{"type": EVIL, "start": 0, "end": 4}]},
-        {"id": "x", "probabilities": {EVIL: 0.5}},
-    ])  # fmt: skip
+    write(
+        run / "dev/predictions.jsonl",
+        [
+            {"id": EVIL, "words": [EVIL, "b"], "entities": [{"type": EVIL, "start": 0, "end": 4}]},
+            {"id": "x", "probabilities": {EVIL: 0.5}},
+        ],
+    )
     records = [
         {"event": "step", "step": n, f"{EVIL}_loss": 1.0, "$\\frac{": 2.0} for n in range(1, 5)
     ]
@@ -414,8 +421,11 @@ def test_whatever_files_hold_there_is_a_page(
     "values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]]
 )
 def test_curves_of_strange_numbers(finetuning, words_of, values):
-    records = [{"event": event, "step": 10**n, "a_loss": v, "b": v, "learning_rate": v, "tokens": v}
-               for n, v in enumerate(values) for event in ("step", "eval")]  # fmt: skip
+    records = [
+        {"event": event, "step": 10**n, "a_loss": v, "b": v, "learning_rate": v, "tokens": v}
+        for n, v in enumerate(values)
+        for event in ("step", "eval")
+    ]
     write(finetuning / "metrics.jsonl", records)
     write(
         finetuning / "results.json", {"metric": "b", "pairs": [[value, value] for value in values]}

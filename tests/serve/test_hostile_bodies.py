@@ -40,14 +40,23 @@ BODIES = {
     "1.3 million objects": ("/answer", lambda: listed(b"{}", head=b'{"questions":[')),
     "2 million ids": ("/v1/embeddings", lambda: listed(b"1", head=ID_HEAD)),
     "590,000 ids": ("/v1/embeddings", lambda: listed(b"1", 1_180_000, head=ID_HEAD)),
-    "2,048 rows of ids": ("/v1/embeddings", lambda: listed(b"[" + b"7," * 280 + b"7]", 1_140_000, head=ID_HEAD)),
+    "2,048 rows of ids": (
+        "/v1/embeddings",
+        lambda: listed(b"[" + b"7," * 280 + b"7]", 1_140_000, head=ID_HEAD),
+    ),
     "1.3 million booleans": ("/v1/embeddings", lambda: listed(b"true", head=ID_HEAD)),
     "a million empty texts": ("/classify", lambda: listed(b'""')),
     "a million texts": ("/v1/embeddings", lambda: listed(b'"a"', head=ID_HEAD)),
     "4 million brackets": ("/classify", lambda: b"[" * MAX_BODY),
     "500,000 levels": ("/classify", lambda: b'{"texts":' + b"[" * 500_000 + b"]" * 500_000 + b"}"),
-    "4 million quotes": ("/classify", lambda: b'{"texts":"' + b'\\"' * (MAX_BODY // 2 - 20) + b'"}'),
-    "a number of a million digits": ("/fill-mask", lambda: b'{"texts":"[MASK]","top":' + b"9" * 1_000_000 + b"}"),
+    "4 million quotes": (
+        "/classify",
+        lambda: b'{"texts":"' + b'\\"' * (MAX_BODY // 2 - 20) + b'"}',
+    ),
+    "a number of a million digits": (
+        "/fill-mask",
+        lambda: b'{"texts":"[MASK]","top":' + b"9" * 1_000_000 + b"}",
+    ),
     "half a text": ("/classify", lambda: b'{"texts":"' + b"a" * (MAX_BODY - 20)),
     "no UTF-8": ("/classify", lambda: b'{"texts":"' + b"\xff" * (MAX_BODY - 20) + b'"}'),
     "40 texts of 100,000 letters": ("/classify", lambda: texts("a" * 99_000, 40, truncate=True)),
@@ -55,9 +64,13 @@ BODIES = {
     "40 texts of 50,000 words, uncut": ("/classify", lambda: texts("a " * 49_500, 40)),
     "ligatures of 18 letters": ("/classify", lambda: texts("﷽" * 30_000, 40, truncate=True)),
     "combining marks": ("/classify", lambda: texts("e" + "\u0301" * 49_000, 40, truncate=True)),
-    "emoji": ("/v1/embeddings", lambda: json.dumps(
-        {"model": "pretrained", "truncate": True, "input": ["\U0001f600" * 24_000] * 40}, ensure_ascii=False
-    ).encode()),
+    "emoji": (
+        "/v1/embeddings",
+        lambda: json.dumps(
+            {"model": "pretrained", "truncate": True, "input": ["\U0001f600" * 24_000] * 40},
+            ensure_ascii=False,
+        ).encode(),
+    ),
     "50 texts of 60 masks, 50 guesses": ("/fill-mask", lambda: texts("[MASK] " * 60, 50, top=50)),
     "as many guesses as are sent": ("/fill-mask", lambda: texts("[MASK] " * 20, 20, top=50)),
     "2,000 texts of masks": ("/fill-mask", lambda: texts("[MASK] " * 60, 2000, top=50)),
@@ -65,25 +78,75 @@ BODIES = {
     "two million words to tag": ("/tag", lambda: texts("a " * 49_500, 40)),
     "150,000 words to tag": ("/tag", lambda: texts("a " * 49_500, 3)),
     "lists of words": ("/tag", lambda: json.dumps({"texts": [["a"] * 10_000] * 40}).encode()),
-    "contexts of blanks": ("/answer", lambda: json.dumps(
-        {"questions": [{"question": "who?", "context": "fox" + " " * 95_000 + "dog"}] * 40, "top": 20}).encode()),
-    "fewer contexts of blanks": ("/answer", lambda: json.dumps(
-        {"questions": [{"question": "who?", "context": "fox" + " " * 95_000 + "dog"}] * 20, "top": 20}).encode()),
-    "contexts of 50,000 words": ("/answer", lambda: json.dumps(
-        {"questions": [{"question": "who?", "context": "a " * 49_500}] * 40}).encode()),
-    "2,000 questions of 26 choices": ("/choose", lambda: json.dumps(
-        {"questions": [{"question": "who?", "choices": ["fox"] * 26}] * 2000}).encode()),
+    "contexts of blanks": (
+        "/answer",
+        lambda: json.dumps(
+            {
+                "questions": [{"question": "who?", "context": "fox" + " " * 95_000 + "dog"}] * 40,
+                "top": 20,
+            }
+        ).encode(),
+    ),
+    "fewer contexts of blanks": (
+        "/answer",
+        lambda: json.dumps(
+            {
+                "questions": [{"question": "who?", "context": "fox" + " " * 95_000 + "dog"}] * 20,
+                "top": 20,
+            }
+        ).encode(),
+    ),
+    "contexts of 50,000 words": (
+        "/answer",
+        lambda: json.dumps(
+            {"questions": [{"question": "who?", "context": "a " * 49_500}] * 40}
+        ).encode(),
+    ),
+    "2,000 questions of 26 choices": (
+        "/choose",
+        lambda: json.dumps(
+            {"questions": [{"question": "who?", "choices": ["fox"] * 26}] * 2000}
+        ).encode(),
+    ),
     "a million cosines": ("/similarity", lambda: texts("the fox", 1000)),
-    "2,048 vectors": ("/v1/embeddings", lambda: json.dumps({"model": "pretrained", "input": ["the fox"] * 2048}).encode()),
-    "2,048 pairs": ("/sentence-order", lambda: json.dumps({"pairs": [["the fox " * 100] * 2] * 2048, "truncate": True}).encode()),
+    "2,048 vectors": (
+        "/v1/embeddings",
+        lambda: json.dumps({"model": "pretrained", "input": ["the fox"] * 2048}).encode(),
+    ),
+    "2,048 pairs": (
+        "/sentence-order",
+        lambda: json.dumps({"pairs": [["the fox " * 100] * 2] * 2048, "truncate": True}).encode(),
+    ),
     "a packed gigabyte": ("/classify", lambda: gzip.compress(bytes(100_000_000))),
-    "a form of 40,000 fields": ("/caption", lambda: b"".join(
-        b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' for _ in range(40_000)) + b"--b--\r\n"),
-    "a form of 40,000 files": ("/caption", lambda: b"".join(
-        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n1\r\n' for _ in range(40_000)) + b"--b--\r\n"),
-    "20 MB that are no video": ("/caption", lambda: b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
-        + bytes(20_000_000) + b"\r\n--b--\r\n"),
-}  # fmt: skip
+    "a form of 40,000 fields": (
+        "/caption",
+        lambda: (
+            b"".join(
+                b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
+                for _ in range(40_000)
+            )
+            + b"--b--\r\n"
+        ),
+    ),
+    "a form of 40,000 files": (
+        "/caption",
+        lambda: (
+            b"".join(
+                b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n1\r\n'
+                for _ in range(40_000)
+            )
+            + b"--b--\r\n"
+        ),
+    ),
+    "20 MB that are no video": (
+        "/caption",
+        lambda: (
+            b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+            + bytes(20_000_000)
+            + b"\r\n--b--\r\n"
+        ),
+    ),
+}
 FEW = [
     "200,000 keys",
     "1.3 million lists",

@@ -126,7 +126,8 @@ def parser():
 
 _FILES = {
     TRAIN: _TRAIN.encode(),
-    INFERENCE: b"\xef\xbb\xbf" + _INFERENCE.replace("\n", "\r\n").encode(),  # as some editors leave it
+    INFERENCE: b"\xef\xbb\xbf"
+    + _INFERENCE.replace("\n", "\r\n").encode(),  # as some editors leave it
     VIDEO: _VIDEO.encode(),
     "src/evalcap/utils_caption_evaluate.py": _SCORING.encode(),
     "src/configs/config.py": _CONFIG.encode(),
@@ -138,12 +139,17 @@ _FILES = {
     "src/utils/load_save.py": b"import torch\nfrom apex import amp\n\ndef _to_cuda(x):\n    return x.cuda()  # set before\n",
     "src/evalcap/python2.py": b"import torch\nprint 'x'.cuda()\n",  # Python 2
     "src/configs/VidSwinBert/vatex_8frm_default.json": json.dumps(
-        {"model_name_or_path": "models/captioning/bert-base-uncased/", "output_dir": "output/vatex/", "seed": 88,
-         "mixed_precision_method": "deepspeed", "use_checkpoint": True}
+        {
+            "model_name_or_path": "models/captioning/bert-base-uncased/",
+            "output_dir": "output/vatex/",
+            "seed": 88,
+            "mixed_precision_method": "deepspeed",
+            "use_checkpoint": True,
+        }
     ).encode(),
     "src/configs/VidSwinBert/local_debug.json": b'{"model_name_or_path": "models/captioning/bert-base-uncased/"}',
     "README.md": b"get_bert_model\n",
-}  # fmt: skip
+}
 
 
 def contents(folder):

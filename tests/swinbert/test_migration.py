@@ -84,9 +84,12 @@ def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
     assert after[INFERENCE].count(b"\r\n") == before[INFERENCE].count(b"\r\n") > 0
     values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
     assert values == {
-        "model_name_or_path": "models/captioning/albert-base-v2/", "output_dir": "output/vatex_albert", "seed": 88,
-        "mixed_precision_method": "deepspeed", "use_checkpoint": True,
-    }  # fmt: skip
+        "model_name_or_path": "models/captioning/albert-base-v2/",
+        "output_dir": "output/vatex_albert",
+        "seed": 88,
+        "mixed_precision_method": "deepspeed",
+        "use_checkpoint": True,
+    }
 
 
 def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
@@ -188,9 +191,13 @@ def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
     diff = migrate(checkout, portable=True).diff
     assert files_of(checkout) == before
     git = subprocess.run(
-        ["git", "apply", "-p1", "-"], cwd=tmp_path / "copy", input=diff.encode("utf-8", "surrogateescape"),
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)}, capture_output=True, check=False,
-    )  # fmt: skip
+        ["git", "apply", "-p1", "-"],
+        cwd=tmp_path / "copy",
+        input=diff.encode("utf-8", "surrogateescape"),
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
     assert git.returncode == 0, git.stderr
     migrate(checkout, apply=True, portable=True)
     applied = {

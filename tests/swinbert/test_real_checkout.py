@@ -97,9 +97,13 @@ def run(tree: Path, *arguments: object) -> str:
     script = Path(__file__).with_name("in_checkout.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.run(
-        [sys.executable, str(script), *map(str, arguments)], cwd=tree, env=environment, capture_output=True, text=True,
+        [sys.executable, str(script), *map(str, arguments)],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
         timeout=280,
-    )  # fmt: skip
+    )
     assert process.returncode == 0, (process.stdout + process.stderr)[-4000:]
     return process.stdout + process.stderr
 
@@ -190,8 +194,9 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     with torch.no_grad():
         loss, logits = captioner.model(img_feats=visual, attention_mask=mask, **inputs)
     differences = {
-        "loss": abs(float(loss) - float(theirs["loss"])), "logits": float(np.abs(logits.numpy() - theirs["logits"]).max())
-    }  # fmt: skip
+        "loss": abs(float(loss) - float(theirs["loss"])),
+        "logits": float(np.abs(logits.numpy() - theirs["logits"]).max()),
+    }
     # A soft mask near 1 magnifies float32's rounding to 2e-3 (golden/captioning), here it is far
     # from 1.
     assert max(differences.values()) < 1e-4

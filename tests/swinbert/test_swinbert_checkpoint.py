@@ -41,8 +41,10 @@ def training(golden, tmp_path):
     """What a training of SwinBERT leaves: a checkpoint in half precision, its arguments, its vocabulary."""
     state = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
     backbone = VideoSwinBackbone(**SWIN)
-    state = {name: tensor.half() if tensor.is_floating_point() else tensor
-             for name, tensor in {**state, **published_state(backbone)}.items()}  # fmt: skip
+    state = {
+        name: tensor.half() if tensor.is_floating_point() else tensor
+        for name, tensor in {**state, **published_state(backbone)}.items()
+    }
     folder = tmp_path / "output" / "checkpoint-1-20"
     folder.mkdir(parents=True)
     torch.save(state, folder / "model.bin")

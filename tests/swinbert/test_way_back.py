@@ -48,7 +48,7 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
     )
     swin = VideoSwinBackbone(
         embed_dim=8, depths=[1, 2], num_heads=[1, 2], window_size=[2, 3, 3], patch_size=[2, 4, 4]
-    ).eval()  # fmt: skip
+    ).eval()
     tokens = swin.grid(FRAMES, SIZE).num_tokens
     fc, gate = torch.nn.Linear(WIDTH, 12), torch.nn.Embedding(tokens**2, 1)
     with torch.no_grad():
@@ -90,11 +90,18 @@ def captions_of_the_checkout(
         mask[:, length:, length:] = gate_values(run["gate"].weight, False)
     with torch.no_grad():
         return run["text"](
-            input_ids=torch.zeros(len(pixels), length, dtype=torch.int64), img_feats=run["fc"](run["swin"](pixels)),
-            attention_mask=mask, token_type_ids=torch.zeros(len(pixels), length, dtype=torch.int64), is_decode=True,
-            max_length=length, num_beams=beams, bos_token_id=tokenizer.cls_id, eos_token_ids=[tokenizer.sep_id],
-            pad_token_id=tokenizer.pad_id, mask_token_id=tokenizer.mask_id,
-        )  # fmt: skip
+            input_ids=torch.zeros(len(pixels), length, dtype=torch.int64),
+            img_feats=run["fc"](run["swin"](pixels)),
+            attention_mask=mask,
+            token_type_ids=torch.zeros(len(pixels), length, dtype=torch.int64),
+            is_decode=True,
+            max_length=length,
+            num_beams=beams,
+            bos_token_id=tokenizer.cls_id,
+            eos_token_ids=[tokenizer.sep_id],
+            pad_token_id=tokenizer.pad_id,
+            mask_token_id=tokenizer.mask_id,
+        )
 
 
 def test_a_run_of_a_migrated_checkout_comes_home(run, tmp_path):

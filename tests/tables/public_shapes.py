@@ -54,4 +54,4 @@ PUBLIC_RECORDS: dict[str, str] = {
     "bge/train.jsonl": '{"query": "q", "pos": ["a"], "neg": ["b", "c"]}\n',
     "msmarco/collection.jsonl": '{"pid": 0, "passage": "The presence of"}\n\n{"pid": 1, "passage": "The"}\n',
     "hub/datasets-server.json": '[{"text": "a", "label": null}, {"text": "b", "label": 1}]',
-}  # fmt: skip
+}

@@ -18,12 +18,21 @@ from albertkit.tasks.questions import (
 
 CONTEXT = "Rain fell in May. More rain fell in June, and in May of the next year."
 RECORDS: list[dict[str, Any]] = [
-    {"id": "a", "question": "When did it rain?", "answers": [{"text": "in May", "answer_start": 10}]},
-    {"id": "b", "question": "And then?", "answers": [
-        {"text": "in June", "answer_start": 33}, {"text": "June", "answer_start": 36},
-    ]},
+    {
+        "id": "a",
+        "question": "When did it rain?",
+        "answers": [{"text": "in May", "answer_start": 10}],
+    },
+    {
+        "id": "b",
+        "question": "And then?",
+        "answers": [
+            {"text": "in June", "answer_start": 33},
+            {"text": "June", "answer_start": 36},
+        ],
+    },
     {"id": "c", "question": "Why?", "answers": [], "is_impossible": True},
-]  # fmt: skip
+]
 FLAT = [{**record, "context": CONTEXT, "title": "Weather"} for record in RECORDS]
 OFFICIAL = {
     "version": "v2.0",

@@ -263,12 +263,20 @@ def beam_verdicts(
     size, longest = LIMITS[limits]
     return [
         judge_beams(
-            question.example.context, [w._replace(is_best=w.is_best | all_best) for w in question.windows],
-            [TopPositions(*(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])) for row in question.rows],
-            version=2, n_best_size=size, max_answer_length=longest,
+            question.example.context,
+            [w._replace(is_best=w.is_best | all_best) for w in question.windows],
+            [
+                TopPositions(
+                    *(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])
+                )
+                for row in question.rows
+            ],
+            version=2,
+            n_best_size=size,
+            max_answer_length=longest,
         )
         for question in questions
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS)

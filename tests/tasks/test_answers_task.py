@@ -34,11 +34,19 @@ def tiny_model(
     torch.manual_seed(0)
     config = AlbertConfig.from_dict(
         dict(
-            vocab_size=vocab_size, embedding_size=16, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
-            intermediate_size=64, max_position_embeddings=128, hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout, classifier_dropout_prob=0.0, initializer_range=0.1,
+            vocab_size=vocab_size,
+            embedding_size=16,
+            hidden_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=128,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            classifier_dropout_prob=0.0,
+            initializer_range=0.1,
         )
-    )  # fmt: skip
+    )
     return task.model_class(config).eval()
 
 
@@ -116,10 +124,11 @@ def test_losses_are_those_of_single_rows(tokenizer, head):
         batch = features.batch(np.array([number]))
         types = batch.packed.token_type_ids[None]
         inputs = {
-            "input_ids": batch.packed.input_ids[None], "token_type_ids": types,
+            "input_ids": batch.packed.input_ids[None],
+            "token_type_ids": types,
             "start_positions": batch.per_sequence["start_positions"],
             "end_positions": batch.per_sequence["end_positions"],
-        }  # fmt: skip
+        }
         if head == "beam":
             p_mask = 1 - types
             p_mask[0, 0], p_mask[0, -1] = 0, 1

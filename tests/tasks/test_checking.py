@@ -91,9 +91,11 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
         assert split_check.examples == len(part)
         assert split_check.labels == Counter(e.label for e in part)
         assert split_check.tokens == {
-            "median": lengths[(len(part) - 1) // 2], "p90": lengths[-(len(part) // 10) - 1],
-            "p99": lengths[-(len(part) // 100) - 1], "longest": lengths[-1],
-        }  # fmt: skip
+            "median": lengths[(len(part) - 1) // 2],
+            "p90": lengths[-(len(part) // 10) - 1],
+            "p99": lengths[-(len(part) // 100) - 1],
+            "longest": lengths[-1],
+        }
         assert (split_check.cut, split_check.windowed, split_check.windows) == (
             sum(n > 20 for n in lengths),
             0,

@@ -103,9 +103,13 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     record["options"] = [["a", "b"], ["a", "b", "c", "d", "e"]]
     (tmp_path / "1.txt").write_text(json.dumps(record))
     examples, _ = read_file(choice_task("race"), tmp_path, labelled=False)
-    assert [(len(example.choices), example.names[-1], example.label, example.level) for example in examples] == [
-        (2, "B", None, "high"), (5, "E", None, "high"),
-    ]  # fmt: skip
+    assert [
+        (len(example.choices), example.names[-1], example.label, example.level)
+        for example in examples
+    ] == [
+        (2, "B", None, "high"),
+        (5, "E", None, "high"),
+    ]
     assert read_file(choice_task("race"), tmp_path)[1].rows[0].reason == "no field `answers`"
 
 
@@ -181,9 +185,11 @@ def test_real_files(data):
         "dev": "siqa-dev.jsonl"
     }
     assert {split: path.name for split, path in arc.files(folder).items()} == {
-        "dev": "arc_challenge_dev.csv", "test": "arc_challenge_test.csv", "dev_easy": "arc_easy_dev.csv",
+        "dev": "arc_challenge_dev.csv",
+        "test": "arc_challenge_test.csv",
+        "dev_easy": "arc_easy_dev.csv",
         "test_easy": "arc_easy_test.csv",
-    }  # fmt: skip
+    }
     examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
     assert (len(examples), bad_rows.rows) == (1954, [])
     assert sorted(Counter(example.label for example in examples).items()) == [
@@ -210,9 +216,11 @@ def test_real_files(data):
     # Rows whose choices were lost, or the fifth one
     nothing, fifth = "0 choices that are not empty", "label `E`"
     assert counts == {
-        "dev": (1096, {4: 1095, 3: 1}, {nothing: 23}), "test": (294, {4: 291, 3: 3}, {nothing: 4, fifth: 1}),
-        "dev_easy": (2147, {4: 2142, 3: 5}, {nothing: 102, fifth: 2}), "test_easy": (549, {4: 548, 3: 1}, {nothing: 21}),
-    }  # fmt: skip
+        "dev": (1096, {4: 1095, 3: 1}, {nothing: 23}),
+        "test": (294, {4: 291, 3: 3}, {nothing: 4, fifth: 1}),
+        "dev_easy": (2147, {4: 2142, 3: 5}, {nothing: 102, fifth: 2}),
+        "test_easy": (549, {4: 548, 3: 1}, {nothing: 21}),
+    }
 
 
 def test_every_form_of_a_table(tmp_path):
@@ -226,11 +234,18 @@ def test_every_form_of_a_table(tmp_path):
         "d.jsonl": json.dumps({**listed, "label": 1}) + "\n",
         "e.json": json.dumps([{**listed, "label": "B"}]),
         "f.jsonl": json.dumps(
-            {"question": {"stem": "Which?", "choices": [{"text": t, "label": n} for t, n in zip(choices, ABC, strict=True)]},
-             "answerKey": "B"}
+            {
+                "question": {
+                    "stem": "Which?",
+                    "choices": [{"text": t, "label": n} for t, n in zip(choices, ABC, strict=True)],
+                },
+                "answerKey": "B",
+            }
         ),
-        "g.jsonl": json.dumps({"question": "Which?", "choices": {"text": choices, "label": ABC}, "answerKey": "B"}),
-    }  # fmt: skip
+        "g.jsonl": json.dumps(
+            {"question": "Which?", "choices": {"text": choices, "label": ABC}, "answerKey": "B"}
+        ),
+    }
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
         assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), (
@@ -335,69 +350,159 @@ def test_tables_that_are_none(tmp_path):
 # the right one.
 PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], int]]] = {
     "COPA": (
-        {"premise": "My body cast a shadow.", "choice1": "The sun was rising.", "choice2": "The grass was cut.",
-         "question": "cause", "idx": 7, "label": 0},
+        {
+            "premise": "My body cast a shadow.",
+            "choice1": "The sun was rising.",
+            "choice2": "The grass was cut.",
+            "question": "cause",
+            "idx": 7,
+            "label": 0,
+        },
         ("My body cast a shadow.", "cause", ("The sun was rising.", "The grass was cut."), 0),
     ),
     "SWAG": (
-        {"video-id": "v", "fold-ind": "3", "startphrase": "Students lower their eyes. She", "sent1": "Students lower their eyes.",
-         "sent2": "She", "gold-source": "gold", "ending0": "nods.", "ending1": "jumps.", "ending2": "sits.", "ending3": "runs.",
-         "label": 2},
+        {
+            "video-id": "v",
+            "fold-ind": "3",
+            "startphrase": "Students lower their eyes. She",
+            "sent1": "Students lower their eyes.",
+            "sent2": "She",
+            "gold-source": "gold",
+            "ending0": "nods.",
+            "ending1": "jumps.",
+            "ending2": "sits.",
+            "ending3": "runs.",
+            "label": 2,
+        },
         ("Students lower their eyes.", "She", ("nods.", "jumps.", "sits.", "runs."), 2),
     ),
     "HellaSwag": (
-        {"ind": 4, "activity_label": "Roof", "ctx_a": "A man is sitting on a roof.", "ctx_b": "he",
-         "ctx": "A man is sitting on a roof. he", "endings": ["is ripping tiles.", "sings."], "source_id": "a~v",
-         "split": "val", "split_type": "indomain", "label": "1"},
+        {
+            "ind": 4,
+            "activity_label": "Roof",
+            "ctx_a": "A man is sitting on a roof.",
+            "ctx_b": "he",
+            "ctx": "A man is sitting on a roof. he",
+            "endings": ["is ripping tiles.", "sings."],
+            "source_id": "a~v",
+            "split": "val",
+            "split_type": "indomain",
+            "label": "1",
+        },
         ("A man is sitting on a roof. he", "", ("is ripping tiles.", "sings."), 1),
     ),
     "PIQA": (
-        {"goal": "How do I open a jar?", "sol1": "Turn the lid.", "sol2": "Look at it.", "label": 0},
+        {
+            "goal": "How do I open a jar?",
+            "sol1": "Turn the lid.",
+            "sol2": "Look at it.",
+            "label": 0,
+        },
         ("", "How do I open a jar?", ("Turn the lid.", "Look at it."), 0),
     ),
     "MMLU": (
-        {"question": "What is 2 + 2?", "subject": "elementary_mathematics", "choices": ["3", "4", "5", "6"], "answer": 1},
+        {
+            "question": "What is 2 + 2?",
+            "subject": "elementary_mathematics",
+            "choices": ["3", "4", "5", "6"],
+            "answer": 1,
+        },
         ("", "What is 2 + 2?", ("3", "4", "5", "6"), 1),
     ),
     "RACE": (
-        {"example_id": "high1.txt", "article": "Last week I met Ann.", "answer": "C", "question": "Who is it?",
-         "options": ["Bob", "Eve", "Ann", "Tom"]},
+        {
+            "example_id": "high1.txt",
+            "article": "Last week I met Ann.",
+            "answer": "C",
+            "question": "Who is it?",
+            "options": ["Bob", "Eve", "Ann", "Tom"],
+        },
         ("Last week I met Ann.", "Who is it?", ("Bob", "Eve", "Ann", "Tom"), 2),
     ),
     "OpenBookQA": (
-        {"id": "7-980", "question_stem": "The sun is responsible for", "answerKey": "B",
-         "choices": {"text": ["puppies", "plants sprouting"], "label": ["A", "B"]}},
+        {
+            "id": "7-980",
+            "question_stem": "The sun is responsible for",
+            "answerKey": "B",
+            "choices": {"text": ["puppies", "plants sprouting"], "label": ["A", "B"]},
+        },
         ("", "The sun is responsible for", ("puppies", "plants sprouting"), 1),
     ),
     "KoBEST COPA": (
-        {"premise": "물을 오래 끓였다.", "question": "결과", "alternative_1": "물의 양이 늘어났다.",
-         "alternative_2": "물의 양이 줄어들었다.", "label": 1},
+        {
+            "premise": "물을 오래 끓였다.",
+            "question": "결과",
+            "alternative_1": "물의 양이 늘어났다.",
+            "alternative_2": "물의 양이 줄어들었다.",
+            "label": 1,
+        },
         ("물을 오래 끓였다.", "결과", ("물의 양이 늘어났다.", "물의 양이 줄어들었다."), 1),
     ),
     "KoBEST COPA with the names of its ClassLabel": (
-        {"premise": "물을 끓였다.", "question": "결과", "alternative_1": "a", "alternative_2": "b", "label": "alternative_2"},
+        {
+            "premise": "물을 끓였다.",
+            "question": "결과",
+            "alternative_1": "a",
+            "alternative_2": "b",
+            "label": "alternative_2",
+        },
         ("물을 끓였다.", "결과", ("a", "b"), 1),
     ),
     "KoBEST HellaSwag": (
-        {"context": "투수가 공을 던진다.", "ending_1": "a", "ending_2": "b", "ending_3": "c", "ending_4": "d", "label": 3},
+        {
+            "context": "투수가 공을 던진다.",
+            "ending_1": "a",
+            "ending_2": "b",
+            "ending_3": "c",
+            "ending_4": "d",
+            "label": 3,
+        },
         ("투수가 공을 던진다.", "", ("a", "b", "c", "d"), 3),
     ),
     "WinoGrande": (
-        {"sentence": "Ann paid Eve because _ had won.", "option1": "Ann", "option2": "Eve", "answer": "2"},
+        {
+            "sentence": "Ann paid Eve because _ had won.",
+            "option1": "Ann",
+            "option2": "Eve",
+            "answer": "2",
+        },
         ("", "Ann paid Eve because ", ("Ann had won.", "Eve had won."), 1),
     ),
     "SciQ": (
-        {"question": "What do plants breathe in?", "distractor3": "oxygen", "distractor1": "helium", "distractor2": "neon",
-         "correct_answer": "carbon dioxide", "support": "Plants turn carbon dioxide into sugar."},
-        ("Plants turn carbon dioxide into sugar.", "What do plants breathe in?",
-         ("helium", "neon", "oxygen", "carbon dioxide"), 3),
+        {
+            "question": "What do plants breathe in?",
+            "distractor3": "oxygen",
+            "distractor1": "helium",
+            "distractor2": "neon",
+            "correct_answer": "carbon dioxide",
+            "support": "Plants turn carbon dioxide into sugar.",
+        },
+        (
+            "Plants turn carbon dioxide into sugar.",
+            "What do plants breathe in?",
+            ("helium", "neon", "oxygen", "carbon dioxide"),
+            3,
+        ),
     ),
     "SciQ without support": (
-        {"question": "What?", "distractor3": "c", "distractor1": "a", "distractor2": "b", "correct_answer": "d", "support": ""},
+        {
+            "question": "What?",
+            "distractor3": "c",
+            "distractor1": "a",
+            "distractor2": "b",
+            "correct_answer": "d",
+            "support": "",
+        },
         ("", "What?", ("a", "b", "c", "d"), 3),
     ),
     "ReClor": (
-        {"context": "It rained.", "question": "Why?", "answers": ["x", "y"], "label": 1, "id_string": "t_0"},
+        {
+            "context": "It rained.",
+            "question": "Why?",
+            "answers": ["x", "y"],
+            "label": 1,
+            "id_string": "t_0",
+        },
         ("It rained.", "Why?", ("x", "y"), 1),
     ),
     "LogiQA": (
@@ -405,7 +510,16 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
         ("It rained.", "Why?", ("x", "y"), 0),
     ),
     "KMMLU": (
-        {"question": "1 + 1은?", "answer": 2, "A": "1", "B": "2", "C": "3", "D": "4", "Category": "Math", "Human Accuracy": 0.5},
+        {
+            "question": "1 + 1은?",
+            "answer": 2,
+            "A": "1",
+            "B": "2",
+            "C": "3",
+            "D": "4",
+            "Category": "Math",
+            "Human Accuracy": 0.5,
+        },
         ("", "1 + 1은?", ("1", "2", "3", "4"), 1),
     ),
     "labels that pandas made floats": (
@@ -413,11 +527,19 @@ PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], i
         ("", "Why?", ("x", "y"), 1),
     ),
     "CosmosQA": (
-        {"id": "3Q", "context": "It rained.", "question": "Why?", "answer0": "w", "answer1": "x", "answer2": "y", "answer3": "z",
-         "label": 0},
+        {
+            "id": "3Q",
+            "context": "It rained.",
+            "question": "Why?",
+            "answer0": "w",
+            "answer1": "x",
+            "answer2": "y",
+            "answer3": "z",
+            "label": 0,
+        },
         ("It rained.", "Why?", ("w", "x", "y", "z"), 0),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -445,8 +567,10 @@ def test_race_and_piqa_of_the_hub(tmp_path):
     }
     examples, bad_rows = read_file(task, tmp_path / "train.jsonl")
     assert [(e.id, e.level, e.label) for e in examples] == [
-        ("high1.txt-0", "high", 2), ("high1.txt-1", "high", 0), ("middle20.txt-0", "middle", 2)
-    ]  # fmt: skip
+        ("high1.txt-0", "high", 2),
+        ("high1.txt-1", "high", 0),
+        ("middle20.txt-0", "middle", 2),
+    ]
     assert bad_rows.rows == []
     question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
     write_records(tmp_path / "valid.jsonl", [question])
@@ -607,9 +731,11 @@ def test_features_without_a_text_to_read(tokenizer):
 
 
 @given(
-    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8), seed=st.integers(0, 2**32), ties=st.booleans(),
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=8),
+    seed=st.integers(0, 2**32),
+    ties=st.booleans(),
     unlabelled=st.booleans(),
-)  # fmt: skip
+)
 def test_a_ragged_softmax_is_that_of_each_example(sizes, seed, ties, unlabelled):
     random = torch.Generator().manual_seed(seed)
     rows = [20 * torch.randn(size, generator=random) for size in sizes]
@@ -738,8 +864,11 @@ def test_predictions_scores_and_files(tmp_path):
         examples, features, [1.0, 0.0, 0.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0, 0.0]
     )
     assert [(record["id"], record["label"], record["index"]) for record in records] == [
-        ("middle1.txt-0", "A", 0), ("middle1.txt-1", "C", 2), ("high1.txt-0", "A", 0), ("high1.txt-1", "B", 1),
-    ]  # fmt: skip
+        ("middle1.txt-0", "A", 0),
+        ("middle1.txt-1", "C", 2),
+        ("high1.txt-0", "A", 0),
+        ("high1.txt-1", "B", 1),
+    ]
     assert list(records[1]["probabilities"]) == ["A", "B", "C"]
     assert records[1]["probabilities"]["C"] == pytest.approx(np.e**3 / (2 + np.e**3))
     assert task.score(examples, records) == {"accuracy": 0.75}

@@ -87,16 +87,25 @@ class HeadTask:
 CLASSES = torch.tensor([0, 2, 1, 1, 0])
 TAGS = torch.tensor([IGNORED, 1, 2, IGNORED, 0, IGNORED, 1, 1, IGNORED, 2] * 2)
 CASES = {
-    "classification": (AlbertForSequenceClassification, {"problem_type": "single_label_classification"}, CLASSES),
-    "regression": (AlbertForSequenceClassification, {"problem_type": "regression", "num_labels": 1}, CLASSES.float()),
+    "classification": (
+        AlbertForSequenceClassification,
+        {"problem_type": "single_label_classification"},
+        CLASSES,
+    ),
+    "regression": (
+        AlbertForSequenceClassification,
+        {"problem_type": "regression", "num_labels": 1},
+        CLASSES.float(),
+    ),
     "multilabel": (
-        AlbertForSequenceClassification, {"problem_type": "multi_label_classification"},
+        AlbertForSequenceClassification,
+        {"problem_type": "multi_label_classification"},
         torch.tensor([[1.0, 0, 1], [0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]]),
     ),
     "tagging": (AlbertForTokenClassification, {}, TAGS),
     "choice": (AlbertForMultipleChoice, {}, CLASSES),
     "spans": (AlbertForQuestionAnswering, {}, CLASSES),
-}  # fmt: skip
+}
 
 
 def pair(

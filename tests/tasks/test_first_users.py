@@ -215,8 +215,10 @@ def test_korsts_has_dev_and_test_files_of_either_name(tmp_path):
     for name in ("sts-train", "tune_dev", "tune_test"):
         (tmp_path / f"{name}.tsv").write_text("sentence1\tsentence2\tscore\n")
     assert {split: file.stem for split, file in find_task("korsts").files(tmp_path).items()} == {
-        "train": "sts-train", "dev": "tune_dev", "test": "tune_test",
-    }  # fmt: skip
+        "train": "sts-train",
+        "dev": "tune_dev",
+        "test": "tune_test",
+    }
 
 
 def test_klue_sts_is_scored_as_similar_or_not_too(data):

@@ -337,8 +337,10 @@ def test_missing_values_and_labels_in_memory_are_empty():
     rows = [{"label": -1, "tags": [0, 1]}, {"label": None, "tags": [1]}, {"label": 1, "tags": []}]
     dataset = datasets.Dataset.from_list(rows, features=features)
     expected = [
-        {"label": None, "tags": ["O", "B-X"]}, {"label": None, "tags": ["B-X"]}, {"label": "B-X", "tags": []},
-    ]  # fmt: skip
+        {"label": None, "tags": ["O", "B-X"]},
+        {"label": None, "tags": ["B-X"]},
+        {"label": "B-X", "tags": []},
+    ]
     assert read_written(dataset) == read_written(dataset.with_format("numpy")) == expected
 
 

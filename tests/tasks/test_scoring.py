@@ -20,11 +20,17 @@ from albertkit.tasks.texts import official_task
 from .conftest import THEIR_NAMES, read_examples
 
 GLUE_FILES = {
-    "cola": ("cola", "CoLA/dev.tsv"), "sst-2": ("sst2", "SST-2/dev.tsv"), "mrpc": ("mrpc", "MRPC/dev.tsv"),
-    "sts-b": ("stsb", "STS-B/dev.tsv"), "qqp": ("qqp", "QQP/dev.tsv"), "qnli": ("qnli", "QNLI/dev.tsv"),
-    "rte": ("rte", "RTE/dev.tsv"), "wnli": ("wnli", "WNLI/dev.tsv"), "mnli": ("mnli", "MNLI/dev_matched.tsv"),
+    "cola": ("cola", "CoLA/dev.tsv"),
+    "sst-2": ("sst2", "SST-2/dev.tsv"),
+    "mrpc": ("mrpc", "MRPC/dev.tsv"),
+    "sts-b": ("stsb", "STS-B/dev.tsv"),
+    "qqp": ("qqp", "QQP/dev.tsv"),
+    "qnli": ("qnli", "QNLI/dev.tsv"),
+    "rte": ("rte", "RTE/dev.tsv"),
+    "wnli": ("wnli", "WNLI/dev.tsv"),
+    "mnli": ("mnli", "MNLI/dev_matched.tsv"),
     "mismnli": ("mnli", "MNLI/dev_mismatched.tsv"),
-}  # fmt: skip
+}
 
 
 def submission(file: Path, predictions: list[Any]) -> Path:
@@ -256,33 +262,63 @@ def test_choices_score_from_every_file_that_predict_writes(data, tmp_path, name,
 GOLD = "id,text,label\na,x,yes\nb,y,no\nc,z,no\n"
 WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "missing id": ("predictions-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\n")),
-    "strange id": ("predictions-mismatch", lambda f: table(f, "id,prediction\na,yes\nb,no\nd,no\n")),
+    "strange id": (
+        "predictions-mismatch",
+        lambda f: table(f, "id,prediction\na,yes\nb,no\nd,no\n"),
+    ),
     "double id": ("bad-row", lambda f: table(f, "id,prediction\na,yes\nb,no\nb,no\n")),
     "too few": ("predictions-mismatch", lambda f: table(f, "prediction\nyes\nno\n")),
     "other labels": ("bad-label", lambda f: table(f, "prediction\n1\n0\n0\n")),
     "no column": ("missing-column", lambda f: table(f, "id,said,so\na,yes,1\nb,no,1\nc,no,1\n")),
     "no label": ("missing-column", lambda f: score_file("multilabel", f / "g.csv", f / "g.csv")),
-    "no such label": ("missing-column", lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable")),
-    "no number": ("predictions-mismatch", lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n")),
-    "no gold number": ("bad-row", lambda f: table(f, "prediction\n1\n2\n2\n", "regress", "n\n1\ntwo\n3\n", "n")),
+    "no such label": (
+        "missing-column",
+        lambda f: score_file("classify", f / "g.csv", f / "g.csv", label="lable"),
+    ),
+    "no number": (
+        "predictions-mismatch",
+        lambda f: table(f, "prediction\n1\nnan\n2\n", "regress", "n\n1\n2\n3\n", "n"),
+    ),
+    "no gold number": (
+        "bad-row",
+        lambda f: table(f, "prediction\n1\n2\n2\n", "regress", "n\n1\ntwo\n3\n", "n"),
+    ),
     "empty gold": ("too-little-data", lambda f: table(f, "prediction\n", "classify", "label\n")),
-    "no gold": ("bad-label", lambda f: score_file("mrpc", write(f / "p.tsv", "index\tprediction\n0\t1\n"))),
+    "no gold": (
+        "bad-label",
+        lambda f: score_file("mrpc", write(f / "p.tsv", "index\tprediction\n0\t1\n")),
+    ),
     "no file": ("not-found", lambda f: score_file("squad", f / "none.json", f / "none.json")),
-    "label of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", label="x")),
-    "odds of mrpc": ("conflicting-options", lambda f: score_file("mrpc", f / "p", f / "g", null_odds=f / "o")),
+    "label of mrpc": (
+        "conflicting-options",
+        lambda f: score_file("mrpc", f / "p", f / "g", label="x"),
+    ),
+    "odds of mrpc": (
+        "conflicting-options",
+        lambda f: score_file("mrpc", f / "p", f / "g", null_odds=f / "o"),
+    ),
     "broken json": ("bad-file", lambda f: squad(f, '{"a": "x", "b"')),
-    "broken line": ("bad-row", lambda f: squad(f, '{"id": "a", "answer": "x"}\n{"id": "b", "ans\n')),
+    "broken line": (
+        "bad-row",
+        lambda f: squad(f, '{"id": "a", "answer": "x"}\n{"id": "b", "ans\n'),
+    ),
     "n-best": ("predictions-mismatch", lambda f: squad(f, {"a": [{"text": "x"}]})),
     "other questions": ("predictions-mismatch", lambda f: squad(f, {"b": "x"})),
-    "odds of squad 1.1": ("conflicting-options", lambda f: squad(f, {"a": "x"}, null_odds=f / "p.json")),
-    "null odds are texts": ("predictions-mismatch", lambda f: squad(f, {"a": "x"}, "squad2", null_odds=f / "p.json")),
+    "odds of squad 1.1": (
+        "conflicting-options",
+        lambda f: squad(f, {"a": "x"}, null_odds=f / "p.json"),
+    ),
+    "null odds are texts": (
+        "predictions-mismatch",
+        lambda f: squad(f, {"a": "x"}, "squad2", null_odds=f / "p.json"),
+    ),
     "other words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\nlacht\tO\n")),
     "too few words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\n")),
     "too many words": ("predictions-mismatch", lambda f: tags(f, "Anna\tO\nlebt\tO\nhier\tO\n")),
     "no tags": ("bad-label", lambda f: tags(f, "Anna\nlebt\n")),
     "too few tags": ("predictions-mismatch", lambda f: tags(f, '{"id": "0", "tags": ["O"]}\n')),
     "choice": ("bad-label", lambda f: choice(f, "C")),
-}  # fmt: skip
+}
 
 
 def table(

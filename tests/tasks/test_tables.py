@@ -133,8 +133,10 @@ def test_a_table_without_header(tmp_path):
     with Table(tmp_path / "a.tsv") as table:
         table.without_header(["text", "label", "source"], more_fields=True)
         assert [row.values for row in table.rows(["label", "text"])] == [
-            {"text": "x", "label": "1"}, {"text": "z", "label": "0"}, {"text": "short", "label": "1"},
-        ]  # fmt: skip
+            {"text": "x", "label": "1"},
+            {"text": "z", "label": "0"},
+            {"text": "short", "label": "1"},
+        ]
 
 
 # --- quoting --------------------------------------------------------------------------------------
@@ -222,9 +224,11 @@ def test_bad_rows_are_told_with_their_lines(tmp_path):
         (5, 7, "last"),
     ]
     assert bad_rows == [
-        (3, "1 field, but the table has 2 columns"), (4, "3 fields, but the table has 2 columns"), (5, "an empty line"),
+        (3, "1 field, but the table has 2 columns"),
+        (4, "3 fields, but the table has 2 columns"),
+        (5, "an empty line"),
         (6, "bytes that are not UTF-8"),
-    ]  # fmt: skip
+    ]
     with pytest.raises(DataError, match=r"\[bad-row\].*line 3: 1 field,"):
         values(path)
 

@@ -190,9 +190,10 @@ def test_columns_separators_and_comments(tmp_path):
     )
     examples, bad_rows = read_text(tmp_path / "a.txt", text)
     assert examples == [
-        TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")), TaggedExample("1", ("#",), ("O",)),
+        TaggedExample("0", ("EU", "rejects"), ("B-ORG", "O")),
+        TaggedExample("1", ("#",), ("O",)),
         TaggedExample("2", ("Peter",), ("B-PER",)),
-    ]  # fmt: skip
+    ]
     assert bad_rows.rows == []
     chunks, _ = read_text(tmp_path / "a.txt", text, TagFileLayout(tag_column=2))
     assert [example.tags for example in chunks] == [("B-NP", "B-VP"), ("B-NP",), ("B-NP",)]
@@ -591,19 +592,35 @@ SPAN_FILES: dict[str, Any] = {
     "spaCy 2": lambda text, marked: [text, {"entities": marked}],
     "doccano": lambda text, marked: {"id": 1, "text": text, "label": marked},
     "doccano's relations": lambda text, marked: {
-        "text": text, "entities": objects(marked, "start_offset", "end_offset", "label"), "relations": []
+        "text": text,
+        "entities": objects(marked, "start_offset", "end_offset", "label"),
+        "relations": [],
     },
     "Prodigy": lambda text, marked: {
-        "text": text, "tokens": [{"text": text, "id": 0}], "spans": objects(marked, "start", "end", "label")
+        "text": text,
+        "tokens": [{"text": text, "id": 0}],
+        "spans": objects(marked, "start", "end", "label"),
     },
     "Label Studio": lambda text, marked: {
         "data": {"text": text},
-        "annotations": [{"result": [
-            {"type": "labels", "value": {"start": start, "end": end, "text": text[start:end], "labels": [label]}}
-            for start, end, label in marked
-        ]}],
+        "annotations": [
+            {
+                "result": [
+                    {
+                        "type": "labels",
+                        "value": {
+                            "start": start,
+                            "end": end,
+                            "text": text[start:end],
+                            "labels": [label],
+                        },
+                    }
+                    for start, end, label in marked
+                ]
+            }
+        ],
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPAN_FILES)

@@ -396,12 +396,18 @@ TAGGED = [
     replace(sentence, tags=("B-PS", *["O"] * (len(sentence.words) - 1))) for sentence in SENTENCES
 ]
 MIXED = {
-    "classify": (TEXT_TASK, [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)]),
+    "classify": (
+        TEXT_TASK,
+        [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)],
+    ),
     "windows": (
         TEXT_TASK.with_changes(long_texts="windows", length=8),
         [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)],
     ),
-    "regress": (find_task("regress"), [TextExample(str(n), text, "a fox", float(n)) for n, text in enumerate(TEXTS)]),
+    "regress": (
+        find_task("regress"),
+        [TextExample(str(n), text, "a fox", float(n)) for n, text in enumerate(TEXTS)],
+    ),
     "multilabel": (
         find_task("multilabel").with_changes(labels=("a", "b")),
         [TextExample(str(n), text, None, ("a", "b")[n % 2 :]) for n, text in enumerate(TEXTS)],
@@ -409,7 +415,7 @@ MIXED = {
     "ner": (NER, TAGGED),
     "arc": (find_task("arc"), [choices(n, n % 2) for n in range(4)]),
     "squad1": (find_task("squad1"), [question(n, True) for n in range(4)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", MIXED)

@@ -305,9 +305,10 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
     examples, bad_rows = read_file(official_task("rte"), rows, on_error="skip")
     assert [example.label for example in examples] == ["entailment", "not_entailment"]
     assert bad_rows == [
-        (4, "label `neutral` is none of entailment, not_entailment"), (5, "`label` is empty"),
+        (4, "label `neutral` is none of entailment, not_entailment"),
+        (5, "`label` is empty"),
         (6, "label `2` is none of entailment, not_entailment"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
@@ -616,9 +617,12 @@ def test_rows_that_cannot_be_used(tmp_path):
     examples, bad_rows = read_file(task_of(id="id"), path, split="dev", on_error="skip")
     assert [(example.id, example.text) for example in examples] == [("1", "good"), ("6", "last")]
     assert bad_rows == [
-        (3, "`text` is empty"), (4, "`label` is empty"), (5, "id `1` again, as in line 2"),
-        (6, "2 fields, but the table has 3 columns"), (7, "bytes that are not UTF-8"),
-    ]  # fmt: skip
+        (3, "`text` is empty"),
+        (4, "`label` is empty"),
+        (5, "id `1` again, as in line 2"),
+        (6, "2 fields, but the table has 3 columns"),
+        (7, "bytes that are not UTF-8"),
+    ]
     with pytest.raises(DataError, match="line 3: `text` is empty"):
         read_file(task_of(id="id"), path)
     # Training data may repeat an id
@@ -659,9 +663,9 @@ def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header,
     )
     task = official_task(name)
     examples = read_examples(task, path, "train", True, bad_rows)
-    assert [example.text if number == 0 or name == "nsmc" else example.pair for example in examples] == [
-        "1" if number == 0 else "a text", ""
-    ]  # fmt: skip
+    assert [
+        example.text if number == 0 or name == "nsmc" else example.pair for example in examples
+    ] == ["1" if number == 0 else "a text", ""]
     assert bad_rows.notes == ["`train.tsv`: 1 row with an empty text, read as published"]
     assert len(read_examples(task, path, "test", False)) == 2
     assert task.features(examples, TOKENIZER, labelled=False).num_sequences == 2

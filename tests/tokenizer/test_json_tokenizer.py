@@ -86,9 +86,13 @@ def test_padding_and_truncation_in_the_file_are_left_out(saved, tmp_path, tokeni
         "stride": 0,
     }
     content["padding"] = {
-        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
         "pad_token": "<pad>",
-    }  # fmt: skip
+    }
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     reloaded = AlbertTokenizer.from_pretrained(tmp_path)
     assert [reloaded.encode(text) for text in HARD] == [tokenizer.encode(text) for text in HARD]

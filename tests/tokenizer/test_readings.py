@@ -204,8 +204,10 @@ def unordered(model: bytes) -> bytes:
 
 def with_unused_merge(model: bytes) -> bytes:
     """Make a token of a BPE model unused: SentencePiece takes it apart again."""
-    pieces = [(piece, score, UNUSED if len(piece) == 2 and number > 30 else kind)
-              for number, (piece, score, kind) in enumerate(read_facts(model).pieces)]  # fmt: skip
+    pieces = [
+        (piece, score, UNUSED if len(piece) == 2 and number > 30 else kind)
+        for number, (piece, score, kind) in enumerate(read_facts(model).pieces)
+    ]
     return rebuild_model(model, pieces)
 
 

@@ -41,9 +41,13 @@ def folder(tmp_path_factory):
         '{"do_lower_case": false, "strip_accents": false}'
     )
     sizes = dict(
-        vocab_size=len(PIECES), embedding_size=16, hidden_size=32, num_attention_heads=2, num_hidden_layers=2,
+        vocab_size=len(PIECES),
+        embedding_size=16,
+        hidden_size=32,
+        num_attention_heads=2,
+        num_hidden_layers=2,
         intermediate_size=64,
-    )  # fmt: skip
+    )
     (folder / "config.json").write_text(json.dumps(sizes))
     (folder / "run.toml").write_text(
         f'config = "{folder / "config.json"}"\nlength = 32\nbatch_tokens = 256\nheld_out = 0.2\noptimizer = "adamw"\n'

@@ -120,13 +120,16 @@ def test_who_waits_for_whom_on_cuda(monkeypatch):
         calls.append("compute")
         feed.send_next()
     assert calls == [
-        "copies waits for compute after 0", "copy 0 on copies",
+        "copies waits for compute after 0",
+        "copy 0 on copies",
         "compute waits for copies after 2",
         "compute",
         # Batch 1 is copied beside: it waits for what was asked before batch 0 was given, not for
         # what reads batch 0.
-        "copies waits for compute after 2", "copy 1 on copies",
+        "copies waits for compute after 2",
+        "copy 1 on copies",
         "compute waits for copies after 6",
         "compute",
-        "copies waits for compute after 6", "copy 2 on copies",
-    ]  # fmt: skip
+        "copies waits for compute after 6",
+        "copy 2 on copies",
+    ]

@@ -38,9 +38,12 @@ def read_batch(folder: Path) -> PackedBatch:
         rows, columns
     ]
     return PackedBatch.from_padded(
-        arrays["input_ids"], arrays["input_mask"], arrays["segment_ids"],
-        labels=labels, sentence_order_labels=arrays["next_sentence_labels"][:, 0],
-    )  # fmt: skip
+        arrays["input_ids"],
+        arrays["input_mask"],
+        arrays["segment_ids"],
+        labels=labels,
+        sentence_order_labels=arrays["next_sentence_labels"][:, 0],
+    )
 
 
 def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, float]:

@@ -40,9 +40,13 @@ def replay(arrays, optimizer_name, **options):
 def google_rate(step, run):
     """Our learning rate for the settings of a recorded run or schedule."""
     return learning_rate(
-        step, peak=run["init_lr"], total_steps=run["num_train_steps"], warmup_steps=run["num_warmup_steps"],
-        power=run["poly_power"], start_warmup_step=run["start_warmup_step"],
-    )  # fmt: skip
+        step,
+        peak=run["init_lr"],
+        total_steps=run["num_train_steps"],
+        warmup_steps=run["num_warmup_steps"],
+        power=run["poly_power"],
+        start_warmup_step=run["start_warmup_step"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -350,10 +350,13 @@ def test_morphemes_bound_what_is_found(english_model, korean):
 @pytest.mark.parametrize(
     ("settings", "slug"),
     [
-        ({"max_new": 5}, "bad-value"), ({"max_new": 0}, "bad-value"), ({"coverage": 0}, "bad-value"),
-        ({"rows": "random"}, "unknown-name"), ({"analyser": "hannanum"}, "unknown-name"),
+        ({"max_new": 5}, "bad-value"),
+        ({"max_new": 0}, "bad-value"),
+        ({"coverage": 0}, "bad-value"),
+        ({"rows": "random"}, "unknown-name"),
+        ({"analyser": "hannanum"}, "unknown-name"),
     ],
-)  # fmt: skip
+)
 def test_refused_settings_leave_nothing(english_model, korean_file, tmp_path, settings, slug):
     with pytest.raises(AlbertKitError) as caught:
         extend_vocabulary(english_model, [korean_file], tmp_path / "out", **settings)

@@ -213,22 +213,37 @@ _CLIP_VISION = VisionKind(
 _MASK_TOKEN = ("embeddings.mask_token",)
 
 KINDS = {
-    "videomae": VisionKind(model_class="VideoMAEModel", video=True, fixed_frames=True, fixed_size=True),
+    "videomae": VisionKind(
+        model_class="VideoMAEModel", video=True, fixed_frames=True, fixed_size=True
+    ),
     "timesformer": VisionKind(
-        model_class="TimesformerModel", video=True, class_tokens=1, published=PixelValues((0.45,) * 3, (0.225,) * 3)
+        model_class="TimesformerModel",
+        video=True,
+        class_tokens=1,
+        published=PixelValues((0.45,) * 3, (0.225,) * 3),
     ),
     "vivit": VisionKind(
-        model_class="VivitModel", video=True, fixed_frames=True, fixed_size=True, class_tokens=1, init=_NO_POOLER,
+        model_class="VivitModel",
+        video=True,
+        fixed_frames=True,
+        fixed_size=True,
+        class_tokens=1,
+        init=_NO_POOLER,
         published=PixelValues((0.5,) * 3, (0.5,) * 3, 1 / 127.5, -1.0),
     ),
     # its rotary positions are counted on the grid of `crop_size`: another size would be another
     # place, silently
     "vjepa2": VisionKind(
-        model_class="VJEPA2Model", video=True, fixed_size=True, call={"skip_predictor": True},
+        model_class="VJEPA2Model",
+        video=True,
+        fixed_size=True,
+        call={"skip_predictor": True},
         unused=("predictor",),
     ),
     "videoprism_vision_model": VisionKind(
-        model_class="VideoPrismVisionModel", video=True, call=_INTERPOLATE,
+        model_class="VideoPrismVisionModel",
+        video=True,
+        call=_INTERPOLATE,
         published=PixelValues((0.0,) * 3, (1.0,) * 3),
     ),
     "siglip": _SIGLIP,
@@ -236,15 +251,27 @@ KINDS = {
     "clip": _CLIP_VISION,
     "clip_vision_model": _CLIP_VISION,
     "dinov2": VisionKind(model_class="Dinov2Model", class_tokens=1, unused=_MASK_TOKEN),
-    "dinov2_with_registers": VisionKind(model_class="Dinov2WithRegistersModel", class_tokens=1, unused=_MASK_TOKEN),
+    "dinov2_with_registers": VisionKind(
+        model_class="Dinov2WithRegistersModel", class_tokens=1, unused=_MASK_TOKEN
+    ),
     "dinov3_vit": VisionKind(model_class="DINOv3ViTModel", class_tokens=1, unused=_MASK_TOKEN),
     "swin": VisionKind(model_class="SwinModel", init=_NO_POOLER, call=_INTERPOLATE),
-    "vit": VisionKind(model_class="ViTModel", class_tokens=1, published=_STANDARD, init=_NO_POOLER, call=_INTERPOLATE),
+    "vit": VisionKind(
+        model_class="ViTModel",
+        class_tokens=1,
+        published=_STANDARD,
+        init=_NO_POOLER,
+        call=_INTERPOLATE,
+    ),
     "beit": VisionKind(
-        model_class="BeitModel", class_tokens=1, published=_STANDARD, init=_NO_POOLER, call=_INTERPOLATE,
+        model_class="BeitModel",
+        class_tokens=1,
+        published=_STANDARD,
+        init=_NO_POOLER,
+        call=_INTERPOLATE,
         unused=_MASK_TOKEN,
     ),
-}  # fmt: skip
+}
 
 
 def find_kind(model_type: Any, name: str) -> VisionKind:

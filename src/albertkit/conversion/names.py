@@ -48,9 +48,12 @@ class ParameterRow:
 # How many dimensions a variable may have; the last says that its heads are split. And which
 # dimension then counts them.
 _RANKS = {
-    TensorLayout.AS_IS: (1, 2), TensorLayout.TRANSPOSED: (2,), TensorLayout.TO_HEADS: (2, 3), TensorLayout.HEADS_BIAS: (1, 2),
+    TensorLayout.AS_IS: (1, 2),
+    TensorLayout.TRANSPOSED: (2,),
+    TensorLayout.TO_HEADS: (2, 3),
+    TensorLayout.HEADS_BIAS: (1, 2),
     TensorLayout.FROM_HEADS: (2, 3),
-}  # fmt: skip
+}
 _HEAD_DIMENSION = {TensorLayout.TO_HEADS: 1, TensorLayout.HEADS_BIAS: 0, TensorLayout.FROM_HEADS: 0}
 
 _AS_IS = TensorLayout.AS_IS
@@ -74,43 +77,65 @@ _OUTPUT = (("weight", "output_weights", "", _AS_IS), ("bias", "output_bias", "",
 # Of a part of the model what all names begin with, then its modules; two names of TensorFlow 2 have
 # a blank between them.
 _PARTS: tuple[tuple[tuple[str, str, str | None], tuple[tuple[Any, ...], ...]], ...] = (
-    (("albert.embeddings.", "bert/embeddings/", ""), (
-        ("word_embeddings.", "word_embeddings", "word_embeddings/", _TABLE),
-        ("position_embeddings.", "position_embeddings", "position_embedding/", _TABLE),
-        ("token_type_embeddings.", "token_type_embeddings", "type_embeddings/", _TABLE),
-        ("LayerNorm.", "LayerNorm/", "embeddings/layer_norm/", _NORM),
-    )),
-    ((MAPPING_IN, "bert/encoder/embedding_hidden_mapping_in/", "embedding_projection/"), (("", "", "", _DENSE),)),
-    (("albert.encoder.albert_layer_groups.{g}.albert_layers.{i}.",
-      "bert/encoder/transformer/group_{g}/inner_group_{i}/", "transformer/"), (
-        ("attention.query.", "attention_1/self/query/", "self_attention/query/", _TO_HEADS),
-        ("attention.key.", "attention_1/self/key/", "self_attention/key/", _TO_HEADS),
-        ("attention.value.", "attention_1/self/value/", "self_attention/value/", _TO_HEADS),
-        ("attention.dense.", "attention_1/output/dense/",
-         "self_attention/attention_output/ self_attention_output/", _FROM_HEADS),
-        ("attention.LayerNorm.", "LayerNorm/", "self_attention_layer_norm/", _NORM),
-        ("ffn.", "ffn_1/intermediate/dense/", "intermediate/", _DENSE),
-        ("ffn_output.", "ffn_1/intermediate/output/dense/", "output/", _DENSE),
-        ("full_layer_layer_norm.", "LayerNorm_1/", "output_layer_norm/", _NORM),
-    )),
+    (
+        ("albert.embeddings.", "bert/embeddings/", ""),
+        (
+            ("word_embeddings.", "word_embeddings", "word_embeddings/", _TABLE),
+            ("position_embeddings.", "position_embeddings", "position_embedding/", _TABLE),
+            ("token_type_embeddings.", "token_type_embeddings", "type_embeddings/", _TABLE),
+            ("LayerNorm.", "LayerNorm/", "embeddings/layer_norm/", _NORM),
+        ),
+    ),
+    (
+        (MAPPING_IN, "bert/encoder/embedding_hidden_mapping_in/", "embedding_projection/"),
+        (("", "", "", _DENSE),),
+    ),
+    (
+        (
+            "albert.encoder.albert_layer_groups.{g}.albert_layers.{i}.",
+            "bert/encoder/transformer/group_{g}/inner_group_{i}/",
+            "transformer/",
+        ),
+        (
+            ("attention.query.", "attention_1/self/query/", "self_attention/query/", _TO_HEADS),
+            ("attention.key.", "attention_1/self/key/", "self_attention/key/", _TO_HEADS),
+            ("attention.value.", "attention_1/self/value/", "self_attention/value/", _TO_HEADS),
+            (
+                "attention.dense.",
+                "attention_1/output/dense/",
+                "self_attention/attention_output/ self_attention_output/",
+                _FROM_HEADS,
+            ),
+            ("attention.LayerNorm.", "LayerNorm/", "self_attention_layer_norm/", _NORM),
+            ("ffn.", "ffn_1/intermediate/dense/", "intermediate/", _DENSE),
+            ("ffn_output.", "ffn_1/intermediate/output/dense/", "output/", _DENSE),
+            ("full_layer_layer_norm.", "LayerNorm_1/", "output_layer_norm/", _NORM),
+        ),
+    ),
     (("albert.pooler.", "bert/pooler/dense/", "pooler_transform/"), (("", "", "", _DENSE),)),
-    (("predictions.", "cls/predictions/", "bert/cls/predictions/"), (
-        ("dense.", "transform/dense/", "transform/dense/", _DENSE),
-        ("LayerNorm.", "transform/LayerNorm/", "transform/LayerNorm/", _NORM),
-        ("", "output_", "output_bias/", _BIAS),
-    )),
-    (("", "", None), (  # heads that the Model Garden's converters do not keep
-        ("sop_classifier.classifier.", "cls/seq_relationship/", "", _OUTPUT),
-        ("classifier.", "", "", _OUTPUT),  # GLUE, [labels, H], and RACE, [1, H]
-        ("qa_outputs.", "cls/squad/", "", _OUTPUT),
-        ("start_logits.dense.", "start_logits/dense/", "", _DENSE),
-        ("end_logits.dense_0.", "end_logits/dense_0/", "", _DENSE),
-        ("end_logits.LayerNorm.", "end_logits/LayerNorm/", "", _NORM),
-        ("end_logits.dense_1.", "end_logits/dense_1/", "", _DENSE),
-        ("answer_class.dense_0.", "answer_class/dense_0/", "", _DENSE),
-        ("answer_class.dense_1.", "answer_class/dense_1/", "", _KERNEL),
-    )),
-)  # fmt: skip
+    (
+        ("predictions.", "cls/predictions/", "bert/cls/predictions/"),
+        (
+            ("dense.", "transform/dense/", "transform/dense/", _DENSE),
+            ("LayerNorm.", "transform/LayerNorm/", "transform/LayerNorm/", _NORM),
+            ("", "output_", "output_bias/", _BIAS),
+        ),
+    ),
+    (
+        ("", "", None),
+        (  # heads that the Model Garden's converters do not keep
+            ("sop_classifier.classifier.", "cls/seq_relationship/", "", _OUTPUT),
+            ("classifier.", "", "", _OUTPUT),  # GLUE, [labels, H], and RACE, [1, H]
+            ("qa_outputs.", "cls/squad/", "", _OUTPUT),
+            ("start_logits.dense.", "start_logits/dense/", "", _DENSE),
+            ("end_logits.dense_0.", "end_logits/dense_0/", "", _DENSE),
+            ("end_logits.LayerNorm.", "end_logits/LayerNorm/", "", _NORM),
+            ("end_logits.dense_1.", "end_logits/dense_1/", "", _DENSE),
+            ("answer_class.dense_0.", "answer_class/dense_0/", "", _DENSE),
+            ("answer_class.dense_1.", "answer_class/dense_1/", "", _KERNEL),
+        ),
+    ),
+)
 
 ROWS = tuple(
     ParameterRow(

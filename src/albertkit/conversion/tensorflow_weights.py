@@ -49,10 +49,12 @@ _LAYERS: tuple[dict[str, str], ...] = (
     {f"albert.pooler.{part}": variable for part, variable in _DENSE.items()},
 )
 _MASKED_LM = {
-    "predictions.dense.weight": ("dense", "kernel"), "predictions.dense.bias": ("dense", "bias"),
-    "predictions.LayerNorm.weight": ("layer_norm", "gamma"), "predictions.LayerNorm.bias": ("layer_norm", "beta"),
+    "predictions.dense.weight": ("dense", "kernel"),
+    "predictions.dense.bias": ("dense", "bias"),
+    "predictions.LayerNorm.weight": ("layer_norm", "gamma"),
+    "predictions.LayerNorm.bias": ("layer_norm", "beta"),
     "predictions.bias": ("output_bias/bias",),
-}  # fmt: skip
+}
 
 
 def check_one_block(config: AlbertConfig) -> None:

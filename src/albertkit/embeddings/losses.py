@@ -24,8 +24,11 @@ from albertkit.training.loop import LossPart, no_losses
 from albertkit.training.processes import World
 
 _CLASSES = {
-    "cosine": "CosineSimilarityLoss", "cosent": "CoSENTLoss", "angle": "AnglELoss", "mnrl": "MultipleNegativesRankingLoss",
-}  # fmt: skip
+    "cosine": "CosineSimilarityLoss",
+    "cosent": "CoSENTLoss",
+    "angle": "AnglELoss",
+    "mnrl": "MultipleNegativesRankingLoss",
+}
 
 # Losses that compare an example with the others of its update; none has parameters. The rest are
 # means over examples.

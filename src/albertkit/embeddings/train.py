@@ -388,9 +388,12 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 _MAX_ANCESTORS = 10  # models of a lineage
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _DATASETS = {  # kinds whose data lie on the hub under a name
-    "stsb": "sentence-transformers/stsb", "klue-sts": "klue/klue", "klue-nli": "klue/klue", "mnli": "nyu-mll/multi_nli",
+    "stsb": "sentence-transformers/stsb",
+    "klue-sts": "klue/klue",
+    "klue-nli": "klue/klue",
+    "mnli": "nyu-mll/multi_nli",
     "kornli": "kakaobrain/kor_nli",
-}  # fmt: skip
+}
 
 _SENTENCE_TRANSFORMERS = """from sentence_transformers import SentenceTransformer
 model = SentenceTransformer({place})

@@ -323,8 +323,10 @@ class PaddedPass:
             else attention_mask != 0
         )
         outputs = {
-            "output_hidden_states": output_hidden_states, "output_attentions": output_attentions, "return_dict": return_dict,
-        }  # fmt: skip
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
+            "return_dict": return_dict,
+        }
         outputs = {
             name: model.config.foreign.get(name) if value is None else value
             for name, value in outputs.items()

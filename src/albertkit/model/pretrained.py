@@ -102,12 +102,24 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 # Keyword to the reason why it is refused, and what to do instead.
 REFUSED = {
-    "attn_implementation": ("attention has one implementation, which never computes padding", "leave it out"),
+    "attn_implementation": (
+        "attention has one implementation, which never computes padding",
+        "leave it out",
+    ),
     "weights_only": ("objects in a pickle are never made", "leave it out"),
-    "output_loading_info": ("missing heads are logged as a warning", "use strict=True to make them an error"),
+    "output_loading_info": (
+        "missing heads are logged as a warning",
+        "use strict=True to make them an error",
+    ),
     "from_tf": ("TensorFlow's files are converted first", "albertkit convert CHECKPOINT FOLDER"),
-    "from_flax": ("Flax's files are not read", "save the model for PyTorch with transformers before version 5"),
-    "state_dict": ("weights come from the folder", "make the class from its config and call load_state_dict"),
+    "from_flax": (
+        "Flax's files are not read",
+        "save the model for PyTorch with transformers before version 5",
+    ),
+    "state_dict": (
+        "weights come from the folder",
+        "make the class from its config and call load_state_dict",
+    ),
     "quantization_config": ("int8 and bf16 are engines", "albertkit.load_engine(model, 'int8')"),
     "load_in_8bit": ("int8 is an engine", "albertkit.load_engine(model, 'int8')"),
     "load_in_4bit": ("weights of 4 bits are not supported", "albertkit.load_engine(model, 'int8')"),
@@ -116,21 +128,37 @@ REFUSED = {
     "offload_folder": ("a model lies on one device", "use device_map='cuda:0'"),
     "offload_state_dict": ("a model lies on one device", "use device_map='cuda:0'"),
     "tp_plan": ("a model lies on one device", "use device_map='cuda:0'"),
-    "subfolder": ("a folder is named whole", "put the subfolder into the path; of the hub: hf download NAME --local-dir DIR"),
+    "subfolder": (
+        "a folder is named whole",
+        "put the subfolder into the path; of the hub: hf download NAME --local-dir DIR",
+    ),
     "variant": ("weights have one name", "name a folder with model.safetensors"),
     "force_download": ("downloads are kept", "hf download NAME --force-download"),
     "cache_dir": ("downloads lie in the hub's cache", "set the environment variable HF_HOME"),
     "token": ("the account is that of the hub's own login", "run `hf auth login`, or set HF_TOKEN"),
-    "use_auth_token": ("the account is that of the hub's own login", "run `hf auth login`, or set HF_TOKEN"),
-    "local_files_only": ("the hub's own switch decides", "set the environment variable HF_HUB_OFFLINE=1"),
-    "proxies": ("the network library's own variables decide", "set the environment variable HTTPS_PROXY"),
+    "use_auth_token": (
+        "the account is that of the hub's own login",
+        "run `hf auth login`, or set HF_TOKEN",
+    ),
+    "local_files_only": (
+        "the hub's own switch decides",
+        "set the environment variable HF_HUB_OFFLINE=1",
+    ),
+    "proxies": (
+        "the network library's own variables decide",
+        "set the environment variable HTTPS_PROXY",
+    ),
     "mirror": ("the hub's own variables decide", "set the environment variable HF_ENDPOINT"),
-}  # fmt: skip
+}
 # Keywords of `save_pretrained`, and the values that change nothing here.
 _SAVING: dict[str, tuple[Any, ...]] = {
-    "safe_serialization": (True,), "push_to_hub": (False,), "variant": (), "token": (), "save_peft_format": (True,),
+    "safe_serialization": (True,),
+    "push_to_hub": (False,),
+    "variant": (),
+    "token": (),
+    "save_peft_format": (True,),
     "save_original_format": (True,),
-}  # fmt: skip
+}
 _OWN_KEYS = frozenset(field.name for field in dataclasses.fields(AlbertConfig)) - {"foreign"}
 _TYPES = {
     "float32": torch.float32,

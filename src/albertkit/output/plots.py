@@ -21,9 +21,13 @@ from albertkit.files import atomic_file
 INK, MUTED, GRID = "#1f2328", "#656d76", "#d8dee4"
 TRAIN, EVALUATION, BASELINE = "#0072b2", "#d55e00", "#656d77"
 CSS_COLOURS = {
-    INK: "--ink", MUTED: "--muted", GRID: "--grid",
-    TRAIN: "--train", EVALUATION: "--evaluation", BASELINE: "--baseline",
-}  # fmt: skip
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    TRAIN: "--train",
+    EVALUATION: "--evaluation",
+    BASELINE: "--baseline",
+}
 
 # More classes than this are drawn without their counts, which would not be legible
 MAX_CLASSES_WITH_COUNTS = 15

@@ -105,9 +105,10 @@ def load_pipeline(
     if pipeline is None:
         own_kind = BY_TASK[loaded.task.kind].kind if loaded.task else "embed"
         raise CheckpointError(
-            "wrong-model", f"`{model}` ({type(loaded.model).__name__}) has no head for {kind or 'any task'}",
+            "wrong-model",
+            f"`{model}` ({type(loaded.model).__name__}) has no head for {kind or 'any task'}",
             f"it can {own_kind}; other kinds need a model fine-tuned for them: albertkit finetune",
-        )  # fmt: skip
+        )
     return pipeline
 
 
@@ -251,14 +252,16 @@ def infer_task(
             )
         if len(set(labels)) < len(labels):
             raise CheckpointError(
-                "ambiguous", f"`{facts.folder}` calls several classes the same: {', '.join(labels)}",
+                "ambiguous",
+                f"`{facts.folder}` calls several classes the same: {', '.join(labels)}",
                 "give each class a name of its own in id2label of config.json",
-            )  # fmt: skip
+            )
         if config.problem_type == "regression":
             raise CheckpointError(
-                "wrong-model", f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
+                "wrong-model",
+                f"the model gives {len(labels)} numbers for a text, a pipeline answers with one",
                 "call the class itself: AlbertForSequenceClassification.from_pretrained",
-            )  # fmt: skip
+            )
         is_multilabel = (
             config.problem_type == "multi_label_classification" or activation == "sigmoid"
         )

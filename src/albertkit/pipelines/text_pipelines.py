@@ -459,6 +459,10 @@ class Choose(TaskPipeline):
 
 
 BY_TASK: dict[str, type[TaskPipeline]] = {
-    "classification": Classify, "multilabel": Classify, "regression": Score, "tagging": Tag, "answers": QuestionAnsweringPipeline,
+    "classification": Classify,
+    "multilabel": Classify,
+    "regression": Score,
+    "tagging": Tag,
+    "answers": QuestionAnsweringPipeline,
     "choice": Choose,
-}  # fmt: skip
+}

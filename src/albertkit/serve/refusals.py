@@ -27,9 +27,11 @@ _SLUGS = {
     415: "unsupported", 429: "busy",
 }  # fmt: skip
 _HINTS = {
-    404: "/openapi.json lists every path and its method", 405: "/openapi.json lists every path and its method",
-    413: "send fewer texts in a request, or a smaller video", 429: "send it again later",
-}  # fmt: skip
+    404: "/openapi.json lists every path and its method",
+    405: "/openapi.json lists every path and its method",
+    413: "send fewer texts in a request, or a smaller video",
+    429: "send it again later",
+}
 _OPENAI_CODES = {(404, "unknown-name"): "model_not_found"}  # where OpenAI has another word
 _OPENAI_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 _MAX_ERRORS = 3  # of a body, in one message

@@ -132,9 +132,13 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
 
 # Kind of task: what the hub calls it.
 PIPELINES = {
-    "classification": "text-classification", "regression": "text-classification", "multilabel": "text-classification",
-    "tagging": "token-classification", "choice": "multiple-choice", "answers": "question-answering",
-}  # fmt: skip
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "multilabel": "text-classification",
+    "tagging": "token-classification",
+    "choice": "multiple-choice",
+    "answers": "question-answering",
+}
 
 
 def task_card(

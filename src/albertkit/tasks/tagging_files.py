@@ -58,10 +58,13 @@ _ENDINGS = ("conll", "txt", "tsv", "bio", "jsonl", "parquet")
 FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "ner": {
         split: (*(f"{name}.{ending}" for name in names for ending in _ENDINGS), original)
-        for (split, names), original in zip(SPLIT_NAMES.items(), ("eng.train", "eng.testa", "eng.testb"), strict=True)
+        for (split, names), original in zip(
+            SPLIT_NAMES.items(), ("eng.train", "eng.testa", "eng.testb"), strict=True
+        )
     },
     "wnut17": {
-        "train": ("wnut17train.conll",), "dev": ("emerging.dev.conll",),
+        "train": ("wnut17train.conll",),
+        "dev": ("emerging.dev.conll",),
         "test": ("emerging.test.annotated", "emerging.test.conll"),
     },
     "klue-ner": {
@@ -69,7 +72,7 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
         "dev": ("klue-ner-v1.1_dev.tsv", "klue-ner-v1_dev.tsv"),
         "test": ("klue-ner-v1.1_test.tsv", "klue-ner-v1_test.tsv"),
     },
-}  # fmt: skip
+}
 _PACKED = ("", *(f".{packing}" for packing in PACKINGS))
 
 

@@ -1128,8 +1128,10 @@ class MultiLabelClassification(TextTask):
 
 
 _CLASSES: dict[str, type[TextTask]] = {
-    "classification": TextClassification, "regression": TextRegression, "multilabel": MultiLabelClassification,
-}  # fmt: skip
+    "classification": TextClassification,
+    "regression": TextRegression,
+    "multilabel": MultiLabelClassification,
+}
 
 
 def official_task(name: str, columns: Columns | None = None, **settings: Any) -> TextTask:

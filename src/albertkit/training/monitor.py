@@ -671,10 +671,15 @@ def _tensorboard(run: Path) -> Any:
 
 
 _SHORT = {
-    "masked_lm_loss": "mlm", "masked_lm_perplexity": "ppl", "masked_lm_accuracy": "mlm acc",
-    "sentence_order_loss": "sop", "sentence_order_accuracy": "sop acc",
-    "learning_rate": "lr", "tokens_per_second": "tok/s", "grad_norm": "grad",
-}  # fmt: skip
+    "masked_lm_loss": "mlm",
+    "masked_lm_perplexity": "ppl",
+    "masked_lm_accuracy": "mlm acc",
+    "sentence_order_loss": "sop",
+    "sentence_order_accuracy": "sop acc",
+    "learning_rate": "lr",
+    "tokens_per_second": "tok/s",
+    "grad_norm": "grad",
+}
 
 
 def _format(name: str, value: float) -> str:

@@ -32,25 +32,44 @@ _TOWERS = dict(vision_config={**_SIZES, **_IMAGE}, text_config=_TEXT)
 # model_type: transformers' configuration, its arguments, and the model that a checkpoint of this
 # type usually holds
 _MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "videomae": ("VideoMAEConfig", {**_SIZES, **_IMAGE, "num_frames": 4, **_DECODER}, "VideoMAEForPreTraining"),
-    "timesformer": ("TimesformerConfig", {**_SIZES, **_IMAGE, "num_frames": 4}, "TimesformerForVideoClassification"),
+    "videomae": (
+        "VideoMAEConfig",
+        {**_SIZES, **_IMAGE, "num_frames": 4, **_DECODER},
+        "VideoMAEForPreTraining",
+    ),
+    "timesformer": (
+        "TimesformerConfig",
+        {**_SIZES, **_IMAGE, "num_frames": 4},
+        "TimesformerForVideoClassification",
+    ),
     "vivit": (
-        "VivitConfig", {**_SIZES, "image_size": 32, "tubelet_size": [2, 8, 8], "num_frames": 4},
+        "VivitConfig",
+        {**_SIZES, "image_size": 32, "tubelet_size": [2, 8, 8], "num_frames": 4},
         "VivitForVideoClassification",
     ),
     "vjepa2": ("VJEPA2Config", {**_JEPA, **_PREDICTOR}, "VJEPA2Model"),
     "videoprism_vision_model": (
-        "VideoPrismVisionConfig", {**_PRISM, "image_size": 32, "num_frames": 4}, "VideoPrismVisionModel"
+        "VideoPrismVisionConfig",
+        {**_PRISM, "image_size": 32, "num_frames": 4},
+        "VideoPrismVisionModel",
     ),
     "siglip": ("SiglipConfig", _TOWERS, "SiglipModel"),
     "clip": ("CLIPConfig", _TOWERS, "CLIPModel"),
     "dinov2": ("Dinov2Config", {**_DINO, **_IMAGE}, "Dinov2Model"),
-    "dinov2_with_registers": ("Dinov2WithRegistersConfig", {**_DINO, **_IMAGE}, "Dinov2WithRegistersModel"),
-    "dinov3_vit": ("DINOv3ViTConfig", {**_SIZES, **_IMAGE, "num_register_tokens": 3}, "DINOv3ViTModel"),
+    "dinov2_with_registers": (
+        "Dinov2WithRegistersConfig",
+        {**_DINO, **_IMAGE},
+        "Dinov2WithRegistersModel",
+    ),
+    "dinov3_vit": (
+        "DINOv3ViTConfig",
+        {**_SIZES, **_IMAGE, "num_register_tokens": 3},
+        "DINOv3ViTModel",
+    ),
     "swin": ("SwinConfig", _SWIN, "SwinForImageClassification"),
     "vit": ("ViTConfig", {**_SIZES, **_IMAGE}, "ViTForImageClassification"),
     "beit": ("BeitConfig", {**_SIZES, **_IMAGE, **_POSITIONS}, "BeitForImageClassification"),
-}  # fmt: skip
+}
 
 
 class Tiny(NamedTuple):

@@ -242,27 +242,52 @@ def test_half_precision_checkpoints_compute_in_fp32(clip):
         ("", {}, STANDARD, None),
         (
             "preprocessor_config.json",  # as feature extractors of transformers 4.20 wrote it
-            {"do_resize": True, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6], "size": 224},
-            PixelValues((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), 224,
+            {
+                "do_resize": True,
+                "image_mean": [0.1, 0.2, 0.3],
+                "image_std": [0.4, 0.5, 0.6],
+                "size": 224,
+            },
+            PixelValues((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)),
+            224,
         ),
         (
             "preprocessor_config.json",
-            {"do_center_crop": True, "crop_size": {"height": 224, "width": 224}, "size": {"shortest_edge": 256}, "offset": True,
-             "rescale_factor": 1 / 127.5},
-            PixelValues(STANDARD.mean, STANDARD.std, 1 / 127.5, -1.0), 224,
+            {
+                "do_center_crop": True,
+                "crop_size": {"height": 224, "width": 224},
+                "size": {"shortest_edge": 256},
+                "offset": True,
+                "rescale_factor": 1 / 127.5,
+            },
+            PixelValues(STANDARD.mean, STANDARD.std, 1 / 127.5, -1.0),
+            224,
         ),
         (
             "preprocessor_config.json",
-            {"do_center_crop": False, "crop_size": {"height": 224, "width": 224}, "size": {"height": 384, "width": 384},
-             "do_normalize": False},
-            PixelValues((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), 384,
+            {
+                "do_center_crop": False,
+                "crop_size": {"height": 224, "width": 224},
+                "size": {"height": 384, "width": 384},
+                "do_normalize": False,
+            },
+            PixelValues((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+            384,
         ),
-        ("video_preprocessor_config.json", {"crop_size": 256, "do_rescale": False},
-         PixelValues(STANDARD.mean, STANDARD.std, 1.0), 256),
-        ("processor_config.json", {"image_processor": {"image_mean": 0.25, "size": {"height": 64, "width": 64}}},
-         PixelValues((0.25, 0.25, 0.25), STANDARD.std), 64),
+        (
+            "video_preprocessor_config.json",
+            {"crop_size": 256, "do_rescale": False},
+            PixelValues(STANDARD.mean, STANDARD.std, 1.0),
+            256,
+        ),
+        (
+            "processor_config.json",
+            {"image_processor": {"image_mean": 0.25, "size": {"height": 64, "width": 64}}},
+            PixelValues((0.25, 0.25, 0.25), STANDARD.std),
+            64,
+        ),
     ],
-)  # fmt: skip
+)
 def test_processors_files_of_every_age(file, content, values, size, tmp_path):
     if file:
         (tmp_path / file).write_text(json.dumps(content))

@@ -21,11 +21,17 @@ LEADING = {
     "timesformer": 1, "vivit": 1, "clip": 1, "dinov2": 1, "dinov2_with_registers": 5, "dinov3_vit": 4, "vit": 1, "beit": 1
 }  # fmt: skip
 PROCESSORS = {
-    "videomae": "VideoMAEImageProcessorPil", "timesformer": "VideoMAEImageProcessorPil", "vivit": "VivitImageProcessor",
-    "siglip": "SiglipImageProcessorPil", "clip": "CLIPImageProcessorPil", "dinov2": "BitImageProcessorPil",
-    "dinov2_with_registers": "BitImageProcessorPil", "swin": "ViTImageProcessorPil", "vit": "ViTImageProcessorPil",
+    "videomae": "VideoMAEImageProcessorPil",
+    "timesformer": "VideoMAEImageProcessorPil",
+    "vivit": "VivitImageProcessor",
+    "siglip": "SiglipImageProcessorPil",
+    "clip": "CLIPImageProcessorPil",
+    "dinov2": "BitImageProcessorPil",
+    "dinov2_with_registers": "BitImageProcessorPil",
+    "swin": "ViTImageProcessorPil",
+    "vit": "ViTImageProcessorPil",
     "beit": "BeitImageProcessorPil",
-}  # fmt: skip
+}
 # What the published models of a type do to pixels; none of these is a class's default everywhere.
 BY_HAND = {
     "vjepa2": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),

@@ -156,8 +156,10 @@ def test_skipped_clips(tmp_path, clips, quarters, slug_of):
         {"train": clips, "dev": clips[:1]}, tmp_path / "out", quarters, SAMPLING, batch_size=4
     )
     assert [(clip.key, clip.slug) for clip in report.skipped] == [
-        ("clip 1", "bad-file"), ("clip 2", "bad-file"), ("clip 3", "not-found"),
-    ]  # fmt: skip
+        ("clip 1", "bad-file"),
+        ("clip 2", "bad-file"),
+        ("clip 3", "not-found"),
+    ]
     assert report.clips == {"train": 2, "dev": 1}
     skipped = read_records(tmp_path / "out/skipped.jsonl")
     assert [set(line) for line in skipped] == [{"split", "key", "slug", "reason"}] * 3
@@ -263,9 +265,13 @@ def test_features_of_somebody_else(tmp_path):
     save_file({"anything": arrays[1]}, tmp_path / "b.safetensors")
     np.save(tmp_path / "c.npy", arrays[2].astype(np.float64))
     bad = {
-        "wide": rng.normal(size=(3, 7)), "nan": np.full((3, 6), np.nan), "large": np.full((3, 6), 1e5),
-        "int": np.ones((3, 6), int), "flat": np.ones(6), "none": np.ones((0, 6)),
-    }  # fmt: skip
+        "wide": rng.normal(size=(3, 7)),
+        "nan": np.full((3, 6), np.nan),
+        "large": np.full((3, 6), 1e5),
+        "int": np.ones((3, 6), int),
+        "flat": np.ones(6),
+        "none": np.ones((0, 6)),
+    }
     for name, array in bad.items():
         np.save(tmp_path / f"{name}.npy", array)
     save_file({"x": arrays[0], "y": arrays[1]}, tmp_path / "two.safetensors")

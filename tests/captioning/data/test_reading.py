@@ -30,13 +30,16 @@ def folder(tmp_path: Path) -> Path:
 def test_manifest(folder):
     manifest = folder / "data.jsonl"
     manifest.write_text(
-        "\ufeff" + lines(
+        "\ufeff"
+        + lines(
             {"video": "a.mp4", "captions": ["eins", " zwei "]},
             {"video": "a.mp4", "start": 1, "end": 2.5, "caption": "한국어"},
             {"video": "sub/c d.mp4", "key": "my key"},
-        ) + "\n" + lines({"features": "f.npy", "captions": []}, {"frames": "t.img.tsv", "row": 0}),
+        )
+        + "\n"
+        + lines({"features": "f.npy", "captions": []}, {"frames": "t.img.tsv", "row": 0}),
         encoding="utf-8",
-    )  # fmt: skip
+    )
     assert read_clips(manifest) == [
         Clip(key="a.mp4", source=folder / "a.mp4", captions=("eins", "zwei")),
         Clip(key="a.mp4_1_2.5", source=folder / "a.mp4", start=1.0, end=2.5, captions=("한국어",)),
@@ -95,7 +98,7 @@ def test_round_trip(folder):
         (["a"], "a list, not an object"),
         ({"video": "b.mp4", "caption": "\ud800"}, "half a character"),
     ],
-)  # fmt: skip
+)
 def test_bad_lines(folder, record, reason):
     manifest = folder / "data.jsonl"
     text = lines({"video": "a.mp4"}) + json.dumps(record) + "\n" + lines({"video": "sub/c d.mp4"})
@@ -127,8 +130,10 @@ def test_splits_of_a_folder(folder, slug_of):
     for name in ("train", "val", "test"):
         (folder / f"{name}.jsonl").write_text(lines({"video": "a.mp4", "key": name}))
     assert {split: [c.key for c in clips] for split, clips in read_splits(folder).items()} == {
-        "train": ["train"], "dev": ["val"], "test": ["test"],
-    }  # fmt: skip
+        "train": ["train"],
+        "dev": ["val"],
+        "test": ["test"],
+    }
     assert (
         read_clips(folder, "dev") == read_clips(folder, "val") == read_clips(folder / "val.jsonl")
     )

@@ -30,11 +30,11 @@ SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
 @pytest.fixture
 def clips(videos: list[Path]) -> list[Clip]:
     return [
-        Clip(key="ключ mit Raum", source=videos[0], captions=("첫 번째 \"캡션\"", "deux, ü")),
+        Clip(key="ключ mit Raum", source=videos[0], captions=('첫 번째 "캡션"', "deux, ü")),
         Clip(key="b", source=videos[1], start=0.1, end=0.5, captions=("begin",)),
         Clip(key="c", source=videos[1], start=0.3, captions=("rest", "the rest")),
         Clip(key=str(videos[2]), source=videos[2], captions=("named as its file",)),
-    ]  # fmt: skip
+    ]
 
 
 def test_bytes_as_swinbert_writes_them(tmp_path, videos):

@@ -57,8 +57,9 @@ def test_no_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["0\n5\n30\n", "0\n4\n999\n", "1\n4\n", "", "0\n4\n4\n", "0\nfour\n", "0\n-1\n"],
-)  # fmt: skip
+    "text",
+    ["0\n5\n30\n", "0\n4\n999\n", "1\n4\n", "", "0\n4\n4\n", "0\nfour\n", "0\n-1\n"],
+)
 def test_wrong_index(tsv, text, slug_of):
     tsv.with_suffix(".lineidx.8b").unlink()
     tsv.with_suffix(".lineidx").write_text(text)

@@ -182,12 +182,15 @@ def test_draws_follow_the_probabilities():
         assert abs(share - p) <= 4 * math.sqrt(p * (1 - p) / 4000) + 1e-9
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"num_beams": 0}, "num_beams is 0"),
-    ({"num_captions": 5}, "num_captions 5 is more than num_beams 4"),
-    ({"top_p": 1.5}, "top_p is 1.5"),
-    ({"length_penalty": 0}, "length_penalty is 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_beams": 0}, "num_beams is 0"),
+        ({"num_captions": 5}, "num_captions 5 is more than num_beams 4"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"length_penalty": 0}, "length_penalty is 0"),
+    ],
+)
 def test_impossible_settings(changes, message):
     with pytest.raises(ConfigError, match=message):
         GenerationSettings(**changes)

@@ -151,10 +151,13 @@ def test_stream_resumes_anywhere_and_processes_share_an_update(features, shell):
         CaptionStream(rows, 8, 5, seed=4).restore(stopped.state())
 
 
-@pytest.mark.parametrize(("kind", "changes"), [
-    ("features", {"objective": "causal"}),
-    ("frames", {"video_attention": "diagonal", "shift": 2}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("features", {"objective": "causal"}),
+        ("frames", {"video_attention": "diagonal", "shift": 2}),
+    ],
+)
 def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, request):
     data = request.getfixturevalue(kind)
     settings = dataclasses.replace(SMALL, **changes)

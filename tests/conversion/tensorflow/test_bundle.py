@@ -34,12 +34,15 @@ TENSORS = {
     "half": np.array([0.5, 65504, 6e-8], np.float16),
     "global_step": np.array(125_000, np.int64),
     "flags": np.array([True, False, True]),
-    **{f"int/{name}": np.array([0, 1, 100], name) for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")},
+    **{
+        f"int/{name}": np.array([0, 1, 100], name)
+        for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")
+    },
     "words": np.array([[b"one", b""], [b"\xff\x00", b"long" * 1000]], object),
     "none": np.zeros((0, 3), np.float32),
     "no words": np.array([], object),
     "ένα": np.float32(1),
-}  # fmt: skip
+}
 
 
 def rewrite_entry(prefix: str, name: str, change) -> None:

@@ -47,7 +47,7 @@ def described(bundle: TensorBundle, names: dict[str, str]) -> dict:
     return {
         short: (bundle.dtype(name), list(bundle.shape(name)), bundle.read(name).tolist())
         for name, short in names.items()
-    }  # fmt: skip
+    }
 
 
 def test_object_graph_with_cycles(tensorflow_files, values):
@@ -131,7 +131,11 @@ def test_tensorflow_reads_ours(tmp_path):
     run_tensorflow("read", tmp_path)
     values_read = pickle.loads((tmp_path / "found.pickle").read_bytes())
     assert values_read == {
-        name: ("string" if values.dtype == object else values.dtype.name, list(values.shape), values.tolist())
+        name: (
+            "string" if values.dtype == object else values.dtype.name,
+            list(values.shape),
+            values.tolist(),
+        )
         for name, values in tensors.items()
-    }  # fmt: skip
+    }
     assert json.loads((tmp_path / "restored.json").read_text()) == tensors["kernel"].tolist()

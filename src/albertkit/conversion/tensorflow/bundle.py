@@ -56,14 +56,19 @@ _ObjectGraph: Any = define_messages(
     {
         "ObjectGraph": {"nodes": (1, "repeated Node")},
         "Node": {
-            "children": (1, "repeated Child"), "attributes": (2, "repeated Attribute"),
+            "children": (1, "repeated Child"),
+            "attributes": (2, "repeated Attribute"),
             "has_checkpoint_values": (5, "BoolValue"),
         },
         "Child": {"node_id": (1, "int32"), "local_name": (2, "string")},
-        "Attribute": {"name": (1, "string"), "full_name": (2, "string"), "checkpoint_key": (3, "string")},
+        "Attribute": {
+            "name": (1, "string"),
+            "full_name": (2, "string"),
+            "checkpoint_key": (3, "string"),
+        },
         "BoolValue": {"value": (1, "bool")},
     },
-)["ObjectGraph"]  # fmt: skip
+)["ObjectGraph"]
 _ATTRIBUTE = "VARIABLE_VALUE"
 
 

@@ -279,17 +279,26 @@ VERSION = 1  # kTensorBundleVersion
 MESSAGES = define_messages(
     "tensor_bundle",
     {
-        "Header": {"num_shards": (1, "int32"), "endianness": (2, "int32"), "version": (3, "Version")},
+        "Header": {
+            "num_shards": (1, "int32"),
+            "endianness": (2, "int32"),
+            "version": (3, "Version"),
+        },
         "Version": {"producer": (1, "int32"), "min_consumer": (2, "int32")},
         "Entry": {
-            "dtype": (1, "int32"), "shape": (2, "Shape"), "shard_id": (3, "int32"), "offset": (4, "int64"),
-            "size": (5, "int64"), "crc32c": (6, "fixed32"), "slices": (7, "repeated Slice"),
+            "dtype": (1, "int32"),
+            "shape": (2, "Shape"),
+            "shard_id": (3, "int32"),
+            "offset": (4, "int64"),
+            "size": (5, "int64"),
+            "crc32c": (6, "fixed32"),
+            "slices": (7, "repeated Slice"),
         },
         "Shape": {"dim": (2, "repeated Dimension"), "unknown_rank": (3, "bool")},
         "Dimension": {"size": (1, "int64")},
         "Slice": {},
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)

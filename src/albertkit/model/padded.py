@@ -396,25 +396,22 @@ class PaddedPass:
 
     def output(self, kind: type[Output], **values: Any) -> Output:
         """Return the output of a forward pass, with the requested hidden states and attentions."""
-        hidden, attentions = self.trace.hidden_states, self.trace.attentions
-        output = kind(
-            **values,
-            hidden_states=None
-            if hidden is None
-            else tuple(self.rows(of_layer) for of_layer in hidden),
-            attentions=None
-            if attentions is None
-            else tuple(self._attention_rows(of_layer) for of_layer in attentions),
-        )
+        hidden = self.trace.hidden_states
+        if hidden is not None:
+            values["hidden_states"] = tuple(self.rows(of_layer) for of_layer in hidden)
+        if self.trace.attentions is not None:
+            attentions = []  # [B, A, S, S] of each layer, zeros wherever padding is involved
+            for probabilities in self.trace.attentions:
+                if isinstance(probabilities, Tensor):
+                    is_real = self.mask[:, None, :, None] & self.mask[:, None, None]
+                    attentions.append(probabilities * is_real)
+                    continue
+                rows, width = self.mask.shape
+                padded = probabilities[0].new_zeros(rows, probabilities[0].shape[0], width, width)
+                for row, of_sequence in enumerate(probabilities):
+                    real = self.mask[row].nonzero().squeeze(1)
+                    padded[row, :, real[:, None], real] = of_sequence
+                attentions.append(padded)
+            values["attentions"] = tuple(attentions)
+        output = kind(**values)
         return output if self.return_dict else output.to_tuple()  # type: ignore[return-value]
-
-    def _attention_rows(self, probabilities: list[Tensor] | Tensor) -> Tensor:
-        """Return [B, A, S, S], zeros wherever padding is involved."""
-        if isinstance(probabilities, Tensor):
-            return probabilities * (self.mask[:, None, :, None] & self.mask[:, None, None])
-        rows, width = self.mask.shape
-        padded = probabilities[0].new_zeros(rows, probabilities[0].shape[0], width, width)
-        for row, of_sequence in enumerate(probabilities):
-            real = self.mask[row].nonzero().squeeze(1)
-            padded[row, :, real[:, None], real] = of_sequence
-        return padded

@@ -275,9 +275,21 @@ class _TransformersForward:
             self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
-        inputs = self._with_buffers(
-            arguments.get("token_type_ids"), arguments.get("position_ids"), ids
-        )
+        # The model's own buffers where none are given
+        types, positions = arguments.get("token_type_ids"), arguments.get("position_ids")
+        embeddings, width = self.model.embeddings, ids.shape[1]
+        counted = torch.arange(width, device=ids.device)[None]
+        if positions is None:
+            buffered = getattr(embeddings, "position_ids", counted)[:, :width]
+            # Of too long a row our error says so
+            positions = buffered if buffered.shape[1] == width else counted
+        positions = positions.expand(ids.shape)
+        if types is None:
+            buffered = getattr(embeddings, "token_type_ids", torch.zeros_like(counted)).expand(
+                len(ids), -1
+            )
+            types = buffered.gather(1, positions.clamp(max=buffered.shape[1] - 1))
+        inputs = {"token_type_ids": types, "position_ids": positions}
         if not self.fast.computes_gradients():
             with torch.no_grad():
                 hidden, pooled = self.fast.engine().encode(
@@ -286,8 +298,7 @@ class _TransformersForward:
                 return self._output(arguments, hidden, pooled)
         batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
         if self.keeps_padding and mask is not None:
-            types, positions = inputs["token_type_ids"].flatten(), inputs["position_ids"].flatten()
-            batch = PaddedBatch(ids.flatten(), types, positions, mask != 0)
+            batch = PaddedBatch(ids.flatten(), types.flatten(), positions.flatten(), mask != 0)
         layers = self.fast.packed_layers(ids.device.type)
         with torch.autocast(ids.device.type, enabled=False):
             hidden, pooled = layers.encode(batch)
@@ -315,24 +326,6 @@ class _TransformersForward:
         if mask is not None and (mask.shape != ids.shape or not bool((mask[:, 0] != 0).all())):
             return "its attention mask is not one of rows that begin with a token"
         return ""
-
-    def _with_buffers(
-        self, types: Tensor | None, positions: Tensor | None, ids: Tensor
-    ) -> dict[str, Tensor]:
-        """Return types and positions [B, S], the model's own buffers where none are given."""
-        embeddings, width = self.model.embeddings, ids.shape[1]
-        counted = torch.arange(width, device=ids.device)[None]
-        if positions is None:
-            buffered = getattr(embeddings, "position_ids", counted)[:, :width]
-            # Of too long a row our error says so
-            positions = buffered if buffered.shape[1] == width else counted
-        positions = positions.expand(ids.shape)
-        if types is None:
-            buffered = getattr(embeddings, "token_type_ids", torch.zeros_like(counted)).expand(
-                len(ids), -1
-            )
-            types = buffered.gather(1, positions.clamp(max=buffered.shape[1] - 1))
-        return {"token_type_ids": types, "position_ids": positions}
 
     def _output(self, arguments: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
         """Return the states in rows, in transformers' own class."""

@@ -160,7 +160,30 @@ def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
     """
     folder = local_folder(options.model)
     if is_onnx_folder(folder):
-        return _compare_export(folder, options.data, options.split)
+        # It has no weights in fp32: those of the folder that it was exported from are the reference.
+        report = (
+            read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
+        )
+        source = report.get("source")
+        if not source or not Path(source).is_dir():
+            missing = f"`{source}`" if source else f"there is no {REPORT}"
+            raise CheckpointError(
+                "missing-file",
+                f"`{folder}` is an exported model, and the folder that it was exported from is not there: {missing}",
+                f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
+            )
+        origin = local_folder(source)
+        form = load_onnx(folder)
+        original = (
+            SentenceEncoder.from_pretrained(origin)
+            if is_encoder_folder(origin)
+            else load_model(origin)
+        )
+        comparison = compare_with_fp32(
+            origin, original, form, form.precision, options.data, options.split
+        )
+        note = f"{folder} was compared with {origin}, which it was exported from"
+        return replace(comparison, notes=(note,))
     model = (
         SentenceEncoder.from_pretrained(folder).albert
         if is_encoder_folder(folder)
@@ -171,30 +194,6 @@ def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
         folder, model, on_engine(model, engine), engine.precision, options.data, options.split
     )
     return replace(comparison, notes=engine.notes)
-
-
-def _compare_export(folder: Path, data: str | Path | None, split: str) -> PrecisionComparison:
-    """Compare an exported model with the folder that it was exported from, which its report names."""
-    report = (
-        read_json(folder / REPORT, "report of the export") if (folder / REPORT).exists() else {}
-    )
-    source = report.get("source")
-    if not source or not Path(source).is_dir():
-        missing = f"`{source}`" if source else f"there is no {REPORT}"
-        raise CheckpointError(
-            "missing-file",
-            f"`{folder}` is an exported model, and the folder that it was exported from is not there: {missing}",
-            f"{REPORT} has the comparison that was made then; name the model's own folder to compare an engine",
-        )
-    origin = local_folder(source)
-    form = load_onnx(folder)
-    model = (
-        SentenceEncoder.from_pretrained(origin) if is_encoder_folder(origin) else load_model(origin)
-    )
-    comparison = compare_with_fp32(origin, model, form, form.precision, data, split)
-    return replace(
-        comparison, notes=(f"{folder} was compared with {origin}, which it was exported from",)
-    )
 
 
 def compare_with_fp32(

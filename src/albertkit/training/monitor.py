@@ -624,9 +624,16 @@ class Display:
 
     def _record(self, record: dict[str, Any]) -> None:
         if self._metrics:
-            self._metrics.write(
-                json.dumps({name: _round_for_json(value) for name, value in record.items()}) + "\n"
-            )
+            rounded: dict[str, Any] = {}
+            for name, value in record.items():
+                if isinstance(value, float) and not math.isfinite(value):
+                    # JSON has no number for it, such as the gradient norm of a skipped update.
+                    value = None
+                elif isinstance(value, float) and value:
+                    # Six digits where six decimals are fewer: a learning rate may be 1e-06.
+                    value = round(value, max(6, 5 - math.floor(math.log10(abs(value)))))
+                rounded[name] = value
+            self._metrics.write(json.dumps(rounded) + "\n")
             # What was shown is in the file, if the process is killed.
             self._metrics.flush()
         if self._board:
@@ -649,16 +656,6 @@ class Display:
             if not is_pretraining:  # the scores of a task, which training does not have
                 table.add_row(name.replace("_", " "), "", f"{value:.4f}")
         return table
-
-
-def _round_for_json(value: Any) -> Any:
-    """Round a number to six decimals, or to six significant digits where those are more: a learning rate may be 1e-06."""
-    if not isinstance(value, float):
-        return value
-    # JSON has no number for it, such as the gradient norm of a skipped update.
-    if not math.isfinite(value):
-        return None
-    return round(value, max(6, 5 - math.floor(math.log10(abs(value))))) if value else value
 
 
 def _tensorboard(run: Path) -> Any:

@@ -441,6 +441,7 @@ class AlbertConfig:
         h = self.hidden_size
         i = self.intermediate_size
         v = self.vocab_size
+        # Four linear layers and a norm; two and a norm
         attention = 4 * (h * h + h) + 2 * h
         ffn = h * i + i + i * h + h + 2 * h
         attention_sets = 1 if self.parameter_sharing == "attention" else self.num_hidden_groups
@@ -473,6 +474,7 @@ class AlbertConfig:
         blocks = (num_layers or self.num_hidden_layers) * self.inner_group_num
         linear = blocks * 2 * (4 * h * h + 2 * h * self.intermediate_size)
         attention = blocks * 4 * mean_length * h
+        # Once a sequence
         pooler = 2 * h * h / max(mean_length, 1.0)
         head = predicted_share * (2 * h * e + 2 * e * self.vocab_size)
         return 3 * (linear + attention + 2 * e * h + pooler + head)
@@ -502,6 +504,7 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         if not name.endswith(("_prob", "_token_id", "_range"))
     }
     for key in unknown:
+        # A misspelt field has its default, which is another shape.
         if field_name := closest_name(key, shaping, 0.85):
             raise ConfigError(
                 "unknown-name",

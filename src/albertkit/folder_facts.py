@@ -308,6 +308,7 @@ class FolderFacts:
 
     @property
     def _outputs(self) -> int:
+        # transformers writes neither where there are two.
         return self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
 
     def check_cross_encoder(self) -> None:
@@ -377,6 +378,7 @@ def _json_facts(file: Path) -> _JsonFacts:
 
 
 def _number(value: Any) -> int:
+    # true is an int, too.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return value

@@ -220,6 +220,7 @@ class Job:
         growing = self._growing.get(name)
         if growing is None:
             size = self.files[name].bytes if name in self.files else 0
+            # That of what is committed was computed when the work was taken up.
             sha256 = self._hashes.pop(name) if size else hashlib.sha256()
             growing = self._growing[name] = _Growing(self.folder / name, size, sha256)
         growing.write(content)
@@ -254,8 +255,10 @@ class Job:
                 _flush_to_disk(growing.stream)
             files[name] = Committed(growing.size, growing.sha256.hexdigest())
         files |= dict.fromkeys(sorted(self._discarded))
+        # New names must survive a power cut, too.
         if files.keys() - self.files.keys():
             sync_folder(self.folder)
+        # Then only are files deleted: a kill leaves one too many, never one too few.
         self._append({"facts": facts, "files": files})
         for name in self._discarded:
             if name in self._growing:
@@ -288,6 +291,7 @@ class Job:
         if not self.finished:
             self._close()
             self._append({"finished": last})
+        # First: without it a mixture of old and new files is no result.
         (self.into / last).unlink(missing_ok=True)
         sync_folder(self.into)
         for pattern in replaces:

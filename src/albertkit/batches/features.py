@@ -324,6 +324,7 @@ class ExampleStream(OrderedStream):
         self._features = features
         self._bounds = bounds
         self._grouped = grouped
+        # An example is as long as all its sequences: they are in one update.
         self._lengths = np.diff(features.offsets[bounds])
         self._batch_tokens = batch_tokens
         self._rank = rank

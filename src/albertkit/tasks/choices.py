@@ -85,6 +85,7 @@ def checked_example(
         if has_half_characters(text):
             raise ValueError(NOT_UTF8)
     texts = list(choices)
+    # A table of five columns may have questions of four choices.
     while texts and not texts[-1].strip():
         texts.pop()
     names = tuple(names) or tuple(ascii_uppercase[: len(texts)])
@@ -106,6 +107,7 @@ def checked_example(
         if label in names:
             label_index = names.index(label)
             number_base = None
+        # (`int` reads the digits of other scripts, too.)
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:

@@ -88,12 +88,14 @@ class QuestionExample:
 
 def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]:
     """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
+    # Both versions may lie in one folder.
     foreign = _VERSION_SIGNS[3 - version]
 
     def find(data: Path) -> dict[str, Path]:
         names = sorted(
             p.name
             for p in data.iterdir()
+            # `predictions.json` may lie beside the data.
             if p.name.endswith(_SUFFIXES) and "predictions" not in p.name
         )
         files: dict[str, Path] = {}
@@ -116,7 +118,7 @@ def read_questions(
 ) -> Iterator[QuestionExample]:
     """Read questions in the order of the file.
 
-    The file may be compressed, and in any form that `records` knows. Answers are `[{"text",
+    The file may be compressed, and in any form that `read_question_records` knows. Answers are `[{"text",
     "answer_start"}]` or transformers' `{"text": […], "answer_start": […]}`.
     """
     ids: set[str] = set()

@@ -100,6 +100,7 @@ def find_task(name: str, columns: Columns | None = None) -> Task:
     if task_name in _REGISTERED:
         task = _REGISTERED[task_name]
     elif task_name in ANSWERS:
+        # As Google has them: two logits a token for SQuAD 1.1, beams for 2.0
         head_kind: Literal["spans", "beam"] = "spans" if task_name == "squad1" else "beam"
         task = AnswerTask(name=task_name, version=ANSWERS[task_name], head_kind=head_kind)
     else:

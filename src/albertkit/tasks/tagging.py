@@ -69,6 +69,7 @@ def tagging_features(
         tokens, words, ends = find_tagged_words(example.words, example.spaces, spans)
         starts, window_of = sentence_windows(len(ids), size)
         for window, start in enumerate(starts.tolist()):
+            # All of the first segment
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
             owners.append(number)
             columns = np.stack([num_tokens + 1 + tokens - start, words, ends])

@@ -46,6 +46,7 @@ def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Return labels in the order of their indices: sorted, numbers by size."""
     labels = list(labels)
     numbers = all(map(is_number, labels))
+    # `1` and `1.0` are two labels of one size.
     return tuple(sorted(labels, key=(lambda label: (float(label), label)) if numbers else None))
 
 

@@ -32,16 +32,16 @@ def _form(value: Any) -> str:
     return "form:list" if isinstance(value, list) else "form:text"
 
 
+def _holds_lists(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list)
+
+
 def _form_of_input(value: Any) -> str:
-    first = value[0] if isinstance(value, list) and value else ""
-    kind = (
-        "form:rows"
-        if isinstance(first, list)
-        else "form:ids"
-        if isinstance(first, int)
-        else "form:texts"
-    )
-    return kind if isinstance(value, list) else "form:text"
+    if _holds_lists(value):
+        return "form:rows"
+    if not isinstance(value, list):
+        return "form:text"
+    return "form:ids" if value and isinstance(value[0], int) else "form:texts"
 
 
 OneText = Annotated[Text, Tag("form:text")]
@@ -273,9 +273,7 @@ class SimilarityRequest(RootModel):
 
 
 def _form_of_predict(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], list):
-        return "form:batch"
-    return "form:list" if isinstance(value, list) else "form:text"
+    return "form:batch" if _holds_lists(value) else _form(value)
 
 
 OneOrTwo = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=2)]
@@ -346,14 +344,6 @@ class TokenizeRequest(RequestBody):
     prompt_name: None = Field(None, description="Not read: put the prompt before the text.")
 
 
-def _form_of_ids(value: Any) -> str:
-    return (
-        "form:rows"
-        if isinstance(value, list) and value and isinstance(value[0], list)
-        else "form:ids"
-    )
-
-
 class DecodeRequest(RequestBody):
     """Ids to put into text."""
 
@@ -361,7 +351,7 @@ class DecodeRequest(RequestBody):
 
     ids: Annotated[
         Annotated[Ids, Tag("form:ids")] | Annotated[list[Ids], Several, Tag("form:rows")],
-        Discriminator(_form_of_ids),
+        Discriminator(lambda value: "form:rows" if _holds_lists(value) else "form:ids"),
     ]
     skip_special_tokens: bool = True
 

@@ -354,9 +354,13 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     def all_layers(batch: LabelledBatch) -> list[Any]:
         return [(logits, num_hidden_layers) for logits in task.outputs(full, batch)]
 
+    def leave_by(exits: Exits, batch: LabelledBatch) -> list[Any]:
+        exited = exit_early(engine, batch.packed, exits)
+        return list(zip(exited.logits.numpy(), exited.layers.tolist(), strict=True))
+
     runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
     for rule in rules or default_rules(num_hidden_layers):
-        runs[str(rule)] = partial(_run_early, engine, exits_of(loaded, heads, rule))  # type: ignore[arg-type]
+        runs[str(rule)] = partial(leave_by, exits_of(loaded, heads, rule))  # type: ignore[arg-type]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     outputs: dict[str, list[Any]] = {}
     for number in range(options.rounds + 1):  # round 0 warms up
@@ -389,8 +393,3 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
         rule_name,
         options.allowed,
     )
-
-
-def _run_early(engine: Engine, exits: Exits, batch: LabelledBatch) -> list[Any]:
-    exited = exit_early(engine, batch.packed, exits)
-    return list(zip(exited.logits.numpy(), exited.layers.tolist(), strict=True))

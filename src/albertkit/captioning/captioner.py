@@ -244,12 +244,6 @@ class VideoCaptioner:
             self.backbone.to(device)
         return self
 
-    @property
-    def caption_ids(self) -> CaptionIds:
-        """Return the special tokens that generation knows."""
-        tokenizer = self.tokenizer
-        return CaptionIds(tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id)
-
     def require_backbone(self) -> tuple[Backbone, FrameSampling]:
         """Return the backbone and its frame sampling, which captions of videos need.
 
@@ -309,14 +303,18 @@ class VideoCaptioner:
             context: Of B clips.
             settings: Default: the captioner's own.
         """
+        tokenizer = self.tokenizer
         settings = settings or self.generation
         if settings.max_length is None:
             settings = replace(settings, max_length=self.generation.longest)
         self.model.eval()
         # Of a word of several tokens the last is what a caption must not end in.
-        last_tokens = {self.tokenizer.encode(word)[-1] for word in settings.bad_endings if word}
+        last_tokens = {tokenizer.encode(word)[-1] for word in settings.bad_endings if word}
         bad_endings = torch.tensor(sorted(last_tokens), dtype=torch.int64, device=self.model.device)
-        generated = generate(self.model, context, settings, self.caption_ids, bad_endings)
+        special_ids = CaptionIds(
+            tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id, tokenizer.pad_id
+        )
+        generated = generate(self.model, context, settings, special_ids, bad_endings)
         captions: list[list[ScoredCaption]] = []
         columns = (
             generated.ids.tolist(),
@@ -327,8 +325,8 @@ class VideoCaptioner:
             captions.append([])
             for ids, score, total in zip(*rows, strict=True):
                 if score > -np.inf:  # a search may find fewer than were asked for
-                    tokens = ids[1 : ids.index(self.tokenizer.sep_id)]
-                    text = self.tokenizer.decode(tokens, skip_special_tokens=True).strip()
+                    tokens = ids[1 : ids.index(tokenizer.sep_id)]
+                    text = tokenizer.decode(tokens, skip_special_tokens=True).strip()
                     captions[-1].append(ScoredCaption(text, score, total, tuple(tokens)))
         return captions
 

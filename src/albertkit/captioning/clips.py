@@ -71,16 +71,6 @@ def clip_key(key: str, start: float | None, end: float | None) -> str:
     return f"{key}_{0.0 if start is None else start:g}_{'end' if end is None else f'{end:g}'}"
 
 
-def resolve_file(folder: Path, name: Any) -> Path:
-    """Return a file, by its path from a folder."""
-    if not isinstance(name, str) or not name.strip() or "\0" in name:
-        raise ValueError(f"{name!r} is not the path of a file")
-    path = folder / name
-    if not path.is_file():
-        raise ValueError(f"no file `{path}`")
-    return path
-
-
 def find_file_above(folder: Path, names: Iterable[str]) -> Path | None:
     """Return the first of some paths that is a file, looked for from a folder and then from those above it.
 
@@ -177,7 +167,11 @@ def _parse_clip(record: Any, folder: Path) -> Clip:
     # JSON's `true` is a whole number to Python.
     if row is not None and (isinstance(row, bool) or not isinstance(row, int) or row < 0):
         raise ValueError(f"row is {row!r}, it must be a number of a line, from 0")
-    source = resolve_file(folder, name)
+    if not isinstance(name, str) or not name.strip() or "\0" in name:
+        raise ValueError(f"{name!r} is not the path of a file")
+    source = folder / name
+    if not source.is_file():
+        raise ValueError(f"no file `{source}`")
     if (source.suffix.lower() in FEATURE_ENDINGS) != (source_names == ["features"]):
         raise ValueError(
             f"`{name}` is named as {source_names[0]}; features are {' or '.join(sorted(FEATURE_ENDINGS))}, and nothing else is"

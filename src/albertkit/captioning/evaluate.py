@@ -53,18 +53,6 @@ def caption_clips(
     return [caption for start in starts for caption in captions_by_start[start]]
 
 
-def references_of(clips: PreparedClips, split: str) -> dict[str, tuple[str, ...]]:
-    """Return the captions of each clip by its key; every clip must have one."""
-    references = {clip.key: clip.captions for clip in clips.clips(split)}
-    if bare := [key for key, captions in references.items() if not captions]:
-        raise DataError(
-            "bad-label",
-            f"the clip `{bare[0]}` of {split} in `{clips.folder}` has no caption to compare with",
-            f"add captions to it, or leave it out of {split}, and prepare again",
-        )
-    return references
-
-
 class CaptionEvaluator:
     """Captions and scores the clips of a split, whose captions are the references."""
 
@@ -79,7 +67,14 @@ class CaptionEvaluator:
         self.split = split
         self.settings = settings
         self.world = world
-        self.references = references_of(clips, split)
+        self.references = {clip.key: clip.captions for clip in clips.clips(split)}
+        bare_keys = [key for key, captions in self.references.items() if not captions]
+        if bare_keys:
+            raise DataError(
+                "bad-label",
+                f"the clip `{bare_keys[0]}` of {split} in `{clips.folder}` has no caption to compare with",
+                f"add captions to it, or leave it out of {split}, and prepare again",
+            )
 
     def captions(self, captioner: VideoCaptioner) -> dict[str, str]:
         """Return the best caption of each clip by its key."""

@@ -263,16 +263,11 @@ def read_model_tokenizer(
     config: AlbertConfig,
     source: str | Path | None = None,
 ) -> AlbertTokenizer:
-    """Read the tokenizer of a model's folder; `source` is what the user named, for messages."""
+    """Read the tokenizer of a model's folder, and make sure that it is its own; many spare rows are logged as a warning.
+
+    `source` is what the user named, for messages.
+    """
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    check_model_tokenizer(tokenizer, folder, config, source)
-    return tokenizer
-
-
-def check_model_tokenizer(
-    tokenizer: AlbertTokenizer, folder: Path, config: AlbertConfig, source: str | Path | None = None
-) -> None:
-    """Make sure that a folder's tokenizer is its model's own; many spare rows are logged as a warning."""
     tokens = tokenizer.vocab_size
     rows = config.vocab_size
     name = source or folder
@@ -287,3 +282,4 @@ def check_model_tokenizer(
     if rows - tokens > _SPARE:
         fact = f"the tokenizer in `{name}` has {tokens:,} tokens, the model rows for {rows:,}"
         logger.warning("%s: is it the one that the model was trained with?", fact)
+    return tokenizer

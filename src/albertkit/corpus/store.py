@@ -49,14 +49,6 @@ def signed(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "sha256": sha256_bytes(json.dumps(manifest).encode())}
 
 
-def is_signed(manifest: Any) -> bool:
-    """Return True if a manifest has the sha256 of itself."""
-    if not isinstance(manifest, dict):
-        return False
-    unsigned = {name: value for name, value in manifest.items() if name != "sha256"}
-    return signed(unsigned)["sha256"] == manifest.get("sha256")
-
-
 _PARTIAL = ".partial-"
 _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\Z")
 
@@ -422,7 +414,8 @@ class TokenStore:
                 f"`{path / MANIFEST}` is not of store format {FORMAT_VERSION} (it says {version!r})",
                 f"make a store with `{build}`",
             )
-        if not is_signed(manifest):
+        unsigned = {name: value for name, value in manifest.items() if name != "sha256"}
+        if signed(unsigned)["sha256"] != manifest.get("sha256"):
             raise DataError(
                 "corrupt",
                 f"`{path / MANIFEST}` is corrupted: sha256 mismatch",

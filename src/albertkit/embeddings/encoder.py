@@ -471,9 +471,12 @@ class SentenceEncoder(nn.Module):
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the vectors: weights, tokenizer and settings."""
-        sha256 = hashlib.sha256(
-            f"{self.tokenizer.fingerprint} {state_digest(self.state_dict())}".encode()
-        )
+        weights = hashlib.sha256()
+        for name, tensor in self.state_dict().items():
+            weights.update(name.encode())
+            # numpy has no bfloat16.
+            weights.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
+        sha256 = hashlib.sha256(f"{self.tokenizer.fingerprint} {weights.hexdigest()}".encode())
         activation = None if self.projection is None else self.projection.activation_name
         facts = [self.pooling, activation, self.max_length, self.normalize]
         facts += [self.include_prompt, self.lower_case, self.prompt]
@@ -580,16 +583,6 @@ def check_dimension(requested: int, dimension: int) -> int:
             f"use 1 to {dimension}",
         )
     return int(requested)
-
-
-def state_digest(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of the weights of a model."""
-    sha256 = hashlib.sha256()
-    for name, tensor in state.items():
-        sha256.update(name.encode())
-        # numpy has no bfloat16.
-        sha256.update(tensor.detach().cpu().contiguous().float().numpy().tobytes())
-    return sha256.hexdigest()
 
 
 def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:

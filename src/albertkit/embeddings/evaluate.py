@@ -287,15 +287,6 @@ def check_table_file(file: str | os.PathLike[str]) -> Path:
     return path
 
 
-def write_embedding_table(table: TableSection, file: str | os.PathLike[str]) -> Path:
-    """Write a table as Markdown or as an HTML page, by the ending of the file."""
-    path = check_table_file(file)
-    plain = replace(table, title="")
-    text = to_page(table.title, [plain]) if path.suffix == ".html" else to_markdown([plain])
-    write_file(path, text)
-    return path
-
-
 Figures = dict[str, Any]
 
 # Score from which a pair counts as alike, in the official F1 of the data set. It says little: 59.5
@@ -334,8 +325,7 @@ def evaluate_embeddings(options: EvaluateEmbeddingsOptions) -> EmbeddingEvaluati
 
 def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     """Measure the models that are named on the files that are named, and write what is asked for."""
-    if options.table is not None:
-        check_table_file(options.table)
+    table_file = None if options.table is None else check_table_file(options.table)
     if options.out is not None:
         check_new_folder(options.out)
     models, files = models_and_files(options.models_and_files)
@@ -343,8 +333,11 @@ def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     evaluations = EmbeddingEvaluations(tuple(results))
     if options.out is not None:
         evaluations.save(options.out)
-    if options.table is not None:
-        write_embedding_table(embedding_table(results), options.table)
+    if table_file is not None:  # Markdown, or an HTML page
+        table = embedding_table(results)
+        plain = replace(table, title="")
+        is_page = table_file.suffix == ".html"
+        write_file(table_file, to_page(table.title, [plain]) if is_page else to_markdown([plain]))
     return evaluations
 
 

@@ -175,9 +175,8 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
             bad_rows.note(f"`{path}`: `{name}` is not used")
     shards = _open_shards(path, settings)
     clips: dict[str, Clip] = {}
-    for (shard_index, row), caption_numbers in _read_linelist(
-        path, settings, shards, bad_rows
-    ).items():
+    linelist = _read_linelist(path, settings, shards, bad_rows)
+    for (shard_index, row), caption_numbers in linelist.items():
         shard = shards[shard_index]
         try:
             for clip in _read_clips(shard, row, caption_numbers, path.parent):

@@ -192,12 +192,8 @@ class CaptionRows:
         # [CLS] and [SEP] belong to the length.
         max_tokens = settings.length - 2
         self.ids = [
-            [
-                tokenizer.cls_id,
-                *encoded.ids[start : min(end, start + max_tokens)].tolist(),
-                tokenizer.sep_id,
-            ]
-            for start, end in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
+            [tokenizer.cls_id, *ids[:max_tokens].tolist(), tokenizer.sep_id]
+            for ids in encoded.texts()
         ]
         self.num_cut = int((np.diff(encoded.offsets) > max_tokens).sum())
         self.num_unknown = int((encoded.ids == tokenizer.unk_id).sum())

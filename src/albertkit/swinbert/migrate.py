@@ -344,16 +344,9 @@ def migrate(options: MigrateOptions) -> MigrationReport:
     portable = options.portable or patch.is_portable
     notes: list[str] = []
     originals = _read_originals(checkout, patch, action, options.force, notes)
-    targets = (
-        {}
-        if action == "revert"
-        else _migrate_files(
-            originals,
-            portable,
-            options.force,
-            notes,
-        )
-    )
+    targets: Contents = {}
+    if action != "revert":
+        targets = _migrate_files(originals, portable, options.force, notes)
     files = []
     for path in (*targets, *(path for path in originals if path not in targets)):
         current = _read_bytes(checkout / path)

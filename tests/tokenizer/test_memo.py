@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, rules
+from albertkit.tokenizer import AlbertTokenizer, SentencePieceTokenizer, ragged, rules
 from albertkit.tokenizer import sentencepiece as batch
 from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.tokenizer.unigram_engine import is_supported_by_engine, read_character_tables
@@ -16,7 +16,7 @@ from albertkit.tokenizer.unigram_engine import is_supported_by_engine, read_char
 @pytest.fixture(autouse=True)
 def engine_at_once(monkeypatch):
     monkeypatch.setattr(batch, "CHARACTERS_BEFORE_ENGINE", 0)
-    monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 50_000)
+    monkeypatch.setattr(ragged, "_CHARACTERS_A_CHUNK", 50_000)
 
 
 def assert_engine_agrees(
@@ -120,7 +120,7 @@ def test_more_words_than_the_table_holds(data, monkeypatch):
     words = [f"w{number}x{number % 7}" for number in range(400_000)]
     texts = [" ".join(words[start : start + 10]) for start in range(0, len(words), 10)]
     small = texts[::20]
-    monkeypatch.setattr(batch, "_CHARACTERS_A_CHUNK", 10**6)
+    monkeypatch.setattr(ragged, "_CHARACTERS_A_CHUNK", 10**6)
     tokenizer.encode_batch(texts, 1)  # 400,000 words into 262,144 slots
     assert_engine_agrees(tokenizer, small, num_threads=1)
 

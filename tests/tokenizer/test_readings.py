@@ -296,7 +296,7 @@ def test_flags_of_a_loaded_tokenizer_stay(tmp_path, lines, flags):
 
 
 def test_names_of_special_tokens_need_tokenizer_json(lines, slug_of):
-    from albertkit.tokenizer.named_specials import NamedSpecials
+    from albertkit.tokenizer.inputs import NamedSpecials
 
     reader = NamedSpecials(SentencePieceTokenizer(trained(lines, model_type="word"), "none"))
     with pytest.raises(CheckpointError, match="not-expressible"):

@@ -18,7 +18,7 @@ from albertkit.tokenizer import (
     rules,
     tokenizer_json,
 )
-from albertkit.tokenizer.named_specials import NamedSpecials
+from albertkit.tokenizer.inputs import NamedSpecials
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
 transformers = pytest.importorskip("transformers")

@@ -198,7 +198,7 @@ def test_plain_python(name, texts, pieces):
 
 def test_batches(texts, pieces, monkeypatch):
     """The compiled engine gives the library's ids; so does the library before it."""
-    monkeypatch.setattr("albertkit.tokenizer.sentencepiece._CHARACTERS_A_CHUNK", 20_000)
+    monkeypatch.setattr("albertkit.tokenizer.ragged._CHARACTERS_A_CHUNK", 20_000)
     draw = random.Random(0)
     letters = "aB1 ,中文한\u1112\u1161\u11abé\u0301\t\x0b\x1c\x85\u2028\u3000\u200b[]😀İΣ\u037e\ud800\x00豈\u302e\u302f\U0001d165"
     mixed = ["".join(draw.choices(letters, k=draw.randint(0, 30))) for _ in range(2000)]

@@ -40,7 +40,7 @@ from albertkit.output.progress import ProgressBar
 from albertkit.tables.columns import Columns
 from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.named_specials import NamedSpecials, lower
+from albertkit.tokenizer.inputs import NamedSpecials, lower
 from albertkit.training.processes import find_device
 
 MOST_UNKNOWN = 0.2  # of the words of a column, for a student to learn anything from them
@@ -215,11 +215,15 @@ class SentenceEncoder(nn.Module):
         if self.prompt:
             texts = [self.prompt + text for text in texts]
         if self.settings.get(SPECIAL_NAMES) == "tokens":
-            key = self.tokenizer, self.lower_case
             # Kept: to read a `tokenizer.json` of 30,000 tokens takes 55 to 85 ms.
-            if self._named_specials is None or self._named_specials.made_of != key:
-                self._named_specials = NamedSpecials(*key)
-            return text_features(texts, None, self._named_specials, self.max_length)
+            reader = self._named_specials
+            if (
+                reader is None
+                or reader.tokenizer != self.tokenizer
+                or reader.lower_case != self.lower_case
+            ):
+                reader = self._named_specials = NamedSpecials(self.tokenizer, self.lower_case)
+            return text_features(texts, None, reader, self.max_length)
         if self.lower_case:
             texts = list(map(lower, texts))
         return text_features(texts, None, self.tokenizer, self.max_length)

@@ -36,7 +36,7 @@ from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import MultiLabelClassification, TextClassification, TextRegression
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.named_specials import NamedSpecials
+from albertkit.tokenizer.inputs import NamedSpecials
 from albertkit.training.processes import find_device
 
 logger = logging.getLogger("albertkit")

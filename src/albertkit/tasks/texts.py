@@ -66,7 +66,7 @@ from albertkit.tasks.task import (
     sorted_labels,
 )
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.named_specials import NamedSpecials
+from albertkit.tokenizer.inputs import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
 _OWN_TABLE = TaskLayout("", ())

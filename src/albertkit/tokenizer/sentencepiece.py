@@ -3,10 +3,8 @@
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ from albertkit.tokenizer.files import (
     find_model,
 )
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
-from albertkit.tokenizer.ragged import RaggedIds, concatenate_groups, ragged
+from albertkit.tokenizer.ragged import RaggedIds, encode_refused, in_chunks, ragged
 from albertkit.tokenizer.readings import ReaderComparison, compare_reader
 from albertkit.tokenizer.rules import with_spaces
 from albertkit.tokenizer.sentencepiece_model import (
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
 # time on a machine), which it saves within 13 MB: it takes 0.03 s for one, SentencePiece 0.08. It
 # is loaded once a tokenizer has been given this many characters.
 CHARACTERS_BEFORE_ENGINE = 10_000_000
-# One thread's work at a time: 0.5 MB of text and 2 MB of room for ids stay in the caches
-_CHARACTERS_A_CHUNK = 500_000
 # 2 ms of work, for which no thread is started: two for a sentence took 0.3 ms, and 1 ms on a busy
 # machine; encoding it, 0.01.
 _FEW_CHARACTERS = 20_000
@@ -152,50 +148,6 @@ class BatchEncoder:
         if self._digit_comma is None:
             return encoded
         return RaggedIds(*self._digit_comma.rewrite(*encoded))
-
-
-def in_chunks(
-    encode: Callable[[Sequence[str]], RaggedIds],
-    texts: Sequence[str],
-    threads: int,
-) -> RaggedIds:
-    """Encode texts in runs of about `_CHARACTERS_A_CHUNK` characters, on so many threads."""
-    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    num_characters = int(ends[-1]) if len(ends) else 0
-    chunk_ends = np.arange(_CHARACTERS_A_CHUNK, num_characters, _CHARACTERS_A_CHUNK)
-    cuts = sorted({0, *(np.searchsorted(ends, chunk_ends) + 1).tolist(), len(texts)})
-    chunks = [texts[first:last] for first, last in pairwise(cuts)] or [texts]
-    if threads == 1 or len(chunks) == 1:
-        return concatenate_groups([encode(chunk) for chunk in chunks])
-    with ThreadPoolExecutor(threads) as pool:
-        return concatenate_groups(list(pool.map(encode, chunks)))
-
-
-def encode_refused(
-    encoded: RaggedIds,
-    refused: np.ndarray,
-    texts: Sequence[str],
-    encode: Callable[[list[str]], RaggedIds],
-) -> RaggedIds:
-    """Encode the texts that an engine has refused, bool [N], in another way."""
-    indices = np.flatnonzero(refused)
-    if not len(indices):
-        return encoded
-    return fill_missing(encoded, indices, encode([texts[index] for index in indices.tolist()]))
-
-
-def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
-    """Put the texts of `missing` at the indices where `encoded` has none yet."""
-    counts = np.diff(encoded.offsets)
-    counts[indices] = np.diff(missing.offsets)
-    segments = []
-    last = 0
-    for index, ids in zip(indices, missing.texts(), strict=True):
-        segments += [encoded.ids[last : encoded.offsets[index]], ids]
-        last = encoded.offsets[index]
-    offsets = np.zeros(len(encoded.offsets), dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    return RaggedIds(np.concatenate([*segments, encoded.ids[last:]]), offsets)
 
 
 def available_cores() -> int:

@@ -24,8 +24,8 @@ from albertkit.tokenizer.files import (
     find_vocabularies,
     special_names,
 )
-from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.sentencepiece import available_cores, encode_refused, in_chunks
+from albertkit.tokenizer.ragged import RaggedIds, encode_refused, in_chunks
+from albertkit.tokenizer.sentencepiece import available_cores
 from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 
 if TYPE_CHECKING:

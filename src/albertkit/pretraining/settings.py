@@ -309,6 +309,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         """
         ids = ids or {}
         if self.config is None:
+            # At least the positions of the published sizes: it may be fine-tuned on longer texts.
             longest = max(512, self.length)
             size, dropout, _ = (self.size or "base").partition("-v1")
             version = 1 if dropout else 2

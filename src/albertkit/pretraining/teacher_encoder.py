@@ -198,6 +198,7 @@ class TransformersTeacher(TeacherEncoder):
         """See `TeacherEncoder.layers`."""
         layers: list[dict[str, Tensor]] = [{} for _ in range(self.num_layers)]
         for name, parameter in self.network.named_parameters():
+            # DistilBERT's name of it
             bert_name = name.replace("transformer.layer.", "encoder.layer.", 1)
             if not bert.is_layer(bert_name):
                 continue
@@ -510,6 +511,7 @@ def _open_other(
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
+    # Files of one model may list its tensors in another order.
     for name, tensor in sorted(tensors.items()):
         digest.update(name.encode())
         digest.update(tensor.numpy().tobytes())
@@ -532,6 +534,7 @@ def _match_tokens(
     ids_by_token = dict(vocabulary)
     for role, number in special_ids.items():
         token = tokenizer.id_to_piece(getattr(tokenizer, f"{role}_id"))
+        # Another token of the teacher may be called so.
         ids_by_token.pop(token, None)
         if number is not None:
             ids_by_token[token] = number

@@ -265,6 +265,7 @@ class ByteStream:
         else:
             raw = open(file.path, "rb", buffering=0)  # noqa: SIM115
         self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
+        # A pipe can be read once: nothing is consumed.
         head = self._raw.peek(8)[:8]
         self.packing = next(
             (name for magic, name in _MAGIC.items() if head.startswith(magic)), None

@@ -83,6 +83,7 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
             f"{subject} are a {type(rows).__name__}, which is not computed yet",
             "call .collect() on it",
         )
+    # By what they have: neither pandas nor polars need be installed.
     if hasattr(rows, "iloc") and hasattr(rows, "columns"):
         if not rows.columns.is_unique:
             twice = rows.columns[rows.columns.duplicated()][0]
@@ -120,6 +121,7 @@ def convert_like(original: Any, records: Sequence[dict[str, Any]]) -> Any:
     if hasattr(original, "from_list") and hasattr(original, "select"):
         return type(original).from_list(records)
     if hasattr(original, "iter_rows"):
+        # By itself polars looks at 100 rows, and refuses a type that comes later.
         return type(original)(records, infer_schema_length=None)
     return list(records)
 

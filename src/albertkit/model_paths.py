@@ -347,6 +347,7 @@ def loading_digest(folder: StrPath) -> Iterator[str]:
         return [
             (file, file.stat().st_size, file.stat().st_mtime_ns)
             for file in files
+            # A card may be edited meanwhile.
             if file.suffix != ".md"
         ]
 

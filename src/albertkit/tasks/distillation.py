@@ -193,6 +193,7 @@ def labelled_part(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBatch
     if IS_LABELLED not in batch.per_sequence:
         return batch, logits
     is_labelled = batch.per_sequence[IS_LABELLED]
+    # As the size is known, the host does not wait for the device.
     has_label = is_labelled.repeat_interleave(
         batch.packed.offsets.diff(),
         output_size=batch.num_tokens,

@@ -225,6 +225,7 @@ def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
     elif odds is None:
         score = 0.0
     else:
+        # The beam head has "no answer" apart, not among its candidates.
         score = likelihood.get("", 1 / (1 + float(np.exp(-odds))))
     return {
         "id": name,

@@ -189,7 +189,25 @@ class TaughtStudent(nn.Module):
         teacher_width = teacher.config.hidden_size
         maps = [nn.Linear(width, teacher_width, device=student.device) for _ in self._layers]
         self.maps = nn.ModuleList(maps)
-        self._means, self._deviations = self._measure(sample)
+        # Mean and deviation of each dimension of each of the teacher's states, [L + 1, K] each
+        shape = teacher.num_layers + 1, teacher.config.hidden_size
+        sums = torch.zeros(shape, dtype=torch.float64, device=student.device)
+        squares = torch.zeros_like(sums)
+        count = 0
+        for batch in sample:
+            for layer, states in enumerate(teacher.states(batch.to(student.device))):
+                sums[layer] += states.double().sum(0)
+                squares[layer] += states.double().square().sum(0)
+            count += batch.num_tokens
+            if count >= _SAMPLE:
+                break
+        means = sums / count
+        variances = squares / count - means.square()
+        # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
+        # Divided by their deviation the loss was 5e8.
+        variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
+        self._means = means.float()
+        self._deviations = variances.sqrt().float()
         # A student that starts as the mean of the teacher's layers is near its states
         if width == teacher_width:
             for number, layer in enumerate(self._layers):
@@ -210,28 +228,6 @@ class TaughtStudent(nn.Module):
             mapped = linear(states[number].dtype, self.maps[number])(states[number]).float()
             distances.append((mapped - target).square().mean(1).sum())
         return torch.stack(distances)
-
-    def _measure(self, sample: Iterable[PackedBatch]) -> tuple[Tensor, Tensor]:
-        """Return the mean and standard deviation of each dimension of each of the teacher's states, [L + 1, K] each."""
-        teacher = self._teacher[0]
-        device = self.student.device
-        shape = teacher.num_layers + 1, teacher.config.hidden_size
-        sums = torch.zeros(shape, dtype=torch.float64, device=device)
-        squares = torch.zeros_like(sums)
-        count = 0
-        for batch in sample:
-            for layer, states in enumerate(teacher.states(batch.to(device))):
-                sums[layer] += states.double().sum(0)
-                squares[layer] += states.double().square().sum(0)
-            count += batch.num_tokens
-            if count >= _SAMPLE:
-                break
-        means = sums / count
-        variances = squares / count - means.square()
-        # A dimension may be constant: all-MiniLM-L6-v2's last layer norm has three weights of 0.
-        # Divided by their deviation the loss was 5e8.
-        variances = variances.maximum(_LEAST_VARIANCE * variances.mean(1, keepdim=True))
-        return means.float(), variances.sqrt().float()
 
 
 class TeacherObjective(PretrainingObjective):

@@ -623,7 +623,22 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     metrics = run.metrics
     state = numbers(run.state)
     last = numbers(metrics.steps[-1]) if metrics.steps else {}
-    facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": _best_evaluation(run)}
+    # The step of `best/` has the least loss of a pretraining, the largest metric of any other training.
+    metric = run.results.get("metric")
+    best_evaluation = None
+    for name in (metric,) if isinstance(metric, str) else _LOSSES:
+        sign = -1 if isinstance(metric, str) else 1
+        evaluated_steps, values = metrics.series("eval", name)
+        finite = [
+            (sign * value, step)
+            for step, value in zip(evaluated_steps, values, strict=True)
+            if math.isfinite(value)
+        ]
+        if finite:
+            value, step = min(finite)
+            best_evaluation = f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
+            break
+    facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": best_evaluation}
     for name, label, text in (
         ("tokens", "tokens", format_count),
         ("seconds", "time in updates", format_whole_seconds),
@@ -644,24 +659,6 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     if run.attempt != run.folder:
         facts["curves and settings of"] = run.attempt.name
     return {name: value for name, value in facts.items() if value is not None}
-
-
-def _best_evaluation(run: RunFolder) -> str | None:
-    """Return the step of `best/`."""
-    # The least loss of a pretraining, the largest metric of any other training.
-    metric = run.results.get("metric")
-    names = (metric,) if isinstance(metric, str) else _LOSSES
-    sign = -1 if isinstance(metric, str) else 1
-    for name in names:
-        steps, values = run.metrics.series("eval", name)
-        finite = []
-        for step, value in zip(steps, values, strict=True):
-            if math.isfinite(value):
-                finite.append((sign * value, step))
-        if finite:
-            value, step = min(finite)
-            return f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
-    return None
 
 
 def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:

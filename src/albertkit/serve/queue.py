@@ -207,8 +207,18 @@ class Admission:
         added = np.concatenate(([at_work + waiting.seconds], promised))
         balance = np.cumsum(added) - times
         waiting_then = balance - np.minimum.accumulate(balance - added)
+        # The first time at which this work fits below the level, and from which on it does for as
+        # long as the room's limit. Promises of much more work, for which it is slight, are passed
+        # over: their times are not as exact as that.
+        excess = waiting_then + seconds - level
+        fits = times + np.maximum(excess, 0.0)
+        following = np.append(times[1:], np.inf)
         is_slight = np.append(False, seconds <= SLIGHT * smallest)
-        return _first_time(times, waiting_then, is_slight, seconds, level, room.limit)
+        full = np.where((excess > 0) & ~is_slight, times, np.inf)
+        # Compared with all promises, and not those of that time, a simulated machine idled for 8 %
+        # of the time.
+        next_full = np.append(np.minimum.accumulate(full[:0:-1])[::-1], np.inf)
+        return float(fits[np.argmax((fits <= following) & (fits + room.limit < next_full))])
 
 
 class Space:
@@ -361,29 +371,6 @@ def _seconds_before(
     # text beside 24 clients of 512.
     first = sum(min(own, seconds) for own in own_seconds)
     return first + sum(min(others, first + seconds) for others in seconds_by_client.values())
-
-
-def _first_time(
-    times: np.ndarray,
-    waiting: np.ndarray,
-    is_slight: np.ndarray,
-    seconds: float,
-    level: float,
-    horizon: float,
-) -> float:
-    """Return the first time at which work fits below a level, and from which on it does for as long as the horizon.
-
-    Promises of much more work, for which it is slight, are passed over: their times are not as
-    exact as that.
-    """
-    excess = waiting + seconds - level
-    fits = times + np.maximum(excess, 0.0)
-    following = np.append(times[1:], np.inf)
-    full = np.where((excess > 0) & ~is_slight, times, np.inf)
-    # Compared with all promises, and not those of the horizon, a simulated machine idled for 8 % of
-    # the time.
-    next_full = np.append(np.minimum.accumulate(full[:0:-1])[::-1], np.inf)
-    return float(fits[np.argmax((fits <= following) & (fits + horizon < next_full))])
 
 
 CALL_TOKENS = 512  # size of a call (a caption, a look inside) in the queue

@@ -301,7 +301,22 @@ class Supervisor:
         while self.facts is not None:
             if len(self._at_work) >= (AHEAD if self.queue.tokens >= self.queue.batch_tokens else 1):
                 break
-            self._refuse_overdue_requests(now)
+            # Accepted requests that cannot be finished any more: the machine has become slower.
+            for job in self.queue.find_hopeless(now, self._at_work_seconds()):
+                self.queue.discard(job)
+                seconds_left = job.deadline - now
+                seconds = self._seconds(job.key, job.tokens, seconds_left)
+                room = self._room(job.key, seconds_left)
+                waiting = self._waiting(job.sender.client, seconds_left)
+                wait = self._admission.promise_seconds(
+                    job.sender, seconds, waiting, self._at_work_seconds(), room, now
+                )
+                fact = "the work that waits takes longer than expected, and this request's time is over before"
+                job.fail(
+                    ServiceError(
+                        "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
+                    )
+                )
             batch = self.queue.next_batch(now, self._at_work_seconds())
             if batch is None:
                 break
@@ -313,26 +328,6 @@ class Supervisor:
             self._worker.send(WorkMessage(number, *batch.key, batch.content(), call_seconds))
         if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
             self._watch()
-
-    def _refuse_overdue_requests(self, now: float) -> None:
-        """Refuse accepted requests that cannot be finished any more: the machine has become slower."""
-        for job in self.queue.find_hopeless(now, self._at_work_seconds()):
-            self.queue.discard(job)
-            seconds_left = job.deadline - now
-            seconds, room = (
-                self._seconds(job.key, job.tokens, seconds_left),
-                self._room(job.key, seconds_left),
-            )
-            waiting = self._waiting(job.sender.client, seconds_left)
-            wait = self._admission.promise_seconds(
-                job.sender, seconds, waiting, self._at_work_seconds(), room, now
-            )
-            fact = "the work that waits takes longer than expected, and this request's time is over before"
-            job.fail(
-                ServiceError(
-                    "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
-                )
-            )
 
     def _take_back(self) -> None:
         """Put the batches of a dead worker back. Requests of the oldest one, which it was computing, get no third try."""

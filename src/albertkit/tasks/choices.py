@@ -29,7 +29,6 @@ from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
 from albertkit.tasks.metrics import bootstrap_intervals
 from albertkit.tasks.predictions import (
-    File,
     Predicted,
     join_predictions,
     read_object,
@@ -746,7 +745,27 @@ class ChoiceTask(Task[ChoiceExample]):
         else:
             predictions = read_predictions(file, ("label",), bare=True)
         values = join_predictions([example.id for example in examples], predictions, file)
-        first = _find_number_base(values, examples, file)
+        bases = {example.first for example in examples} - {None}
+        first = next(iter(bases), 0) or 0
+        # Where the gold file has names, the numbers themselves say what they begin with.
+        if len(bases) != 1:
+            numbered = [
+                (int(value), len(example.choices))
+                for value, example in zip(values, examples, strict=True)
+                if value.isdecimal() and value not in example.names
+            ]
+            fitting = [
+                base
+                for base in (0, 1)
+                if all(base <= number < base + count for number, count in numbered)
+            ]
+            if numbered and len(fitting) > 1:
+                raise DataError(
+                    "predictions-mismatch",
+                    f"`{file}` has numbers for choices that the gold file calls by name: they may begin with 0 or with 1",
+                    f"write the names, such as {', '.join(examples[0].names)}",
+                )
+            first = next(iter(fitting), 0)
         records = []
         for example, value in zip(examples, values, strict=True):
             numbers = [str(first + number) for number in range(len(example.choices))]
@@ -802,28 +821,6 @@ class ChoiceTask(Task[ChoiceExample]):
                 line.format(**record | {"index": record["index"] + 1}) for record in predictions
             )
         return [records, folder / name]
-
-
-def _find_number_base(values: Sequence[str], examples: Sequence[ChoiceExample], file: File) -> int:
-    """Return what the predicted numbers of choices begin with."""
-    bases = {example.first for example in examples} - {None}
-    if len(bases) == 1:
-        return bases.pop() or 0
-    numbered = [
-        (int(value), len(example.choices))
-        for value, example in zip(values, examples, strict=True)
-        if value.isdecimal() and value not in example.names
-    ]
-    fitting = [
-        base for base in (0, 1) if all(base <= number < base + count for number, count in numbered)
-    ]
-    if numbered and len(fitting) > 1:
-        raise DataError(
-            "predictions-mismatch",
-            f"`{file}` has numbers for choices that the gold file calls by name: they may begin with 0 or with 1",
-            f"write the names, such as {', '.join(examples[0].names)}",
-        )
-    return next(iter(fitting), 0)
 
 
 def choice_task(name: str, **settings: Any) -> ChoiceTask:

@@ -142,24 +142,20 @@ def check_spans_agree(
             (kind, _letters("".join(words[first : last + 1])))
             for kind, first, last in spans(list(map(as_bioes, tags)))
         ]
-        readings = [
-            _span_readings(entity, words, str(record.get("text", ""))) for entity in entities
-        ]
-        differing = [read for read in readings if read and read.isdisjoint(tagged)]
-        if len(tagged) != len(entities) or differing:
+        text = str(record.get("text", ""))
+        differ = len(tagged) != len(entities)
+        for entity in entities:
+            keys = _span_keys(entity)
+            if keys is None:
+                continue
+            # It may count the characters of the text or of the words, or the words.
+            start, end, label = (entity[key] for key in keys)
+            parts = [text[start:end], " ".join(words)[start:end], "".join(words)[start:end]]
+            parts += ["".join(words[start:end]), "".join(words[start : end + 1])]
+            differ |= {(str(label), _letters(part)) for part in parts}.isdisjoint(tagged)
+        if differ:
             fact = f"`{file}`, line {line:,}: its `entities` are others than its `tags`; one may be the gold's"
             raise DataError("predictions-mismatch", fact, "leave out what was not predicted")
-
-
-def _span_readings(span: Any, words: list[str], text: str) -> set[tuple[str, str]]:
-    """Return label and letters of a span that may count characters or words; none if it cannot be read."""
-    keys = _span_keys(span)
-    if keys is None:
-        return set()
-    start, end, label = (span[key] for key in keys)
-    parts = [text[start:end], " ".join(words)[start:end], "".join(words)[start:end]]
-    parts += ["".join(words[start:end]), "".join(words[start : end + 1])]
-    return {(str(label), _letters(part)) for part in parts}
 
 
 def _letters(text: str) -> str:

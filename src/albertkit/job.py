@@ -339,7 +339,17 @@ class Job:
             path = self.folder / name
             if state.finished and not path.exists():
                 path = self.into / name
-            self._hashes[name] = _verify_committed(path, committed)
+            size = path.stat().st_size if path.is_file() else -1
+            if not 0 <= committed.bytes <= size:
+                on_disk = "it is missing" if size < 0 else f"{size:,} are there"
+                raise corrupt_error(path, f"{committed.bytes:,} bytes were committed, {on_disk}")
+            if size > committed.bytes:  # what was appended after the last commit
+                os.truncate(path, committed.bytes)
+            with open(path, "rb") as stream:
+                sha256 = hashlib.file_digest(stream, "sha256")
+            if sha256.hexdigest() != committed.sha256:
+                raise corrupt_error(path, "sha256 mismatch")
+            self._hashes[name] = sha256
         if self._rank == 0:
             remove_leftovers(self.folder)
             committed_files = {self.folder / name for name in self.files} | set(
@@ -454,23 +464,6 @@ def _decode_commit(text: str) -> _Commit:
 
 def _digest(text: str) -> str:
     return sha256_bytes(text.encode())[:16]
-
-
-def _verify_committed(path: Path, committed: Committed) -> Any:
-    """Cut a file back to its last commit and return its hash, which can be updated."""
-    size = path.stat().st_size if path.is_file() else -1
-    if not 0 <= committed.bytes <= size:
-        raise corrupt_error(
-            path,
-            f"{committed.bytes:,} bytes were committed, {'it is missing' if size < 0 else f'{size:,} are there'}",
-        )
-    if size > committed.bytes:
-        os.truncate(path, committed.bytes)
-    with open(path, "rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256")
-    if sha256.hexdigest() != committed.sha256:
-        raise corrupt_error(path, "sha256 mismatch")
-    return sha256
 
 
 def _flush_to_disk(stream: IO[bytes]) -> None:

@@ -62,7 +62,19 @@ class Gate:
         if error is None:
             error = _too_long_error(request.headers, max_bytes)
         if error is None and scope["method"] == "POST":
-            error = self._take_slot(request)
+            # A slot, and memory for the body
+            now = asyncio.get_running_loop().time()
+            fact = f"{MAX_REQUESTS:,} requests are being answered"
+            wait = self._slots.refuse(request.sender, 1, now)
+            if wait is None:
+                fact = _TOO_MANY_BODIES
+                wait = bodies.refuse(request.sender, request.length, now)
+            if wait is None:
+                self._slots.take(1, now)
+                request.slots = self._slots
+            else:
+                hint = f"send it again after {wait} s"
+                error = ServiceError("busy", fact, hint, status=429, retry_after=wait)
         try:
             async with asyncio.timeout(self._timeout):
                 if error is None:
@@ -97,22 +109,6 @@ class Gate:
         return self._visitors.refuse(method, path, headers) or (
             None if is_open else self._api_key_error(headers)
         )
-
-    def _take_slot(self, request: "_GatedRequest") -> ServiceError | None:
-        """Take a slot for a request; return the error if none is free, or no memory for its body."""
-        now = asyncio.get_running_loop().time()
-        fact = f"{MAX_REQUESTS:,} requests are being answered"
-        wait = self._slots.refuse(request.sender, 1, now)
-        if wait is None:
-            fact = _TOO_MANY_BODIES
-            wait = request.bodies.refuse(request.sender, request.length, now)
-        if wait is not None:
-            return ServiceError(
-                "busy", fact, f"send it again after {wait} s", status=429, retry_after=wait
-            )
-        self._slots.take(1, now)
-        request.slots = self._slots
-        return None
 
     def _api_key_error(self, headers: dict[bytes, bytes]) -> ServiceError | None:
         if self._key is None:

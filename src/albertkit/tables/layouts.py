@@ -237,7 +237,23 @@ def choose_form(
         column for column in nearest.required_columns(labelled) if column not in table.columns
     ]
     names = ", ".join(f"`{column[:40]}`" for column in table.columns)
-    hint = _columns_hint(table, nearest, missing, labelled)
+    only_label = missing == [nearest.label]
+    close = closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE)
+    if close:
+        hint = f"did you mean `{close}`?"
+    elif only_label:
+        hint = (
+            "is it a file without labels? It can be predicted, not trained on or scored; "
+            "else name their column with --label-column"
+        )
+    else:
+        columns = {
+            "--text-column": nearest.text,
+            "--pair-column": nearest.pair,
+            "--label-column": labelled and nearest.label,
+        }
+        options = [f"{option} COLUMN" for option, needed in columns.items() if needed]
+        hint = f"name its columns: {' '.join(options)}"
     alike = []
     for task, task_forms in (other_tasks or {}).items():
         labelled_forms = [form for form in task_forms if form.label and not form.header]
@@ -250,31 +266,6 @@ def choose_form(
         f"{table.name}: no column `{missing[0]}` for {name}, only {names}",
         hint,
     )
-
-
-def _columns_hint(
-    table: Table,
-    form: TableForm,
-    missing: Sequence[str],
-    labelled: bool,
-) -> str:
-    """Return a hint for a table that lacks columns of its nearest form."""
-    only_label = missing == [form.label]
-    close = closest_name(missing[0], table.columns, _CLOSE_LABEL if only_label else _CLOSE)
-    if close:
-        return f"did you mean `{close}`?"
-    if only_label:
-        return (
-            "is it a file without labels? It can be predicted, not trained on or scored; "
-            "else name their column with --label-column"
-        )
-    columns = {
-        "--text-column": form.text,
-        "--pair-column": form.pair,
-        "--label-column": labelled and form.label,
-    }
-    options = [f"{option} COLUMN" for option, needed in columns.items() if needed]
-    return f"name its columns: {' '.join(options)}"
 
 
 def is_number(text: str) -> bool:

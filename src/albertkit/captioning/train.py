@@ -1,6 +1,6 @@
 """`train_captioner`: prepared clips and any ALBERT to a captioner; puts rows, model, objective and run together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import sha256_bytes
-from albertkit.model.files import HEADS, StateDict, read_tensors
+from albertkit.model.files import HEADS, read_tensors
 from albertkit.model_paths import local_folder
 from albertkit.output.render import (
     Card,
@@ -389,8 +389,33 @@ def _initial_model(
     shapes = {
         name: tensor.shape for name, tensor in AlbertForImageCaptioning(config).state_dict().items()
     }
-    tensors, fitted = _interpolate_frames(read_tensors(path), shapes, grid)
-    notes += fitted
+    tensors = dict(read_tensors(path))
+    # What depends on the number of frames is interpolated along time.
+    times = tensors.get(_TIMES)
+    if (
+        times is not None
+        and _TIMES in shapes
+        and times.shape != shapes[_TIMES]
+        and times.shape[1] == shapes[_TIMES][1]
+    ):
+        frames = shapes[_TIMES][0]
+        tensors[_TIMES] = interpolate_times(times, frames)
+        notes.append(f"places in time: {len(times)} interpolated to {frames}")
+    gate = tensors.get(_GATE)
+    if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
+        # The gate has M x M numbers for M = frames x tokens of a frame, which must be as many.
+        tokens_per_frame = grid.height * grid.width
+        before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
+        if not remainder and before:
+            pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame)
+            interpolated = F.interpolate(
+                pairs.permute(1, 3, 0, 2),
+                size=(grid.frames, grid.frames),
+                mode="bilinear",
+                align_corners=False,
+            )
+            tensors[_GATE] = interpolated.permute(2, 0, 3, 1).reshape(-1, 1).contiguous()
+            notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
     for start, part in ((_PROJECTION, "visual side"), (_GATE, "learned gate")):
         stored_names = [name for name in tensors if name.startswith(start)]
         model_names = [name for name in shapes if name.startswith(start)]
@@ -408,45 +433,6 @@ def _initial_model(
         notes.append(f"prediction head: fresh, `{path}` has none")
     model.albert.pooler.requires_grad_(False)  # no caption goes through it
     return model
-
-
-def _interpolate_frames(
-    tensors: StateDict, shapes: Mapping[str, torch.Size], grid: Grid
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Interpolate along time what depends on the number of frames; the gate [M * M, 1] only for as many tokens a frame."""
-    fitted = dict(tensors)
-    notes = list[str]()
-    times = tensors.get(_TIMES)
-    if (
-        times is not None
-        and _TIMES in shapes
-        and times.shape != shapes[_TIMES]
-        and times.shape[1] == shapes[_TIMES][1]
-    ):
-        frames = shapes[_TIMES][0]
-        fitted[_TIMES] = interpolate_times(times, frames)
-        notes.append(f"places in time: {len(times)} interpolated to {frames}")
-    gate = tensors.get(_GATE)
-    tokens_per_frame = grid.height * grid.width
-    if gate is not None and _GATE in shapes and gate.shape != shapes[_GATE]:
-        # The gate has M x M numbers for M = frames x tokens of a frame.
-        before, remainder = divmod(round(len(gate) ** 0.5), tokens_per_frame)
-        if not remainder and before:
-            pairs = gate.view(before, tokens_per_frame, before, tokens_per_frame).permute(
-                1,
-                3,
-                0,
-                2,
-            )
-            interpolated = F.interpolate(
-                pairs,
-                size=(grid.frames, grid.frames),
-                mode="bilinear",
-                align_corners=False,
-            )
-            fitted[_GATE] = interpolated.permute(2, 0, 3, 1).reshape(-1, 1).contiguous()
-            notes.append(f"learned gate: {before} frames interpolated to {grid.frames}")
-    return fitted, notes
 
 
 def _find_backbone(

@@ -355,6 +355,7 @@ def _download_address(address: str) -> tuple[str, str]:
 
 
 _ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz)$")
+# Any file of a TensorFlow checkpoint stands for all of them.
 _BESIDE_INDEX = re.compile(r"\.(index|meta|data-\d{5}-of-\d{5})$")
 
 

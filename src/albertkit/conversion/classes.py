@@ -87,6 +87,7 @@ HEADS: dict[str, type[PretrainedAlbert]] = {
     "question-answering": public.AlbertForQuestionAnswering,
     "beam-question-answering": public.AlbertForBeamQuestionAnswering,
 }
+# Reversed: of heads that share a class, the first stands for it.
 _BY_CLASS = {model_class.__name__: name for name, model_class in reversed(HEADS.items())}
 _CAPTIONER = "AlbertForImageCaptioning"  # reads a video beside its text; captioning loads it
 _LABELLED = ("classification", "regression", "token-classification")

@@ -146,6 +146,7 @@ def write(
         write_bundle(folder / TF1_PREFIX, _tf1_variables(tensors, config))
     elif to == "npz":
         with atomic_file(folder / NPZ) as stream:
+            # A file with pickled objects could run code when it is read.
             np.savez(stream, allow_pickle=False, **_tf1_variables(tensors, config))
     else:  # as the Model Garden's converter writes it
         graph_variables, values = tensorflow_weights.variables(tensors, config)

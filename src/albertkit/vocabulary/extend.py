@@ -311,6 +311,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
                 f"extend its own: `albertkit tokenizer extend {model} TEXT --model {model} --out DIR`",
             )
     words = _read_words(options.words)
+    # What is measured must have no part in choosing the tokens.
     reading = HoldingOut(
         read_text_lines(options.files, options.format, options.field, options.errors), options.seed
     )

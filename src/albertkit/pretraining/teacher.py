@@ -8,20 +8,23 @@ standardised, so that the loss is the share of their variance that the student d
 from collections.abc import Iterable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
+from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import layer_at_same_depth, linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.teacher_encoder import EmbeddingTables, TeacherEncoder
+from albertkit.pretraining.teacher_encoder import EmbeddingTables, Guesses, TeacherEncoder
 from albertkit.training.loop import LossPart, no_losses
 from albertkit.training.processes import World
 
 EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
 TEACHER_LOSS = "teacher_states"
+GUESSES_LOSS = "teacher_guesses"
 _INNER_WEIGHT = 0.2  # of the states before the last ones; those are what a task is fine-tuned on
 # Tokens that the teacher's states are standardised with, and the projection is fitted to
 _SAMPLE = 16_384
@@ -215,13 +218,17 @@ class TaughtStudent(nn.Module):
                 maps[number].bias.data = -self._means[layer] / self._deviations[layer]
 
     @property
+    def teacher(self) -> TeacherEncoder:
+        """Return what it learns from."""
+        return self._teacher[0]
+
+    @property
     def num_teacher_parameters(self) -> int:
         """Number of the teacher's parameters, which are not trained."""
         return self._teacher[0].num_parameters
 
-    def distances(self, states: list[Tensor], batch: PackedBatch) -> Tensor:
+    def distances(self, states: list[Tensor], teacher_states: list[Tensor]) -> Tensor:
         """Return [L + 1] of the share of the teacher's variance that is not explained, summed over tokens."""
-        teacher_states = self._teacher[0].states(batch)
         distances = []
         for number, layer in enumerate(self._layers):
             target = (teacher_states[layer].float() - self._means[layer]) / self._deviations[layer]
@@ -231,7 +238,7 @@ class TaughtStudent(nn.Module):
 
 
 class TeacherObjective(PretrainingObjective):
-    """The teacher's states, and what else the settings learn: masked tokens, sentence order."""
+    """The teacher's states and guesses, and what else the settings learn: masked tokens, sentence order."""
 
     def __init__(self, taught: TaughtStudent) -> None:
         super().__init__(taught.student)
@@ -239,26 +246,57 @@ class TeacherObjective(PretrainingObjective):
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predictions of each kind, and the tokens whose states are learned."""
-        return super().counts(batch) | {TEACHER_LOSS: batch.num_tokens}
+        counts = super().counts(batch) | {TEACHER_LOSS: batch.num_tokens}
+        if "masked_lm" in counts and self._taught[0].teacher.guesses_masked_tokens:
+            counts[GUESSES_LOSS] = counts["masked_lm"]
+        return counts
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """Return the losses as sums; the student runs once."""
+        counts = self.counts(batch)
         if not batch.num_tokens:
-            return no_losses(self.counts(batch), batch.input_ids.device)
+            return no_losses(counts, batch.input_ids.device)
         trace = Trace(True, False)
         parts = self.predictions(batch, trace)
         assert trace.hidden_states is not None
-        distances = self._taught[0].distances(trace.hidden_states, batch)
+        taught = self._taught[0]
+        teacher_states = taught.teacher.states(batch)
+        distances = taught.distances(trace.hidden_states, teacher_states)
         total = distances[-1] + _INNER_WEIGHT * distances[:-1].sum()
-        return parts | {TEACHER_LOSS: LossPart(total, batch.num_tokens)}
+        parts[TEACHER_LOSS] = LossPart(total, batch.num_tokens)
+        if GUESSES_LOSS in counts:
+            positions, labels = batch.masked_targets()
+            guesses = taught.teacher.guess(
+                teacher_states[-1][positions], self.model.config.vocab_size
+            )
+            hidden = trace.hidden_states[-1][positions]
+            # The normaliser is that of the labels' cross-entropy: computed once.
+            total = parts["masked_lm"].total + _target_change(
+                self.model.predictions, hidden, labels, guesses
+            )
+            parts[GUESSES_LOSS] = LossPart(total, counts[GUESSES_LOSS])
+        return parts
 
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step, the teacher's forward pass among them."""
         squares = sum(n * n for n in batch.lengths) / batch.num_tokens
-        config = self._taught[0]._teacher[0].config
+        config = self._taught[0].teacher.config
         return (
             super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
         )
+
+
+def _target_change(head: MaskedLMHead, hidden: Tensor, labels: Tensor, guesses: Guesses) -> Tensor:
+    """Return by how much the sum of cross-entropies grows when its targets change from labels [P] to guesses.
+
+    The logits of the labels, less those of the guesses by their shares.
+    """
+    ids = torch.cat([labels[:, None], guesses.ids], 1)
+    weights = torch.cat([torch.ones_like(guesses.shares[:, :1]), -guesses.shares], 1)
+    inner = head.transform(hidden)
+    rows = F.embedding(ids, head.decoder.weight).to(inner.dtype)
+    logits = torch.bmm(rows, inner[..., None]).squeeze(2).float() + head.bias[ids]
+    return (logits * weights).sum()
 
 
 @torch.inference_mode()
@@ -274,7 +312,7 @@ def evaluate_states(
         trace = Trace(True, False)
         taught.student.albert.encode(on_device, trace)
         assert trace.hidden_states is not None
-        distances = taught.distances(trace.hidden_states, on_device)
+        distances = taught.distances(trace.hidden_states, taught.teacher.states(on_device))
         sums += torch.cat([distances, distances.new_tensor([float(batch.num_tokens)])])
     *totals, tokens = world.sum(sums).tolist()
     shares = [total / tokens for total in totals]

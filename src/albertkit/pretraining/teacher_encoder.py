@@ -23,7 +23,7 @@ from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transfo
 from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.folder_facts import FolderFacts
-from albertkit.model import AlbertModel, PackedBatch
+from albertkit.model import AlbertForMaskedLM, AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
 from albertkit.model.padded import Trace
 from albertkit.model_paths import is_remote, local_folder
@@ -35,6 +35,16 @@ from albertkit.training.processes import choose_precision
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 _WORDS = f"{PREFIX}embeddings.word_embeddings.weight"
+_HEAD = {
+    "predictions.bias",
+    *(
+        f"predictions.{part}.{kind}"
+        for part in ("dense", "LayerNorm")
+        for kind in ("weight", "bias")
+    ),
+}
+NUM_GUESSES = 32  # at a masked token
+_LOGITS = 1 << 24  # at once: 64 MB in fp32
 # DistilBERT's modules of a layer, and what BERT calls them.
 _DISTILBERT = {
     "attention.q_lin": "attention.self.query",
@@ -62,6 +72,18 @@ class EmbeddingTables(NamedTuple):
     positions: Tensor
     types: Tensor
     scale: Tensor
+
+
+class Guesses(NamedTuple):
+    """The likeliest tokens at P masked positions.
+
+    Attributes:
+        ids: int64 [P, K].
+        shares: fp32 [P, K], their probabilities, scaled to a sum of 1.
+    """
+
+    ids: Tensor
+    shares: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +120,15 @@ class TeacherEncoder(ABC):
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """Return the projected embedding and the output of every layer, [T, K] each."""
 
+    @property
+    def guesses_masked_tokens(self) -> bool:
+        """Whether it has a masked-LM head for the data's tokens."""
+        return False
+
+    def guess(self, hidden: Tensor, num_tokens: int) -> Guesses:
+        """Return the likeliest of the first so many tokens by its masked-LM head, for states [P, K]."""
+        raise NotImplementedError
+
     def check_counts(self, counts: np.ndarray) -> None:  # noqa: B027
         """Refuse data whose tokens, [V] counts, the teacher cannot read."""
 
@@ -114,19 +145,36 @@ class TeacherEncoder(ABC):
 class AlbertTeacher(TeacherEncoder):
     """An ALBERT, or a BERT as one, whose vocabulary is that of the data."""
 
-    network: AlbertModel
+    network: AlbertModel | AlbertForMaskedLM
 
     @torch.no_grad()
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """See `TeacherEncoder.states`."""
         trace = Trace(True, False)
-        self.network.encode(batch, trace)
+        self.network.encoder_model.encode(batch, trace)
         assert trace.hidden_states is not None
         return trace.hidden_states
 
+    @property
+    def guesses_masked_tokens(self) -> bool:
+        """See `TeacherEncoder.guesses_masked_tokens`."""
+        return isinstance(self.network, AlbertForMaskedLM)
+
+    @torch.no_grad()
+    def guess(self, hidden: Tensor, num_tokens: int) -> Guesses:
+        """See `TeacherEncoder.guess`."""
+        assert isinstance(self.network, AlbertForMaskedLM)
+        parts = []
+        for chunk in hidden.split(max(1, _LOGITS // self.config.vocab_size)):
+            # Without the rows that fill a vocabulary up
+            logits = self.network.predictions(chunk)[:, :num_tokens]
+            parts.append(logits.float().softmax(1).topk(min(NUM_GUESSES, num_tokens)))
+        shares = torch.cat([part.values for part in parts])
+        return Guesses(torch.cat([part.indices for part in parts]), shares / shares.sum(1, True))
+
     def tables(self) -> EmbeddingTables:
         """See `TeacherEncoder.tables`."""
-        embeddings = self.network.embeddings
+        embeddings = self.network.encoder_model.embeddings
         return EmbeddingTables(
             embeddings.word_embeddings.weight,
             embeddings.position_embeddings.weight,
@@ -138,7 +186,7 @@ class AlbertTeacher(TeacherEncoder):
         """See `TeacherEncoder.layers`."""
         return [
             dict(block.named_parameters())
-            for block, _ in self.network.encoder.layers(torch.float32)
+            for block, _ in self.network.encoder_model.encoder.layers(torch.float32)
         ]
 
 
@@ -391,6 +439,10 @@ def _open_encoder(
         tensors = {
             name: tensor for name, tensor in checkpoint.tensors.items() if name.startswith(PREFIX)
         }
+        head = {name: checkpoint.tensors[name] for name in _HEAD if name in checkpoint.tensors}
+        has_head = settings.masked_lm_prob > 0 and head.keys() == _HEAD
+        if has_head:
+            tensors |= head
         try:
             teacher_tokenizer = read_model_tokenizer(checkpoint.folder, config, source)
         except CheckpointError as error:
@@ -405,7 +457,8 @@ def _open_encoder(
         ids = _match_tokens(tokenizer, teacher_tokenizer.get_vocab(), special_ids)
         if ids is None:
             return _open_other(checkpoint.folder, source, tokenizer, settings, device)
-        tensors[_WORDS] = tensors[_WORDS][ids]
+        for name in {_WORDS, "predictions.bias"} & tensors.keys():
+            tensors[name] = tensors[name][ids]
         config = config.replace(vocab_size=len(ids), pad_token_id=tokenizer.pad_id)
         notes.append(
             f"teacher: {len(ids):,} of its {teacher_tokenizer.vocab_size:,} tokens are the data's"
@@ -414,8 +467,14 @@ def _open_encoder(
             notes.append(
                 f"text rules: {teacher_tokenizer.text_rules} in `{source}`, {tokenizer.text_rules} in the data"
             )
-    model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
-    model.compute_dtype = dtype = choose_precision(settings.precision, device)
+    model: AlbertModel | AlbertForMaskedLM
+    if has_head:
+        model, _ = AlbertForMaskedLM.from_tensors(config, tensors, (), str(source))
+        notes.append(f"masked tokens: their labels, and the {NUM_GUESSES} likeliest to the teacher")
+    else:
+        model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
+    dtype = choose_precision(settings.precision, device)
+    model.encoder_model.compute_dtype = dtype
     return AlbertTeacher(
         source=source,
         network=model,

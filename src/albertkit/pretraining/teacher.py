@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
-from albertkit.model.heads import MaskedLMHead
 from albertkit.model.layers import layer_at_same_depth, linear
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
-from albertkit.pretraining.teacher_encoder import EmbeddingTables, Guesses, TeacherEncoder
+from albertkit.pretraining.teacher_encoder import EmbeddingTables, TeacherEncoder
 from albertkit.training.loop import LossPart, no_losses
 from albertkit.training.processes import World
 
@@ -269,11 +268,15 @@ class TeacherObjective(PretrainingObjective):
             guesses = taught.teacher.guess(
                 teacher_states[-1][positions], self.model.config.vocab_size
             )
-            hidden = trace.hidden_states[-1][positions]
-            # The normaliser is that of the labels' cross-entropy: computed once.
-            total = parts["masked_lm"].total + _target_change(
-                self.model.predictions, hidden, labels, guesses
-            )
+            # The cross-entropy of the labels, whose normaliser is known, its targets moved to the
+            # guesses: the logits of the labels, less those of the guesses by their shares.
+            head = self.model.predictions
+            ids = torch.cat([labels[:, None], guesses.ids], 1)
+            signs = torch.cat([torch.ones_like(guesses.shares[:, :1]), -guesses.shares], 1)
+            inner = head.transform(trace.hidden_states[-1][positions])
+            rows = F.embedding(ids, head.decoder.weight).to(inner.dtype)
+            logits = torch.bmm(rows, inner[..., None]).squeeze(2).float() + head.bias[ids]
+            total = parts["masked_lm"].total + (logits * signs).sum()
             parts[GUESSES_LOSS] = LossPart(total, counts[GUESSES_LOSS])
         return parts
 
@@ -284,19 +287,6 @@ class TeacherObjective(PretrainingObjective):
         return (
             super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
         )
-
-
-def _target_change(head: MaskedLMHead, hidden: Tensor, labels: Tensor, guesses: Guesses) -> Tensor:
-    """Return by how much the sum of cross-entropies grows when its targets change from labels [P] to guesses.
-
-    The logits of the labels, less those of the guesses by their shares.
-    """
-    ids = torch.cat([labels[:, None], guesses.ids], 1)
-    weights = torch.cat([torch.ones_like(guesses.shares[:, :1]), -guesses.shares], 1)
-    inner = head.transform(hidden)
-    rows = F.embedding(ids, head.decoder.weight).to(inner.dtype)
-    logits = torch.bmm(rows, inner[..., None]).squeeze(2).float() + head.bias[ids]
-    return (logits * weights).sum()
 
 
 @torch.inference_mode()

@@ -24,7 +24,7 @@ _WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 _OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 2018
-_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}  # counters in old files
+_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}  # counters
 
 
 def transformers_names(names: Iterable[str]) -> dict[str, str]:

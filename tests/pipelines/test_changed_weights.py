@@ -4,6 +4,7 @@ import copy
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 import albertkit
 from albertkit.embeddings import SentenceEncoder
 from albertkit.engines import load_engine
+from albertkit.errors import ConfigError
 from albertkit.model import (
     AlbertForMaskedLM,
     AlbertForSequenceClassification,
@@ -145,10 +147,48 @@ def adapters_merged(model):
     adapted.merge_and_unload()
 
 
+def layers_left_out(model):
+    model.config.num_hidden_layers = 2
+
+
+def scale(model):
+    layer(model).attention.scaling = 0.5
+
+
+def attention_of_a_user(model):
+    def average(module, query, key, value, mask, **options):
+        return value.mean(2, keepdim=True).expand_as(value).transpose(1, 2).contiguous(), None
+
+    transformers.AttentionInterface.register("average", average)
+    model.set_attn_implementation("average")
+
+
+def bias_left_out(model):
+    layer(model).ffn.bias = None
+    layer(model).attention.LayerNorm.bias = None
+    layer(model).attention.LayerNorm.weight.data.mul_(2)
+
+
+def dropout_replaced(model):
+    model.embeddings.dropout = nn.Tanh()
+    layer(model).attention.output_dropout = nn.Tanh()
+
+
+def largest_length(model):
+    model.embeddings.word_embeddings.max_norm = 0.1
+
+
+def activation_of_the_pooler(model):
+    model.pooler_activation = nn.Identity()
+
+
+THEIR_WRITERS = [
+    layers_left_out, scale, attention_of_a_user, bias_left_out, dropout_replaced, largest_length, activation_of_the_pooler,
+]  # fmt: skip
 WRITERS = [
     data_add, one_number, numpy_view, signs, rows_exchanged, average, replaced_parameter, replaced_module,
     replaced_data, other_storage, transposed_storage, word_row, position, norm_bias, epsilon, pooler_bias, mapping,
-    buffer_of_types, parametrization, activation, forward_of_a_part, lower_precision, adapters_merged,
+    buffer_of_types, parametrization, activation, forward_of_a_part, lower_precision, adapters_merged, *THEIR_WRITERS,
 ]  # fmt: skip
 
 
@@ -170,10 +210,57 @@ def test_accelerated_model_answers_with_the_weights_of_now(write):
         torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_model_that_was_changed_before_is_computed_as_it_is_or_refused(write):
+    model = make_model()
+    write(model)
+    expected = model(IDS)
+    refused = (activation, scale, attention_of_a_user, dropout_replaced, activation_of_the_pooler)
+    words = "other layers than transformers' own"
+    with pytest.raises(ConfigError, match=words) if write in refused else nullcontext():
+        albertkit.accelerate(model, "fp32")
+    for actual, right in zip(model(IDS).to_tuple(), expected.to_tuple(), strict=True):
+        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+def test_functions_and_hooks_for_all_modules_are_used(monkeypatch):
+    model = albertkit.accelerate(make_model(), "fp32")
+    plain = albertkit.restore(copy.deepcopy(model))
+    linear = nn.Linear.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Linear, "forward", lambda self, values: 1.5 * linear(self, values))
+        torch.testing.assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
+
+    def double(module, inputs, output):
+        return 2 * output if isinstance(module, nn.Linear) else None
+
+    hook = nn.modules.module.register_module_forward_hook(double)
+    try:
+        torch.testing.assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
+    finally:
+        hook.remove()
+
+
+def test_class_with_a_forward_of_its_own_is_refused():
+    class Doubled(transformers.AlbertModel):
+        def forward(self, *inputs, **options):
+            output = super().forward(*inputs, **options)
+            output.last_hidden_state *= 2
+            return output
+
+    with pytest.raises(ConfigError, match="other layers than transformers' own: `Doubled`"):
+        albertkit.accelerate(Doubled(make_model().config), "fp32")
+
+
 OWN_WRITERS = [
     write
     for write in WRITERS
-    if write not in (buffer_of_types, activation, forward_of_a_part, adapters_merged)
+    if write
+    not in (buffer_of_types, activation, forward_of_a_part, adapters_merged, *THEIR_WRITERS)
 ]
 
 

@@ -825,6 +825,20 @@ def flair(folder, tensors):
     )
 
 
+def averaged(folder, tensors):
+    """Write the state of torch's AveragedModel."""
+    wrapped = {f"module.{name}": tensor for name, tensor in tensors.items()}
+    as_bin(folder, {**wrapped, "n_averaged": torch.tensor(3)})
+
+
+def numbered(folder, tensors):
+    as_bin(folder, dict(enumerate(tensors.values())))
+
+
+def sparse(folder, tensors):
+    as_bin(folder, {**tensors, "classifier.weight": tensors["classifier.weight"].to_sparse()})
+
+
 def with_lora(folder, tensors):
     names = {
         name: name.replace("attention.query.", "attention.query.base_layer.") for name in tensors
@@ -858,6 +872,12 @@ MODELS_REFUSED = {
     "LoRA that was not merged": (weights(with_lora), "weights-mismatch", "base_layer"),
     "a head of AdapterHub": (weights(with_adapters), "weights-mismatch", "heads.default.3.weight"),
     "whole numbers": (weights(in_type(torch.int8)), "unsupported", "int8"),
+    "numbers in the place of names": (
+        weights(numbered),
+        "corrupt",
+        "does not hold a dictionary of tensors",
+    ),
+    "sparse weights": (weights(sparse), "unsupported", "sparse_coo"),
     "code of its own for a class of its own": (
         keys(architectures=["Mine"], auto_map={"AutoModelForSequenceClassification": "mine.Mine"}),
         "ambiguous",
@@ -1227,6 +1247,7 @@ TOLERATED = {
     "torch.compile of DistributedDataParallel": renamed("_orig_mod.module.{}".format),
     "Lightning": renamed("model.{}".format),
     "Lightning of torch.compile": renamed("model._orig_mod.{}".format),
+    "AveragedModel": weights(averaged),
     "an attribute of any name": renamed("net.student.{}".format),
     "an attribute called albert": renamed("albert.{}".format),
     "an encoder compiled by itself": renamed(

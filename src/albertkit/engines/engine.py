@@ -17,6 +17,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.command import Precision
 from albertkit.errors import ConfigError
 from albertkit.jit import compiled
+from albertkit.model.layers import not_plain
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -91,6 +92,7 @@ _PARTS = {
     **dict.fromkeys(
         ("word_embeddings", "position_embeddings", "token_type_embeddings"), nn.Embedding
     ),
+    "dropout": nn.Dropout,
 }  # of an encoder, whose parameters are packed
 
 
@@ -195,10 +197,8 @@ def unpackable(model: AlbertModel) -> str:
                 return f"the numbers of `{name}` do not lie one behind the other"
         expected_class = _PARTS.get(name.rpartition(".")[2])
         # LoRA, a parametrization: the weight alone is not what it computes
-        if expected_class and type(module) is not expected_class:
-            return f"`{name}` is a {type(module).__name__}"
-        if expected_class and "forward" in vars(module):
-            return f"the forward of `{name}` was replaced"
+        if expected_class and (reason := not_plain(module, expected_class)):
+            return f"`{name}` {reason}"
         if module._forward_hooks or module._forward_pre_hooks:
             return f"`{name}` has hooks"
     return ""

@@ -31,8 +31,8 @@ from albertkit.weights_file import (
 
 StateDict = Mapping[str, Tensor]  # tensors by name, as `state_dict()` gives them
 
-# Buffers that old files of transformers hold; they are counters, not weights.
-BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
+# Counters, not weights: of old files of transformers, and of torch's AveragedModel
+BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}
 HEADS = (
     "predictions",
     "sop_classifier",
@@ -91,12 +91,12 @@ def match_tensors(
         if name in renamed and renamed[name].shape != parameter.shape
     }
     for name, parameter in parameters.items():
-        if (
-            parameter.is_floating_point()
-            and name in renamed
-            and not renamed[name].is_floating_point()
-        ):
-            fact = f"`{name}` in `{source}` is of the type {str(renamed[name].dtype).removeprefix('torch.')}"
+        if not parameter.is_floating_point() or name not in renamed:
+            continue
+        tensor = renamed[name]
+        if not tensor.is_floating_point() or tensor.layout != torch.strided:
+            kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
+            fact = f"`{name}` in `{source}` is of the type {str(kind).removeprefix('torch.')}"
             raise CheckpointError(
                 "unsupported", fact, "save the model as it was before it was quantized"
             )
@@ -325,7 +325,7 @@ def read_tensor_file(file: Path, key: str = "") -> StateDict:
     if key and isinstance(tensors, Mapping):
         tensors = tensors.get(key, tensors)
     if not isinstance(tensors, Mapping) or not all(
-        isinstance(value, Tensor) for value in tensors.values()
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()
     ):
         hint = "copy it again"
         groups = tensors.items() if isinstance(tensors, Mapping) else ()

@@ -167,9 +167,19 @@ def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a module computes what its class does, so that its parameters may be used without calling it."""
-    if type(module) is not kind or "forward" in vars(module):
-        return False
-    return not module._forward_hooks and not module._forward_pre_hooks
+    return not (not_plain(module, kind) or module._forward_hooks or module._forward_pre_hooks)
+
+
+def not_plain(module: nn.Module, kind: type[nn.Module]) -> str:
+    """Return why a module's parameters alone do not say what it computes: the end of a sentence, or an empty string."""
+    if type(module) is not kind:
+        return f"is a {type(module).__name__}"
+    is_torchs = kind.forward.__module__.startswith("torch.")  # some libraries replace it for all
+    if "forward" in vars(module) or not is_torchs:
+        return "has another forward"
+    if None in module._parameters.values():
+        return "lacks a parameter"
+    return "has max_norm" if getattr(module, "max_norm", None) else ""
 
 
 def _call(module: nn.Module, values: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd import forward_ad
+from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
@@ -42,6 +43,11 @@ _SUPPORTED_ARGUMENTS = {
     "return_dict",
 }
 _SUPPORTED_ARGUMENTS |= {"num_items_in_batch"}  # Trainer's, for the heads' losses
+# transformers' own, which all compute the same; a user may register another
+_ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", None)
+# Of a module: what is followed, or changes nothing in its outputs
+_CHANGING = {"training", "gradient_checkpointing", "chunk_size_feed_forward", "p", "dropout_prob"}
+_CHANGING |= {"_is_hf_initialized"}
 
 
 def accelerate(
@@ -164,7 +170,7 @@ class _LiveEngine:
         self._unpackable = ""
         self._structure = self._current_structure()
 
-    def _current_structure(self) -> list[tuple]:
+    def _current_structure(self) -> Any:
         """Return everything but the parameters' numbers and the modules borrowed that decides a model's outputs."""
         if isinstance(self.ours, BorrowedModel):
             return self.ours.structure_of(self.model)
@@ -217,6 +223,8 @@ class _LiveEngine:
             return f"{reason}, or accelerate(model, training=True)"
         if self._current_structure() != self._structure:
             return "its layers were replaced since: call accelerate again"
+        if _has_any_global_hook():
+            return "all modules have a hook"
         for name, module in walk(self.model)[1:]:
             for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
                 # transformers' own hooks collect states when they are asked for, and then the model
@@ -455,6 +463,8 @@ class BorrowedModel(AlbertModel):
     """
 
     def __init__(self, theirs: Any) -> None:
+        from transformers import AlbertModel as TheirModel
+
         config = resolve_config(theirs.config, Path("config.json"))
         with shapes_only():
             super().__init__(config, add_pooling_layer=theirs.pooler is not None)
@@ -468,22 +478,26 @@ class BorrowedModel(AlbertModel):
             # transformers has none behind the feed-forward layer, Google has
             block.ffn_dropout = 0.0
         self.training = False  # of this module alone: those it borrows are in their model's mode
+        self._leaf_prefixes = tuple(f"{name}." for name in self._leaves)
+        with shapes_only():
+            plain = TheirModel(copy.deepcopy(theirs.config), theirs.pooler is not None)
         try:
-            structure = self.structure_of(theirs)
+            structure, plain_structure = self.structure_of(theirs), self.structure_of(plain)
         except AttributeError as error:
             self._refuse(str(error))
-        for name, kind, has_own_forward in structure:
-            if name in self._containers and kind.__module__.partition(".")[0] not in (
-                "transformers",
-                "torch",
-            ):
-                self._refuse(f"`{name}` is a {kind.__name__}")
-            if has_own_forward:
-                self._refuse(f"the forward of `{name}` was replaced")
-        leaves = tuple(f"{name}." for name in self._leaves)
         for name, _ in theirs.named_parameters():
-            if not name.startswith(leaves):
+            if not name.startswith(self._leaf_prefixes):
                 self._refuse(f"it has `{name}`")
+        if attention := structure["config"][-1]:
+            self._refuse(f"its attention is `{attention}`")
+        for name in plain_structure | structure:
+            code, *numbers = structure.get(name) or (None,)
+            plain_code, *plain_numbers = plain_structure.get(name) or (None,)
+            module = getattr(code, "__module__", "")
+            if name in self._containers and module.startswith(("transformers.", "torch.")):
+                plain_code = code  # transformers 4 has a class for each kind of attention
+            if (code, numbers) != (plain_code, plain_numbers):
+                self._refuse(f"`{name or type(theirs).__name__}`")
         self.follow(theirs)
 
     @staticmethod
@@ -495,23 +509,33 @@ class BorrowedModel(AlbertModel):
             "wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint
         )
 
-    def structure_of(self, theirs: nn.Module) -> list[tuple]:
-        """Return what is not borrowed of their model: how its layers are put together."""
-        structure: list[tuple] = []
-        for name in self._containers:
-            part = theirs.get_submodule(name)
-            prefix = f"{name}." if name else ""
-            for child, module in part._modules.items():  # such as activations
-                if module is not None:
-                    is_borrowed = prefix + child in self._leaves
-                    kind = None if is_borrowed else type(module)
-                    structure.append(
-                        (prefix + child, kind, not is_borrowed and "forward" in vars(module))
-                    )
-        heads = [
-            theirs.get_submodule(f"{name}.attention").num_attention_heads for name in self._blocks
-        ]
-        return [*structure, ("heads", tuple(heads), False)]  # transformers 4 prunes them
+    def structure_of(self, theirs: Any) -> dict[str, tuple]:
+        """Return what is not borrowed of their model and decides its outputs: how its layers are put together, by name."""
+        config = theirs.encoder.config
+        attention = getattr(theirs.config, "_attn_implementation", None)
+        if attention in _ATTENTIONS:
+            attention = None
+        layer_counts = config.num_hidden_layers, config.num_hidden_groups
+        structure: dict[str, tuple] = {"config": (*layer_counts, attention)}
+        for name, module in walk(theirs):
+            if f"{name}.".startswith(self._leaf_prefixes):
+                if name in self._leaves:
+                    structure[name] = ()
+                continue
+            forward = vars(module).get("forward")
+            if isinstance(forward, _TransformersForward):
+                forward = None
+            code = type(module).forward if name in self._containers else type(module)
+            # Scales, and numbers of heads, of which transformers 4 prunes some
+            numbers = [
+                (key, value)
+                for key, value in vars(module).items()
+                if name and isinstance(value, int | float | str) and key not in _CHANGING
+            ]
+            structure[name] = code, forward, *numbers
+        if theirs.pooler is None:
+            structure.pop("pooler_activation", None)
+        return structure
 
     def follow(self, theirs: nn.Module) -> None:
         """Take the modules, and the rates of dropout, that their model has now."""

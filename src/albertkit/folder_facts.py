@@ -33,9 +33,7 @@ _SPECIAL_LISTS = (
     "extra_special_tokens",
     "model_specific_special_tokens",
 )
-_NAMED_TOKENS = tuple(
-    f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-)
+_NAMED_TOKENS = tuple(f"{role}_token" for role in ("unk", "sep", "pad", "cls", "mask"))
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODULES = "modules.json"
 _SENTENCE_SETTINGS = "config_sentence_transformers.json"
@@ -86,11 +84,13 @@ class FolderFacts:
     @classmethod
     def from_folder(cls, folder: Path) -> "FolderFacts":
         """Read the facts of a folder; a missing file says nothing."""
-        maps = [_object(folder / name) for name in ("special_tokens_map.json", TOKENIZER_CONFIG)]
+        tokenizer = _object(folder / TOKENIZER_CONFIG)
+        if "added_tokens_decoder" not in tokenizer:  # else transformers does not read it
+            tokenizer |= _object(folder / "special_tokens_map.json")
         return cls(
             folder,
             _object(folder / "config.json"),
-            {**maps[0], **maps[1]},
+            tokenizer,
             _object(folder / _SENTENCE_SETTINGS),
         )
 

@@ -162,6 +162,21 @@ def without_template(folder):
     (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}))
 
 
+def around(processor):
+    """Leave BERT's tokenizer.json alone, with something else around a text."""
+
+    def alter(folder):
+        json_alone()(folder)
+        content = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": processor}))
+        settings(tokenizer_class="PreTrainedTokenizerFast")(folder)
+
+    return alter
+
+
+ENDS = dict(sep=["[SEP]", 3], cls=["[CLS]", 2])
+
+
 def blanks(folder):
     """Put blanks around the tokens, as editors and spreadsheets leave them."""
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
@@ -215,6 +230,10 @@ READ = {
     "all flags off": (
         "words",
         settings(do_lower_case=False, strip_accents=False, tokenize_chinese_chars=False),
+    ),
+    "BERT's ends of a text": (
+        "words",
+        lambda folder: around({"type": "BertProcessing", **ENDS})(folder),
     ),
     "ours": ("ours", lambda folder: None),
     "ours, added by transformers 5": ("ours", added(tokens=[E1, WORD])),
@@ -384,6 +403,14 @@ REFUSED = {
         "unsupported",
         "not as [CLS] a [SEP] b [SEP]",
     ),
+    "two [SEP] between texts": (
+        "words",
+        around(
+            {"type": "RobertaProcessing", "trim_offsets": True, "add_prefix_space": False, **ENDS}
+        ),
+        "unsupported",
+        "not as [CLS] a [SEP] b [SEP]",
+    ),
     "an added token at another's id": (
         "words",
         lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}),
@@ -431,6 +458,13 @@ def test_files_that_read_differently_are_reported(copy, caplog):
         AlbertTokenizer.from_pretrained(folder)
     assert "reads a text otherwise" in caplog.text
     assert str(folder / "tokenizer.json") in caplog.text
+
+
+def test_tokenizers_without_segments_are_reported(copy, caplog):
+    names = ["input_ids", "attention_mask"]
+    with caplog.at_level(logging.WARNING, "albertkit"):
+        AlbertTokenizer.from_pretrained(copy("words", settings(model_input_names=names)))
+    assert "gives no token_type_ids" in caplog.text
 
 
 # --- models ---------------------------------------------------------------------------------------

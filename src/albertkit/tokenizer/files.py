@@ -7,7 +7,7 @@ For the warning only the tokens that can match the sentence are loaded: 10 ms, w
 import itertools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,10 +59,10 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return FolderFacts.from_folder(folder).tokenizer
 
 
-def special_names(settings: dict[str, Any]) -> dict[str, str]:
+def special_names(settings: dict[str, Any], roles: Sequence[str] = SPECIAL_ROLES) -> dict[str, str]:
     """Read the names of a folder's special tokens: role to name, for the roles that it names."""
     names = {}
-    for role in SPECIAL_ROLES:
+    for role in roles:
         token = settings.get(f"{role}_token")
         token = token.get("content") if isinstance(token, dict) else token
         if isinstance(token, str):

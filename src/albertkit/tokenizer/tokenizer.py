@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import encodable
 from albertkit.tokenizer.sentencepiece_model import SPACE
 
+logger = logging.getLogger("albertkit")
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 _INSIDE_WORDS = _PUNCTUATION.union("abcdefghijklmnopqrstuvwxyz")
 
@@ -188,6 +190,12 @@ class AlbertTokenizer(ABC):
         added = [
             token for token in facts.added_tokens().values() if not tokenizer.matches_added(token)
         ]
+        # transformers gives these, where the vocabulary lacks them, ids that the model lacks, too
+        ends = special_names(settings, ("bos", "eos")).values()
+        vocabulary = tokenizer.get_vocab() if added else {}
+        added = [
+            token for token in added if token.content in vocabulary or token.content not in ends
+        ]
         if added:
             added_names = [token.content for token in added]
             if text_rules is not None or flags:
@@ -208,6 +216,9 @@ class AlbertTokenizer(ABC):
             tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
             warn_of_other_reading(folder, tokenizer)
+        if "token_type_ids" not in (settings.get("model_input_names") or "token_type_ids"):
+            fact = "gives no token_type_ids (model_input_names): there the second text of a pair has 0, here 1"
+            logger.warning("the tokenizer in `%s` %s", folder, fact)
         tokenizer.mask_flags = facts.mask_flags(tokenizer.mask_token)
         limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:

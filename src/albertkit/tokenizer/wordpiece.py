@@ -7,7 +7,7 @@ from the left. `tokenizer_config.json` decides on the flags; without one, as in 
 they are those of uncased BERT, Google's default.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,17 +69,22 @@ def read_vocabulary(file: Path) -> list[str]:
     return [line.strip(" \t") or line for line in read_text(file).removesuffix("\n").split("\n")]
 
 
-def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules] | None:
+def bert_vocabulary(content: Any, names: Mapping[str, str]) -> tuple[list[str], BertRules] | None:
     """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other.
 
     Args:
         content: Of the file.
-        names: Names of the special tokens; no further token may be added.
+        names: Names of the special tokens, by role; no further token may be added.
     """
     try:
         model = content["model"]
         normalizer = content["normalizer"]
         tokens = sorted(model["vocab"], key=model["vocab"].get)
+        around = content["post_processor"]
+        if around["type"] == "BertProcessing":
+            pair = [around["cls"][0], "A", around["sep"][0], "B", around["sep"][0]]
+        else:
+            pair = [part["id"] for piece in around["pair"] for part in piece.values()]
         plain = (
             (model["type"], model["continuing_subword_prefix"], model["max_input_chars_per_word"])
             == ("WordPiece", "##", 100)
@@ -91,12 +96,12 @@ def bert_vocabulary(content: Any, names: Set[str]) -> tuple[list[str], BertRules
                 token["special"] and token["content"] in model["vocab"]
                 for token in content["added_tokens"]
             )
-            and names >= {token["content"] for token in content["added_tokens"]}
+            and {token["content"] for token in content["added_tokens"]} <= set(names.values())
             and all(
                 isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars")
             )
             and normalizer["strip_accents"] in (True, False, None)
-            and content["post_processor"]
+            and pair == [names["cls"], "A", names["sep"], "B", names["sep"]]
         )
         lower = normalizer["lowercase"]
         strip = normalizer["strip_accents"]
@@ -170,7 +175,7 @@ class WordPieceTokenizer(JsonTokenizer):
         if not file.exists():
             return None
         names = {**_USUAL_NAMES, **special_names(settings)}
-        bert = bert_vocabulary(read_json(file, "tokenizer"), set(names.values()))
+        bert = bert_vocabulary(read_json(file, "tokenizer"), names)
         if bert is None:
             return None
         check_no_rules(folder, text_rules)

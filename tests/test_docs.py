@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +142,19 @@ def embeddings(folder: Path, start: Path) -> None:
 
 
 @pytest.fixture
+def from_a_bert(folder: Path, start: Path) -> Iterator[None]:
+    """A sentence encoder as ENCODER, and texts; each of them is paired with six others."""
+    albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "ENCODER")
+    texts = dict.fromkeys(sentences(40, 4))
+    (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
+    yield
+    _, *rows = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
+    pairs = [row.split("\t") for row in rows]
+    assert len(pairs) == 6 * len(texts)
+    assert all(text != other and {text, other} <= texts.keys() for text, other in pairs)
+
+
+@pytest.fixture
 def captioning(folder: Path, start: Path) -> None:
     """An untrained captioner as RUN, and a video."""
     pytest.importorskip("av")
@@ -185,6 +198,7 @@ FIXTURES = {
     "docs/engines.md": "engines",
     "docs/embeddings.md": "embeddings",
     "docs/captioning.md": "captioning",
+    "docs/from-a-bert.md": "from_a_bert",
 }
 
 

@@ -9,6 +9,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -298,6 +299,19 @@ def test_published_settings_are_the_papers_and_in_proportion():
     assert any("diverge" in line for line in reasons)
     unpublished, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
     assert (unpublished.steps, unpublished.lr, unpublished.dropout) == (7, 2e-5, 0.0)
+
+
+def test_a_label_weighs_as_much_as_what_a_teacher_says_of_a_text_without_one():
+    base = AlbertConfig.from_size("base")
+    taught = FinetuneSettings(teacher=Path("TEACHER"))
+    assert taught.resolve("classify", base, 1000)[0].teacher_weight == 0.5
+    resolved, reasons = taught.resolve("classify", base, 1000, 900)
+    # Of 32 examples 3.2 are labelled: their mean has the weight of 3.2 of 64
+    assert 1 - resolved.teacher_weight == pytest.approx(0.5 * 3.2 / 32)
+    assert any("teacher_weight: 0.95" in line for line in reasons)
+    asked = replace(taught, teacher_weight=0.2)
+    assert asked.resolve("classify", base, 1000, 900)[0].teacher_weight == 0.2
+    assert FinetuneSettings().resolve("classify", base, 1000, 0)[0].teacher_weight is None
 
 
 def test_impossible_settings_are_listed_at_once():

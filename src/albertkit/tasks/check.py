@@ -361,6 +361,7 @@ def check_task(
         task_data.task.name,
         config,
         len(task_data.train) + len(task_data.unlabelled),
+        len(task_data.unlabelled),
     )
     fitted = configured(task_data.task, resolved)
     config.check_length(fitted.length, f"`{model}`")

@@ -327,6 +327,7 @@ def _finetune_once(
         data.task.name,
         config,
         len(data.train) + len(data.unlabelled),
+        len(data.unlabelled),
     )
     run = run.resolved(settings)
     settings = run.settings
@@ -542,6 +543,7 @@ def _make_teaching(
         return None
     if teacher.model:
         teacher.model.config.check_length(task.length, f"the teacher `{teacher.source}`")
+    assert settings.teacher_weight is not None
     return DistillationLosses(
         model,
         teacher.model,

@@ -18,7 +18,7 @@ def test_the_first_compilation_of_a_process_is_logged(monkeypatch, caplog, tmp_p
     with caplog.at_level(logging.INFO, logger=module.logger.name):
         assert (loop(3), loop(1.5)) == (6, 3.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "compiling loops for this processor, once: 10 to 30 s (beforehand: albertkit doctor --warm)"
+        "compiling loops for this processor, once: 1 to 30 s of a core (beforehand: albertkit doctor --warm)"
     ]
 
 

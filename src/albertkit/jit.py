@@ -37,7 +37,7 @@ class _Compiling(event.Listener):
         if not _Compiling._logged:
             _Compiling._logged = True
             logger.warning(
-                "compiling loops for this processor, once: 10 to 30 s (beforehand: albertkit doctor --warm)"
+                "compiling loops for this processor, once: 1 to 30 s of a core (beforehand: albertkit doctor --warm)"
             )
 
     def on_end(self, event: event.Event) -> None:

@@ -251,4 +251,7 @@ def test_everything_is_compiled_beforehand(run_command, tmp_path):
         "engine in int8",
     } <= result.json["seconds"].keys()
     assert all(seconds >= 0 for seconds in result.json["seconds"].values())
+    assert "compiling:" not in result.err
+    lines = run_command("doctor", "--warm").err.splitlines()
+    assert lines == [f"compiling: {part}" for part in result.json["seconds"]]
     assert "conflicting-options" in run_command("doctor", tmp_path, "--warm").err

@@ -36,8 +36,8 @@ def compile_elsewhere(engine: Engine) -> tuple[str, ...]:
         return ()
     engine.compiler = start_compiler(engine.precision)
     return (
-        "computed by PyTorch in fp32 until another process has compiled the engine's loops, once, in 10 to 30 s "
-        "(beforehand: albertkit doctor --warm; to wait for them: ALBERTKIT_WAIT_FOR_LOOPS=1)",
+        "computed by PyTorch in fp32 until another process has compiled the engine's loops, once, in 20 s of a core "
+        "(to wait for them: ALBERTKIT_WAIT_FOR_LOOPS=1)",
     )
 
 

@@ -146,7 +146,7 @@ def doctor(options: DoctorOptions) -> Result:
             )
         from albertkit.report.warm import compile_loops  # imports torch
 
-        return compile_loops()
+        return compile_loops(progress=not options.json)
     if options.folder is not None:
         from albertkit.report.verify import verify_files  # imports torch
 

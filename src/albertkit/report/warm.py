@@ -1,6 +1,7 @@
 """`albertkit doctor --warm`: compile the loops that most commands need, so that none of these pauses for it."""
 
 import random
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -49,13 +50,20 @@ class CompileReport(Result):
         return [FactList(facts, "compiled for this processor")]
 
 
-def compile_loops() -> CompileReport:
-    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a small input."""
+def compile_loops(progress: bool = False) -> CompileReport:
+    """Compile the loops of tokenizers, stores, pretraining and engines, by running each on a small input.
+
+    Args:
+        progress: Say on stderr what is compiled; all of it takes one to three minutes.
+    """
     seconds: dict[str, float] = {}
     notes: list[str] = []
+    terminal = sys.stderr
 
     @contextmanager
     def timed(part: str) -> Iterator[None]:
+        if progress:
+            print(f"compiling: {part}", file=terminal, flush=True)
         started = time.perf_counter()
         yield
         seconds[part] = round(time.perf_counter() - started, 3)

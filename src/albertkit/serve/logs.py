@@ -77,6 +77,7 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
         REQUESTS: requests,
         "albertkit.model_paths": service_level,
         "albertkit.jit": service_level,
+        "albertkit.engines": service_level,
         "uvicorn": logging.WARNING,
         "asyncio": logging.ERROR,
         "py.warnings": logging.WARNING,

@@ -5,6 +5,7 @@ Run as `python -m albertkit.serve.worker DESCRIPTOR`, with the number of a socke
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -39,6 +40,8 @@ from albertkit.serve.protocol import (
 )
 from albertkit.tasks.early_exit import exit_notes
 from albertkit.tasks.models import run_batches
+
+logger = logging.getLogger("albertkit.serve.worker")  # not `__main__`, which it runs as
 
 Models = dict[str, dict[str, Any]]  # name to kind to pipeline
 
@@ -82,13 +85,12 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
                 folder, precision=options.precision, device=options.device, exits=options.exits
             )
         first = next(iter(models[name].values()))
-        compiling = dict.fromkeys(
-            note
-            for pipeline in models[name].values()
-            if isinstance(pipeline, Pipeline) and not options.exits  # which have loops of their own
-            for note in compile_elsewhere(pipeline.engine)
-        )
-        notes = (*first.notes, *compiling, *exit_notes(folder, options.exits))
+        for pipeline in models[name].values():
+            # Early exits have loops of their own.
+            if isinstance(pipeline, Pipeline) and not options.exits:
+                for note in compile_elsewhere(pipeline.engine):
+                    logger.info("%s: %s", name, note)  # no note of the model's: it passes
+        notes = (*first.notes, *exit_notes(folder, options.exits))
         facts[name] = LoadedModel(first.precision, notes, digest)
         # An exported model was compared when it was exported.
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):

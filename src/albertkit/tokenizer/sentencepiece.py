@@ -106,7 +106,11 @@ class BatchEncoder:
                 else b" "
             )
             tables = unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
-            self._engine = WordEngine(tables, facts.charsmap, blanks)
+            engine = WordEngine(tables, facts.charsmap, blanks)
+            # Its loops are loaded, or compiled for 6 s, before other threads see it: until then
+            # they encode by SentencePiece.
+            engine.encode(["a"], rules.lowers(self._rules))
+            self._engine = engine
         self._has_tried_engine = True
         return self._engine is not None
 

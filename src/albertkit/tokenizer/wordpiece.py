@@ -225,13 +225,16 @@ class WordPieceTokenizer(JsonTokenizer):
 
         if self._engine is None:
             pieces = {piece: number for number, piece in enumerate(self._vocabulary)}
-            self._engine = WordPieceEngine(
+            engine = WordPieceEngine(
                 self._backend.normalizer,
                 self._backend.pre_tokenizer,
                 pieces,
                 self.unk_id,
                 self._rules.strip_accents,
             )
+            # Compiled before other threads see it; until then they encode by `tokenizers`.
+            engine.encode(["a"])
+            self._engine = engine
         self._characters = CHARACTERS_BEFORE_ENGINE
         return True
 

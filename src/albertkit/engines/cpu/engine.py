@@ -8,6 +8,7 @@ tokens: 26 milliseconds in place of 17).
 T tokens of N sequences, H hidden, I feed-forward, A heads of width D.
 """
 
+import logging
 import warnings
 from collections.abc import Iterator
 from functools import cache, partial
@@ -48,6 +49,8 @@ from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precisi
 from albertkit.model.layers import AlbertAttention, AlbertLayer
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel, without_torch_threads
+
+logger = logging.getLogger(__name__)
 
 CHUNK_TOKENS = 512  # a thread: base's activations of a layer are 7 MB then
 # Threads that share a chunk. Each has its own copy of the states, so memory grows with the square
@@ -145,6 +148,7 @@ class FusedEngine(Engine):
             if self.compiler.poll() is None:
                 # A quarter of bf16's distance from what this engine computes in bf16
                 return ModelEngine(self._model, "fp32")
+            logger.info("the engine's loops are compiled")
             self.compiler = None
         if not self.follows_weights:
             return None

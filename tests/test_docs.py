@@ -151,7 +151,8 @@ def from_a_bert(folder: Path, start: Path) -> Iterator[None]:
     _, *rows = (folder / "pairs.tsv").read_text(encoding="utf-8").splitlines()
     pairs = [row.split("\t") for row in rows]
     assert len(pairs) == 6 * len(texts)
-    assert all(text != other and {text, other} <= texts.keys() for text, other in pairs)
+    assert all(first != second for first, second in pairs)
+    assert {text for pair in pairs for text in pair} <= texts.keys()
 
 
 @pytest.fixture

@@ -309,8 +309,8 @@ def test_a_label_weighs_as_much_as_what_a_teacher_says_of_a_text_without_one():
     # Of 32 examples 3.2 are labelled: their mean has the weight of 3.2 of 64
     assert 1 - resolved.teacher_weight == pytest.approx(0.5 * 3.2 / 32)
     assert any("teacher_weight: 0.95" in line for line in reasons)
-    asked = replace(taught, teacher_weight=0.2)
-    assert asked.resolve("classify", base, 1000, 900)[0].teacher_weight == 0.2
+    explicit = replace(taught, teacher_weight=0.2)
+    assert explicit.resolve("classify", base, 1000, 900)[0].teacher_weight == 0.2
     assert FinetuneSettings().resolve("classify", base, 1000, 0)[0].teacher_weight is None
 
 

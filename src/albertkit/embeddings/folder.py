@@ -360,8 +360,9 @@ def read_sequence_settings(
         CheckpointError: unsupported for a setting that changes the outputs and is not computed.
     """
     # Also sentence_albert_config.json, and other names
-    older_files = sorted(folder.glob("sentence_*_config.json"))
-    settings = _ConfigFile(older_files[0] if older_files else folder / _LENGTHS, optional=True)
+    files = [folder / _LENGTHS, *sorted(folder.glob("sentence_*_config.json"))]
+    file = next((file for file in files if file.exists()), files[0])
+    settings = _ConfigFile(file, optional=True)
     output, method_output = _OUTPUTS[task]
     usual = {"transformer_task": task, "module_output_name": output}
     for name, value in settings.values.items():

@@ -51,6 +51,15 @@ def test_a_folder_that_says_nothing_of_pairs_gets_no_note(folder):
         ask(path, "a fox", top="1")
 
 
+def test_tokens_that_are_not_read_are_counted(folder):
+    path = folder(AlbertForSequenceClassification, num_labels=2)
+    # [CLS], the word, a space, the snowman, [SEP]: one of five
+    answers = ask(path, ["fox ☃"], precision="fp32")
+    assert answers.notes == ("1 of 5 tokens are unknown: what they stand for is not read",)
+    assert answers.results == ask(path, ["fox ☂"], precision="fp32").results
+    assert ask(path, ["fox fox fox fox fox fox fox fox ☃"], precision="fp32").notes == ()
+
+
 def test_a_captioner_and_a_folder_around_a_model_are_told_apart(folder, tmp_path):
     path = folder(AlbertForSequenceClassification, num_labels=2)
     config = path / "config.json"

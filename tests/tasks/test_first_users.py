@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from record_files import read_records
 from sklearn.metrics import f1_score
+from transformers import AutoTokenizer
 
 from albertkit.errors import ConfigError, DataError
 from albertkit.output.render import to_terminal
+from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
@@ -73,6 +75,33 @@ def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_pat
         slug_of(finetune, "regress", start, regression, tmp_path / "r", settings, columns=COLUMNS)
         == "bad-value"
     )
+
+
+def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):
+    """Counted beside transformers' tokenizer of the same folder."""
+    rows = [
+        {"sentence": f"{word} ☃ ☂", "label": label}
+        for word in ("a", "fox", "dog", "river")
+        for label in ("magic", "plain")
+    ]
+    settings = replace(SETTINGS, steps=1, eval_every=1)
+    readable = [{"sentence": "the fox", "label": "magic"}, {"sentence": "a dog", "label": "plain"}]
+    data = {"train": rows, "dev": readable}
+    finetune("classify", start, data, tmp_path / "run", settings, columns=COLUMNS)
+    theirs = AutoTokenizer.from_pretrained(start)
+    ids = [i for row in rows for i in theirs(row["sentence"])["input_ids"]]
+    unknown = ids.count(theirs.unk_token_id)
+    line = f"{unknown / len(ids):.1%} of the tokens of"
+    question = "are unknown: is the tokenizer of another language?"
+    printed = capfd.readouterr().err
+    assert f"{line} train {question}\n" in printed
+    assert "tokens of dev" not in printed
+    evaluated = evaluate_task(tmp_path / "run", rows)
+    assert f"{line} the data {question}" in evaluated.results()["notes"]
+    predicted = predict(tmp_path / "run", rows)
+    unread = f"{unknown:,} of {len(ids):,} tokens are unknown: what they stand for is not read"
+    assert predicted.notes == (unread,)
+    assert predict(tmp_path / "run", readable).notes == ()
 
 
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):

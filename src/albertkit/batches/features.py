@@ -128,6 +128,10 @@ class Features:
         """Return the number of examples that lost tokens."""
         return 0 if self.left_out is None else int(np.count_nonzero(self.left_out))
 
+    def num_unknown(self, unknown_id: int) -> int:
+        """Return the number of tokens that stand for what the tokenizer does not know."""
+        return int(np.count_nonzero(self.input_ids == unknown_id))
+
     @property
     def lengths(self) -> np.ndarray:
         """Return the number of tokens of each sequence, int64 [M]."""

@@ -1,6 +1,7 @@
 """Base class of pipelines: plain values to model inputs, model outputs to plain values."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
@@ -131,9 +132,16 @@ class Pipeline(ABC, Generic[Input]):
         return inputs
 
     def answer(
-        self, inputs: Sequence[Input], batch_tokens: int = BATCH_TOKENS, **options: Any
+        self,
+        inputs: Sequence[Input],
+        batch_tokens: int = BATCH_TOKENS,
+        counts: Counter[str] | None = None,
+        **options: Any,
     ) -> list[Result]:
-        """Answer parsed inputs, computed in batches of like length. Arguments as `__call__`."""
+        """Answer parsed inputs, computed in batches of like length. Arguments as `__call__`.
+
+        `counts` gets the number of all `tokens`, and of those that are `unknown`, added.
+        """
         check_options(self.kind, options, self.options)
         if not inputs:
             return []
@@ -143,6 +151,9 @@ class Pipeline(ABC, Generic[Input]):
         results = self.results(inputs, features, outputs, **options)
         for number, tokens in truncated_tokens(features):
             results[number].setdefault("truncated", tokens)
+        if counts is not None:
+            unknown = features.num_unknown(self.tokenizer.unk_id)
+            counts.update(tokens=len(features.input_ids), unknown=unknown)
         return results
 
     def doubts(self, inputs: Sequence[Input]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import json
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -222,6 +223,8 @@ def predict(options: PredictOptions) -> PredictionReport:
         ]
     if truncated:
         bad_rows.note(answerer.truncation_note(truncated, examples))
+    for line in unread_lines(answerer.counts):
+        bad_rows.note(line)
     predictions = None
     if in_memory and isinstance(task, TextTask):
         predictions = with_added_columns(data, data_rows, kept_rows, kept_records)
@@ -263,6 +266,16 @@ def _select_split(splits: Mapping[str, Any], split: str) -> Any:
 
 # A file or its path, its split, its rows
 OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]
+UNKNOWN_SHARE = 0.1  # of the tokens: a rare sign in a short text is no text of another language
+
+
+def unread_lines(counts: Counter[str]) -> list[str]:
+    """Return a line on texts of which the tokenizer does not know too large a share of the tokens."""
+    unknown = counts["unknown"]
+    tokens = counts["tokens"]
+    if unknown <= UNKNOWN_SHARE * tokens:
+        return []
+    return [f"{unknown:,} of {tokens:,} tokens are unknown: what they stand for is not read"]
 
 
 class TaskAnswerer:
@@ -272,6 +285,7 @@ class TaskAnswerer:
         model = ready_model("predict", options, options.input, bad_rows)
         self.task = with_columns(model.task, options.columns)
         self._model = model._replace(task=self.task)
+        self.counts = Counter[str]()  # of the tokens that were answered
         self._split = options.split
         self._batch_tokens = options.batch_tokens
         if options.top is not None and self.task.kind in ("regression", "tagging"):
@@ -306,7 +320,7 @@ class TaskAnswerer:
 
     def answer(self, examples: Sequence[Any]) -> list[Result]:
         """Predict examples."""
-        return predict_examples(self._model, examples, self._batch_tokens)
+        return predict_examples(self._model, examples, self._batch_tokens, self.counts)
 
     def truncation_note(self, truncated: int, examples: int) -> str:
         """Return the line about texts that were not read to their end."""
@@ -332,6 +346,7 @@ class PipelineAnswerer:
         for note in self.pipeline.notes:
             bad_rows.note(note)
         self._batch_tokens = options.batch_tokens
+        self.counts = Counter[str]()  # of the tokens that were answered
         self._options: dict[str, int] = {}
         top = options.top
         if top is not None:
@@ -364,7 +379,7 @@ class PipelineAnswerer:
 
     def answer(self, inputs: Sequence[Any]) -> list[Result]:
         """Answer parsed values."""
-        return self.pipeline.answer(inputs, self._batch_tokens, **self._options)
+        return self.pipeline.answer(inputs, self._batch_tokens, self.counts, **self._options)
 
     def truncation_note(self, truncated: int, examples: int) -> str:
         """Return the line about texts that were not read to their end."""
@@ -547,7 +562,8 @@ def ask(
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
     truncated = {number: result.get("truncated") for number, result in enumerate(results, 1)}
     counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
-    notes = (*pipeline.notes, *compiling, *pipeline.doubts(inputs))
+    doubts = (*pipeline.doubts(inputs), *unread_lines(answerer.counts))
+    notes = (*pipeline.notes, *compiling, *doubts)
     if counts:
         notes += (
             f"texts longer than the model reads; tokens at the end that were not read: {', '.join(counts)}",

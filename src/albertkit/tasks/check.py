@@ -34,6 +34,8 @@ from albertkit.tasks.data import (
     plain_text,
     read_given,
     texts_of,
+    unknown_lines,
+    unknown_share,
 )
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.models import check_order
@@ -245,9 +247,8 @@ NO_TRUNCATION = 1 << 20  # a length that cuts nothing
 LENGTHS = (64, 128, 256, 512)  # to choose from when much is cut
 MAX_SHOWN = 5  # rows or ids in a finding
 MAX_LABELS_SHOWN = 30
-# Shares of the examples, or of the tokens, above which there is a finding.
+# Shares of the examples above which there is a finding.
 TRUNCATION_SHARE = 0.05
-UNKNOWN_SHARE = 0.05
 REPETITION_SHARE = 0.25
 WORDLESS_SHARE = 0.1
 LONG_FACTOR = 16  # times the tokens that are read: a whole file in one field, perhaps
@@ -443,7 +444,7 @@ def check_data(
             cut=int(((lengths > task.length) & ~is_windowed).sum()),
             windowed=int(is_windowed.sum()),
             windows=features[split].num_sequences,
-            unknown=float(np.mean(whole_features.input_ids == tokenizer.unk_id)),
+            unknown=unknown_share(whole_features, tokenizer),
             empty=sum(not all(key) for key in keys),
             wordless=sum(not _LETTER.search(key[0]) for key in keys),
             repeated=len(keys) - len(set(keys)),
@@ -491,8 +492,7 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
         if check.empty:
             yield f"{check.empty:,} {of} have an empty text"
-        if check.unknown > UNKNOWN_SHARE:
-            yield f"{check.unknown:.1%} of the tokens of {split} are unknown: is the tokenizer of another language?"
+        yield from unknown_lines(split, check.unknown)
         longest = check.tokens["longest"]
         if check.cut > TRUNCATION_SHARE * check.examples:
             larger = next(

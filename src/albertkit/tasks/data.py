@@ -28,6 +28,7 @@ from albertkit.tables.records import (
 )
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task
+from albertkit.tokenizer import AlbertTokenizer
 
 Key = tuple[str, ...]
 
@@ -105,6 +106,21 @@ def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
         names = format_list([f"`{name}`" for name in missing], 5)
         examples = pluralize(int(sum(missing.values())), "training example")
         yield f"labels {names}: the label of {examples}; or is it missing there?"
+
+
+def unknown_share(features: Features, tokenizer: AlbertTokenizer) -> float:
+    """Return the share of the tokens that the tokenizer does not know."""
+    return features.num_unknown(tokenizer.unk_id) / len(features.input_ids)
+
+
+# Of the tokens: Korean has 31 % under a tokenizer of English
+UNKNOWN_SHARE = 0.02
+
+
+def unknown_lines(source: str, share: float) -> Iterator[str]:
+    """Yield a line on texts of which the tokenizer does not know too large a share."""
+    if share > UNKNOWN_SHARE:
+        yield f"{share:.1%} of the tokens of {source} are unknown: is the tokenizer of another language?"
 
 
 def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:

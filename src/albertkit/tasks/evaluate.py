@@ -17,10 +17,10 @@ from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import TableForm
-from albertkit.tables.records import Data, as_files, file_name
+from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
-from albertkit.tasks.data import file_of, read_split
+from albertkit.tasks.data import file_of, read_split, unknown_lines, unknown_share
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
@@ -77,6 +77,8 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
         bad_rows.note(truncation_line(truncated, len(examples), task))
+    for line in unknown_lines(quoted_name(file), unknown_share(features, loaded.tokenizer)):
+        bad_rows.note(line)
     scores = task.score(examples, predictions)
     details = task.details(examples, predictions)
     if notes := bad_rows.report_lines():
@@ -124,8 +126,12 @@ def predict_examples(
     loaded: TaskModel,
     examples: Sequence[Any],
     batch_tokens: int,
+    counts: Counter[str] | None = None,
 ) -> list[Prediction]:
-    """Predict examples; `truncated` is the number of tokens of one that were not read."""
+    """Predict examples; `truncated` is the number of tokens of one that were not read.
+
+    `counts` gets the number of all `tokens`, and of those that are `unknown`, added.
+    """
     task = loaded.task
     features = task.features(examples, loaded.tokenizer, labelled=False)
     predictions = task.predictions(
@@ -135,6 +141,9 @@ def predict_examples(
     )
     for number, tokens in truncated_tokens(features):
         predictions[number]["truncated"] = tokens
+    if counts is not None:
+        unknown = features.num_unknown(loaded.tokenizer.unk_id)
+        counts.update(tokens=len(features.input_ids), unknown=unknown)
     return predictions
 
 

@@ -30,7 +30,14 @@ from albertkit.output.render import (
 from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.check import DataCheckReport, check_task
-from albertkit.tasks.data import TaskData, configured, fingerprint, read_given
+from albertkit.tasks.data import (
+    TaskData,
+    configured,
+    fingerprint,
+    read_given,
+    unknown_lines,
+    unknown_share,
+)
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.early_exit import ExitLosses
 from albertkit.tasks.models import (
@@ -359,6 +366,8 @@ def _finetune_once(
     run.check_made_from(made_from)
     run.place_model(model)
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
+    for split, split_features in (("train", features), ("dev", evaluator.features)):
+        notes += unknown_lines(split, unknown_share(split_features, tokenizer))
     class_weights = _class_weights(task, data.train, settings, world)
     if settings.lora:
         add_lora(model, settings.lora)
@@ -448,7 +457,7 @@ def _finetune_once(
 
 
 class TaskEvaluator:
-    """Predict and score the dev examples with a model under training; `task` has what was calibrated so far."""
+    """Predict and score the dev examples (`features`) with a model under training; `task` has what was calibrated so far."""
 
     def __init__(
         self,
@@ -463,7 +472,7 @@ class TaskEvaluator:
         self._dev = data.dev
         self._calibration = data.calibration
         # Refuses a label that train lacks, at once
-        self._features = task.features(data.dev, tokenizer, labelled=True)
+        self.features = task.features(data.dev, tokenizer, labelled=True)
         self._calibration_features = (
             task.features(data.calibration, tokenizer, labelled=False) if data.calibration else None
         )
@@ -472,7 +481,7 @@ class TaskEvaluator:
 
     def predictions(self, model: PretrainedAlbert) -> list[Prediction]:
         """Return predictions for the dev examples."""
-        self.last = self._predict(model, self._dev, self._features)
+        self.last = self._predict(model, self._dev, self.features)
         return self.last
 
     def scores(self, model: PretrainedAlbert) -> dict[str, float]:

@@ -300,6 +300,8 @@ class Run(Generic[AnySettings]):
                 if error.slug != "not-finite" or last:
                     raise
                 why = error.message
+            if last and why:
+                attempt.display.note(f"nothing learned: {why}")
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
                 return result if attempt is self else self._promote(result, ("best", "dev"))

@@ -180,6 +180,12 @@ def test_embeddings_are_replaced_and_stay_tied():
         is table.weight
         is model.base_model.get_input_embeddings().weight
     )
+    state = {name: 2 * tensor for name, tensor in model.state_dict().items()}
+    doubled = AlbertForMaskedLM(tiny_config())
+    doubled.load_state_dict(state)
+    holder = torch.nn.Sequential(model)
+    holder.load_state_dict({f"0.{name}": tensor for name, tensor in state.items()}, assign=True)
+    assert torch.equal(model(**padded_inputs()).logits, doubled(**padded_inputs()).logits)
     assert not model.can_generate()
     for parameter in model.parameters():
         parameter.requires_grad_(False)

@@ -27,7 +27,7 @@ from albertkit.model.files import (
     read_tensors,
     write_shards,
 )
-from albertkit.model.heads import MaskedLMHead
+from albertkit.model.heads import MaskedLMHead, TiedDecoder
 from albertkit.model.layers import (
     AlbertEmbeddings,
     AlbertEncoder,
@@ -331,6 +331,12 @@ def shapes_only() -> Iterator[None]:
         yield
 
 
+def _tie_decoder(model: "PretrainedAlbert", _: Any) -> None:
+    """Tie a decoder again, which no state has: `load_state_dict(assign=True)` gives the model other word embeddings."""
+    if isinstance(model.get_output_embeddings(), TiedDecoder):
+        model.tie_weights()
+
+
 class PretrainedAlbert(nn.Module):
     """Base of the public classes.
 
@@ -354,6 +360,7 @@ class PretrainedAlbert(nn.Module):
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
         self.config = to_own_config(config)
+        self.register_load_state_dict_post_hook(_tie_decoder)
 
     @property
     def encoder_model(self) -> "AlbertModel":

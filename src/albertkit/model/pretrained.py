@@ -331,7 +331,7 @@ def shapes_only() -> Iterator[None]:
         yield
 
 
-def _tie_decoder(model: "PretrainedAlbert", _: Any) -> None:
+def tie_again(model: "PretrainedAlbert", _: Any) -> None:
     """Tie a decoder again, which no state has: `load_state_dict(assign=True)` gives the model other word embeddings."""
     if isinstance(model.get_output_embeddings(), TiedDecoder):
         model.tie_weights()
@@ -360,7 +360,7 @@ class PretrainedAlbert(nn.Module):
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
         self.config = to_own_config(config)
-        self.register_load_state_dict_post_hook(_tie_decoder)
+        self.register_load_state_dict_post_hook(tie_again)
 
     @property
     def encoder_model(self) -> "AlbertModel":

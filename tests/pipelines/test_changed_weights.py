@@ -182,8 +182,18 @@ def activation_of_the_pooler(model):
     model.pooler_activation = nn.Identity()
 
 
+def weight_as_a_buffer(model):
+    linear = layer(model).ffn
+    weight = linear.weight.detach()
+    del linear.weight
+    linear.register_buffer("weight", weight)
+    model(IDS)
+    linear.weight.mul_(-2)
+
+
 THEIR_WRITERS = [
     layers_left_out, scale, attention_of_a_user, bias_left_out, dropout_replaced, largest_length, activation_of_the_pooler,
+    weight_as_a_buffer,
 ]  # fmt: skip
 WRITERS = [
     data_add, one_number, numpy_view, signs, rows_exchanged, average, replaced_parameter, replaced_module,

@@ -177,8 +177,9 @@ def not_plain(module: nn.Module, kind: type[nn.Module]) -> str:
     is_torchs = kind.forward.__module__.startswith("torch.")  # some libraries replace it for all
     if "forward" in vars(module) or not is_torchs:
         return "has another forward"
-    if None in module._parameters.values():
-        return "lacks a parameter"
+    for name in ("weight", "bias"):  # None, a buffer or a tensor, whose changes nobody sees
+        if hasattr(module, name) and module._parameters.get(name) is None:
+            return f"has no parameter {name}"
     return "has max_norm" if getattr(module, "max_norm", None) else ""
 
 

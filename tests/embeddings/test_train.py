@@ -340,10 +340,12 @@ def test_defaults_are_numbers_with_reasons(start):
     resolved, reasons = EmbedSettings().resolve("scores", config, 64, 5749)
     assert (resolved.loss, resolved.lr, resolved.batch_size, resolved.steps) == (
         "cosent",
-        1e-4,
+        3e-4,
         32,
         1797,
     )
+    usual, _ = EmbedSettings().resolve("scores", config.with_changes(hidden_size=768), 64, 5749)
+    assert usual.lr == 1e-4
     assert any(line.startswith("steps: 1,797 = 10 epochs of 5,749 at 32") for line in reasons)
     wide, reasons = EmbedSettings().resolve(
         "scores", config.with_changes(hidden_size=2048), 64, 5749

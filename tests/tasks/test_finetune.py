@@ -297,6 +297,11 @@ def test_published_settings_are_the_papers_and_in_proportion():
     wide, reasons = FinetuneSettings().resolve("qqp", AlbertConfig.from_size("xlarge"), 363_849)
     assert wide.lr == 1e-5
     assert any("diverge" in line for line in reasons)
+    for hidden_size, lr in ((192, 3e-4), (384, 1e-4), (513, 2e-5)):
+        narrow = base.replace(hidden_size=hidden_size, num_attention_heads=3)
+        resolved, reasons = FinetuneSettings().resolve("mrpc", narrow, 3668)
+        assert resolved.lr == lr
+        assert any("narrow" in line for line in reasons) == (hidden_size < 513)
     unpublished, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
     assert (unpublished.steps, unpublished.lr, unpublished.dropout) == (7, 2e-5, 0.0)
 

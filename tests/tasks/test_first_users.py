@@ -104,6 +104,19 @@ def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):
     assert predict(tmp_path / "run", readable).notes == ()
 
 
+def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path):
+    run = tmp_path / "run"
+    file = table / "train.tsv"
+    settings = replace(SETTINGS, steps=1, eval_every=1)
+    finetune("classify", start, file, run, settings, columns=COLUMNS)
+    words = "is what the model was trained on"
+    for model in (run, run / "best"):
+        assert words in str(evaluate_task(model, file).details["notes"])
+    assert words not in str(evaluate_task(run, table / "dev.tsv").results())
+    (tmp_path / "train.tsv").write_bytes((table / "dev.tsv").read_bytes())  # of the same name
+    assert words not in str(evaluate_task(run, tmp_path / "train.tsv").results())
+
+
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
     rows = rows_of(["magic", "plain"])
     finetune(

@@ -149,6 +149,11 @@ def _unordered(texts: Iterable[str]) -> Key:
     return tuple(sorted(texts))
 
 
+def held_out_name(file: DataFile) -> str:
+    """Return what results call the dev examples that were held out of a training file."""
+    return f"{file_name(file)}, held out"
+
+
 def draw_held_out(
     kind: str,
     examples: Sequence[Any],
@@ -374,7 +379,7 @@ def read_data(
         with _naming_left_out_rows(bad_rows):
             train, dev_examples = _hold_out(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
-        dev_name = f"{file_name(train_file)}, held out"
+        dev_name = held_out_name(train_file)
     notes.append(
         f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}"
     )

@@ -11,6 +11,7 @@ from albertkit.command import takes
 from albertkit.engines import load_engine, on_engine
 from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.files import check_new_folder
+from albertkit.model_paths import or_model_of_run
 from albertkit.output.render import to_terminal
 from albertkit.output.sections import to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
@@ -21,7 +22,7 @@ from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
 from albertkit.tasks.data import file_of, read_split, unknown_lines, unknown_share
-from albertkit.tasks.finetune import EvaluatedData, FinetuneResult
+from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, training_data_lines
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
 from albertkit.tasks.predictions import File, wrong_label_error
@@ -77,7 +78,11 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
         predictions = task.predictions(examples, features, outputs)
     if truncated := len(truncated_tokens(features)):
         bad_rows.note(truncation_line(truncated, len(examples), task))
-    for line in unknown_lines(quoted_name(file), unknown_share(features, loaded.tokenizer)):
+    run = or_model_of_run(options.model).parent
+    for line in (
+        *unknown_lines(quoted_name(file), unknown_share(features, loaded.tokenizer)),
+        *training_data_lines(run, file, task, examples),
+    ):
         bad_rows.note(line)
     scores = task.score(examples, predictions)
     details = task.details(examples, predictions)

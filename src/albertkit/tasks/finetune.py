@@ -2,8 +2,9 @@
 
 import copy
 import dataclasses
+import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from torch import nn
 from albertkit.batches.features import ExampleStream, Features, LabelledBatch
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.errors import ConfigError, MissingExtraError
-from albertkit.files import write_lines
+from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
+from albertkit.files import read_typed, write_lines
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.output.render import (
@@ -29,11 +30,13 @@ from albertkit.output.render import (
 )
 from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.records import DataFile, quoted_name
 from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import (
     TaskData,
     configured,
     fingerprint,
+    held_out_name,
     read_given,
     unknown_lines,
     unknown_share,
@@ -583,6 +586,37 @@ def _class_weights(
     # A class without targets weighs nothing.
     weights = class_counts.sum() / (np.count_nonzero(class_counts) * np.maximum(class_counts, 1))
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
+
+
+def training_data_lines(
+    run: Path,
+    file: DataFile,
+    task: Task,
+    examples: Sequence[Any],
+) -> Iterator[str]:
+    """Yield a line where a run held its dev examples out of these: then it was trained on the others."""
+    try:
+        results = read_typed(run / "results.json", dict[str, Any])
+        lines = (run / "dev" / EXAMPLES).read_text(encoding="utf-8").split("\n")
+        records = [json.loads(line) for line in lines if line]
+    except (
+        AlbertKitError,
+        OSError,
+        ValueError,
+    ):  # the model lies in no run, or what it left is gone
+        return
+    # Of that name, and with the run's dev examples in it: hashes of the training examples are of
+    # tokens with labels, and would need all texts to be tokenized and held out again.
+    if results.get("data") != held_out_name(file):
+        return
+    descriptions = [task.describe_example(example) for example in examples]
+    if all(
+        {name: record.get(name) for name in ("texts", "gold")} in descriptions for record in records
+    ):
+        yield (
+            f"{quoted_name(file)} is what the model was trained on, but for the examples that were held out: "
+            "these scores say nothing about new texts"
+        )
 
 
 def save_examples(

@@ -38,6 +38,7 @@ from albertkit.quickstart_options import QuickstartOptions
 from albertkit.report.run_page import MEASURED, curve_sections, filled_masks, pretraining_highlights
 from albertkit.tables.files import find_inputs
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.training.checkpoints import checkpoint_step, list_checkpoints
 from albertkit.training.launch import exit_status
 from albertkit.training.monitor import read_metrics
 
@@ -106,7 +107,8 @@ class QuickstartResult(Result):
         pretraining: How the pretraining went: its updates, its seconds, and how many updates were
             planned.
         examples: Masks filled in held-out sentences.
-        seconds: Wall-clock time of everything.
+        seconds: Wall-clock time of this call.
+        earlier_updates: Updates that earlier calls had made.
         next: Commands to try, and what each does.
     """
 
@@ -117,6 +119,7 @@ class QuickstartResult(Result):
     examples: list[FilledMask]
     seconds: float
     next: list[tuple[str, str]]
+    earlier_updates: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return flat plain values for JSON."""
@@ -134,8 +137,15 @@ class QuickstartResult(Result):
         measured = self.numbers
         pretraining = self.pretraining
         min_updates, max_updates = pretraining["planned"]
-        duration = (
-            f"{self.seconds:.0f} seconds, {60 * pretraining['minutes_used']:.0f} of them for {pretraining['steps']:,} updates "
+        duration = f"{self.seconds:.0f} seconds"
+        training = f"{60 * pretraining['minutes_used']:.0f} of them"
+        if self.earlier_updates:
+            duration = (
+                f"{duration} in this call, after {self.earlier_updates:,} updates of earlier ones"
+            )
+            training = f"{60 * pretraining['minutes_used']:.0f} seconds in all"
+        duration += (
+            f", {training} for {pretraining['steps']:,} updates "
             f"(estimates on the way: {min_updates:,} to {max_updates:,})"
         )
         return [
@@ -193,6 +203,7 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
         config=out / "config.json",
         minutes=options.minutes,
     )
+    earlier_checkpoints = list_checkpoints(out / "run")
     result = pretrain(store, out / "run", settings, resume=(out / "run" / "run.toml").exists())
     if result.model is None:
         raise KeyboardInterrupt if exit_status() == 130 else SystemExit(exit_status())
@@ -214,6 +225,7 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
         examples,
         seconds,
         quickstart_next_commands(out),
+        max(map(checkpoint_step, earlier_checkpoints), default=0),
     )
 
 

@@ -64,6 +64,14 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(
     assert pretraining["planned"][0] <= pretraining["steps"] <= pretraining["planned"][1]
     assert result.report.exists()
 
+    capsys.readouterr()
+    to_terminal(albertkit.quickstart(tmp_path / "out", corpus=corpus, **options).sections())
+    printed = " ".join(capsys.readouterr().out.split())
+    updates = f"{pretraining['steps']} updates"
+    assert (
+        f"in this call, after {updates} of earlier ones, 6 seconds in all for {updates}" in printed
+    )
+
     # The same bits as an undisturbed run that follows its plans.
     replay_plans(monkeypatch, tmp_path / "out" / "run")
     settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", minutes=0.1)

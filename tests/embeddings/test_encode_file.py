@@ -305,6 +305,8 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
         second = encode(out)
     assert second.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
     assert (second.resumed, second.truncated) == (300, first.truncated)
+    printed = [[name for name, _ in report.sections()[0].rows()] for report in (first, second)]
+    assert ["sentences per second" in names for names in printed] == [True, False]
     leftovers = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
     leftovers.mkdir()
     (leftovers / "rubbish").write_bytes(b"")

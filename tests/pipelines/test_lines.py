@@ -28,7 +28,12 @@ from albertkit.pipelines.predict import (
     make_values,
     predict,
 )
+from albertkit.tasks.models import save_task_model
+from albertkit.tasks.texts import TextClassification
 
+SINGLE = TextClassification(
+    name="classify", text_column="text", label_column="label", labels=("0", "1"), length=32
+)
 TAGS = {0: "O", 1: "B-PER", 2: "I-PER"}
 TEXTS = ["seven [MASK] wizards", "the fox [MASK]", "강을 [MASK] 건너 [MASK]", "a [MASK]"]
 
@@ -265,6 +270,41 @@ def test_parts_that_do_not_belong_together(parts, slug_of):
 
 
 # --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["The soup was superb."], "a text is given with --text; if a file is meant: `"),
+        (["the " * 200], "a text is given with --text; if a file is meant: "),
+        (["superb"], "a text is given with --text; if a file is meant: `"),
+        (["reviews.jsonl.gz"], "`"),
+        (
+            ["in.txt", "--text", "Review text"],
+            "--text is a text itself; a column of a file is named with --text-column",
+        ),
+        (
+            ["in.txt", "--pair", "Reply"],
+            "--pair is a text itself; a column of a file is named with --pair-column",
+        ),
+        (["--text", "a fox", "--out", "x.jsonl"], "leave one of them out"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["pretrained", "task"])
+def test_texts_in_the_place_of_files_and_names_of_columns_in_that_of_texts_are_told_apart(
+    pretrained, tmp_path, monkeypatch, make_model, tokenizer, run_command, kind, arguments, hint
+):
+    model = pretrained
+    if kind == "task":
+        model = tmp_path / "model"
+        classifier = make_model(AlbertForSequenceClassification, num_labels=2)
+        save_task_model(model, classifier, tokenizer, SINGLE)
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path / "data")
+    (tmp_path / "data" / "in.txt").write_text("a fox\n")
+    process = run_command("predict", model, *arguments)
+    assert process.status == 2
+    assert " ".join(process.err.split()).partition("hint: ")[2].startswith(hint)
 
 
 def test_the_command_answers_on_the_spot(pretrained, run_command):

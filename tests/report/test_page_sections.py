@@ -1,12 +1,13 @@
 """The parts of a page about a pretraining: its numbers compared with guessing, filled-in masks, the curve."""
 
+import io
 import re
 
 import pytest
 from scipy.stats import binomtest
 
 from albertkit.errors import MissingExtraError
-from albertkit.output.render import to_page
+from albertkit.output.render import to_markdown, to_page, to_terminal
 from albertkit.report import run_page
 from albertkit.report.run_page import curve_sections, filled_masks, pretraining_highlights
 from albertkit.training.monitor import RunMetrics
@@ -29,6 +30,12 @@ EXAMPLES = [
     },
     {"text": "It [MASK] a lot.", "answer": "▁rained", "predictions": [("▁is", 0.4), ("▁was", 0.3)]},
 ]
+
+
+def terminal_text(sections):
+    out = io.StringIO()
+    to_terminal(sections, out)
+    return out.getvalue()
 
 
 def test_numbers_are_compared_with_guessing(harmless):
@@ -62,6 +69,13 @@ def test_filled_in_masks_show_the_right_answer(harmless):
     assert "In the text" not in right
     assert 'class="good"' not in wrong
     assert 'In the text: <span class="blank">rained</span>' in wrong
+
+
+@pytest.mark.parametrize("write", [to_markdown, terminal_text])
+def test_the_mark_that_is_explained_is_there_in_plain_text_too(write):
+    right, wrong = (write(filled_masks([example])) for example in EXAMPLES)
+    assert ("cat ✓" in right, "✓ marks the token" in right) == (True, True)
+    assert "✓" not in wrong
 
 
 def test_there_is_nothing_without_numbers():

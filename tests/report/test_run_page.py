@@ -165,7 +165,7 @@ def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, h
     words = harmless(html).words
     check_all([
         "accuracy, dev 0.8000 95%: 0.7100 to 0.8900", "f1 0.7500", "matthews correlation undefined", "rows cut 1,234",
-        "up 0.9000 0.7000 0.7875 1,500", "down 3 1 up · 1,500", "Begun again: learning rate 2e-05: all `up`",
+        "up 0.9000 0.7000 0.7875 1,500", "down 3 1 up · 1,500", "Begun again after learning rate 2e-05: all `up`",
         "in Seoul place now", "8 A 75.0% B 25.0%", "20261122", "task mine", "accuracy on dev", "classification loss",
         "best evaluation step 60: accuracy 0.8000", f"albertkit predict {finetuning}",
     ], words)  # fmt: skip

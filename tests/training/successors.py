@@ -68,6 +68,7 @@ def learn_once(run: Run[EpochSettings]) -> RunResult:
         select="accuracy",
         save=partial(save, model),
         provenance={"data": "numbers"},
+        notes=["parameters: 364"],
     )
     return run.fit(
         recipe, Best(UNFINISHED, partial(load, model), result_of, write=lambda best, result: None)

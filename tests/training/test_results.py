@@ -80,7 +80,9 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     note = "not clearly better than always answering `1`: accuracy 0.6736, the largest class 0.6649"
     assert result.results()["notes"] == [note]
     better = replace(result, details={**details, "intervals": {"accuracy": [0.67, 0.70]}})
-    collapsed = replace(result, collapsed="all 1,725 predictions are `1`")
+    collapsed = replace(
+        result, collapsed="all 1,725 predictions are `1`", remedy="try a lower --lr"
+    )
     assert better.results()["notes"] == []
     assert [one[:15] for one in collapsed.results()["notes"]] == ["nothing learned"]
     assert largest_class({}) is None

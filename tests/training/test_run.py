@@ -11,6 +11,7 @@ from successors import learn_successors
 
 from albertkit.errors import CheckpointError, ConfigError, MachineError
 from albertkit.files import changed_files, read_json
+from albertkit.training.run import RunResult
 from albertkit.training.settings import EpochSettings
 
 
@@ -108,7 +109,7 @@ def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path):
 
 @pytest.mark.parametrize("fault", ["collapsed", "not finite"])
 def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
-    tmp_path, monkeypatch, fault
+    tmp_path, monkeypatch, fault, capfd
 ):
     evaluate = successors.scores
 
@@ -125,5 +126,29 @@ def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
     assert result.model == tmp_path / "run" / "best"
     assert result.retries[0].startswith("learning rate 0.1: ")
     assert "lr = 0.0333" in (tmp_path / "run" / "retry-1" / "run.toml").read_text()
+    printed = capfd.readouterr().err
+    assert printed.count("parameters: 364") == 1
+    assert "begun again with learning rate 0.0333; learning rate 0.1: " in printed
+    assert result.notes()[0].startswith("begun again after learning rate 0.1: ")
     assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / "retry-1" / "best")
     assert read_json(tmp_path / "run" / "results.json")["retries"] == list(result.retries)
+
+
+@pytest.mark.parametrize(
+    ("changes", "hidden_size", "remedy"),
+    [
+        ({}, 768, "try --retries 2, a lower --lr, a longer --warmup or another --seed"),
+        ({"retries": 2}, 768, "try a lower --lr, a longer --warmup or another --seed"),
+        ({"steps": 60, "retries": 2}, 768, "try a higher --lr (0.0001 to 0.001) and more --epochs"),
+        ({}, 192, "try a higher --lr (0.0001 to 0.001) and more --epochs"),
+        ({"lr": 5e-4}, 192, "try a higher --lr (0.0005 to 0.001) and more --epochs"),
+        ({"lr": 1e-3}, 192, "try --retries 2, a lower --lr"),
+    ],
+)
+def test_what_is_tried_where_nothing_was_learned_fits_the_run_and_the_model(
+    changes, hidden_size, remedy
+):
+    settings = EpochSettings(**{"steps": 800, "lr": 2e-5, **changes})
+    assert settings.remedy(hidden_size).startswith(remedy)
+    result = RunResult(collapsed="all `up`", remedy=settings.remedy(hidden_size))
+    assert result.notes()[0].startswith(f"nothing learned: all `up`; {remedy}")

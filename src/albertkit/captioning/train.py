@@ -487,7 +487,6 @@ _ON_CARD = (
     "seed",
 )
 _EMPTY = "every caption of dev is empty"
-_NOTHING_LEARNED = f"{_EMPTY}: the model has learned nothing, or a lower --lr is needed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -521,7 +520,11 @@ class CaptionResult(RunResult):
             f"{example['key']}: {example['caption']}  (people: {example['references'][0]})"
             for example in self.examples[:3]
         ]
-        return [FactList(super().to_dict()), Paragraph(join_lines(lines), form="code")]
+        return [
+            FactList(super().to_dict()),
+            Paragraph(join_lines(lines), form="code"),
+            *(Paragraph(note, tone="warning") for note in self.notes()),
+        ]
 
 
 @takes(TrainCaptionerOptions)
@@ -606,7 +609,8 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
     evaluator = CaptionEvaluator(clips, data.dev, generation, world)
     # Stored with the model: beams are the default, not those that the evaluations take.
     captioner.generation = GenerationSettings(max_length=settings.length)
-    unfinished = CaptionResult(metric=metric)
+    remedy = settings.remedy(captioner.model.config.hidden_size)
+    unfinished = CaptionResult(metric=metric, remedy=remedy)
 
     def evaluate() -> dict[str, float]:
         captioner.model.eval()
@@ -653,7 +657,9 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         select=metric,
         save=captioner.save_pretrained,
         provenance=provenance,
-        doubts=lambda step, metrics: [_NOTHING_LEARNED] if metrics["empty_captions"] == 1 else [],
+        doubts=lambda step, metrics: (
+            [f"{_EMPTY}; {remedy}"] if metrics["empty_captions"] == 1 else []
+        ),
         notes=[
             *_data_notes(rows, clips, data.train),
             *notes,

@@ -92,6 +92,8 @@ class EncodeReport(Result):
             for name, value in vars(self).items()
             if name not in ("left_out", "warnings")
         }
+        if self.resumed == self.texts:
+            del facts["sentences_per_second"]
         return [
             FactList(
                 facts | {"left_out": len(self.left_out) or None, "resumed": self.resumed or None}
@@ -170,10 +172,6 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         if not job.resumed and target.exists() and not options.overwrite:
             encoded = _Encoded(total, _check_finished(target, key))
             resumed = total
-            notes.insert(
-                0,
-                f"already encoded: `{target.name}` holds these vectors, nothing was computed",
-            )
         else:
             resumed = job.state(_Encoded).texts
             if not job.finished:
@@ -185,6 +183,11 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
                     raise
             encoded = job.state(_Encoded)
             job.publish(_record(target).name)
+    if resumed == total:
+        notes.insert(
+            0,
+            f"already encoded: `{target.name}` holds these vectors, nothing was computed",
+        )
     if encoded.truncated:
         cut = pluralize(encoded.truncated, "text")
         notes.append(f"{cut} of {total:,} longer than {model.max_length} tokens, cut there")

@@ -222,7 +222,6 @@ class EmbeddingEvaluator:
         return scores, all_intervals
 
 
-REMEDY = "try a lower --lr, a longer --warmup or another --seed"
 # Tokens computed at once: in-batch losses need the examples of an update together
 _NO_TOKEN_LIMIT = 1 << 62
 
@@ -257,8 +256,7 @@ class EmbeddingResult(RunResult):
 
     def results(self) -> dict[str, Any]:
         """Return scores, intervals and notes for `training.results`."""
-        notes = [f"nothing learned: {line}; {REMEDY}" for line in self.constant]
-        return {**self.scores, "intervals": self.intervals, "notes": [*notes, *self.notes()]}
+        return {**self.scores, "intervals": self.intervals, "notes": self.notes()}
 
 
 @dataclass(frozen=True)
@@ -332,7 +330,8 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             f"texts longer than {encoder.max_length} tokens, cut: {truncated['train']:,} of "
             f"{features.num_sequences:,} in training, {truncated['dev']:,} of {evaluator.num_texts:,} on dev"
         )
-    unfinished = EmbeddingResult(kind=training.kind, metric=metric)
+    remedy = settings.remedy(encoder.config.hidden_size)
+    unfinished = EmbeddingResult(kind=training.kind, metric=metric, remedy=remedy)
 
     def evaluate() -> dict[str, float]:
         scores, _ = evaluator.measure(encoder)
@@ -352,7 +351,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             scores=scores,
             intervals=intervals,
             constant=constant,
-            collapsed=constant[0] if constant else None,
+            collapsed="; ".join(constant) or None,
             truncated=truncated,
         )
 
@@ -376,7 +375,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         select=metric,
         save=lambda folder: encoder.save_pretrained(folder),
         provenance=provenance,
-        doubts=lambda step, metrics: [f"{line}; {REMEDY}" for line in evaluator.constant],
+        doubts=lambda step, metrics: [f"{line}; {remedy}" for line in evaluator.constant],
         notes=[*notes, describe(encoder.albert, world.device)],
         repeatable=False,  # see docs/gpu.md
     )

@@ -117,7 +117,7 @@ def _print(section: Section, console: "Console") -> None:
             for bar in section.bars:
                 name, share = (
                     _rich_text(text, _STYLES[bar.tone])
-                    for text in (f"  {bar.name}", f"{bar.share:6.1%}")
+                    for text in (f"  {bar.label}", f"{bar.share:6.1%}")
                 )
                 rows.append((name, share, "█" * round(BAR_WIDTH * bar.share)))
             console.print(_rich_table([], rows, [False, True, False]))
@@ -312,7 +312,7 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 body = _markdown_table(
                     ["", ""],
                     [
-                        (escape_markdown(bar.name), format_percent(bar.share))
+                        (escape_markdown(bar.label), format_percent(bar.share))
                         for bar in section.bars
                     ],
                     [False, True],

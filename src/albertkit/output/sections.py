@@ -327,6 +327,11 @@ class Bar:
     share: float
     tone: Tone = ""
 
+    @property
+    def label(self) -> str:
+        """The name, with a mark behind the right one."""
+        return f"{self.name} ✓" if self.tone == "good" else self.name
+
 
 @dataclass(frozen=True)
 class Bars:

@@ -28,7 +28,7 @@ import numpy as np
 from albertkit.command import takes
 from albertkit.engines.compile_loops import compile_elsewhere
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, suggest_path
+from albertkit.errors import CheckpointError, ConfigError, DataError, explain_os_error, suggest_path
 from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.progress import ProgressBar
@@ -580,7 +580,14 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
     if any(parts):
         if options.input is not None or options.out is not None:
             fact = "--text cannot be combined with INPUT or --out"
-            raise ConfigError("conflicting-options", fact, "leave one of them out")
+            hint = "leave one of them out"
+            if options.input is not None and (options.text or options.pair):
+                name = "text" if options.text else "pair"
+                fact = f"--{name} cannot be combined with INPUT"
+                hint = (
+                    f"--{name} is a text itself; a column of a file is named with --{name}-column"
+                )
+            raise ConfigError("conflicting-options", fact, hint)
         answers = ask(
             options.model,
             *parts,
@@ -594,13 +601,34 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
     if options.input is None:
         hint = f"albertkit predict {options.model} INPUT, or --text 'a text'"
         raise ConfigError("bad-value", "nothing to predict", hint)
-    report = predict(options)
+    try:
+        report = predict(options)
+    except (DataError, OSError) as error:
+        reason = explain_os_error(error)
+        name = str(options.input)
+        # Of a text longer than a name can be, 255 bytes, the system's error shows the beginning
+        if (
+            reason is None
+            or reason.slug != "not-found"
+            or f"`{name[:100]}" not in reason.message
+            or not _may_be_text(name)
+        ):
+            raise
+        hint = f"a text is given with --text; if a file is meant: {reason.hint}"
+        raise DataError(reason.slug, reason.message, hint) from None
     for line in report.left_out_lines:
         print_note(f"left out: {line}")
     if report.written:
         return report
     _print_notes(report.notes)
     return None  # the predictions were printed
+
+
+def _may_be_text(name: str) -> bool:
+    """Return whether a path where nothing is may be a text: it has a blank, or does not end as files of data do."""
+    endings = name.lower().split(".")[1:]
+    is_file = "://" in name or {*endings} & {*EXTENSIONS, "conll", "bio"}
+    return " " in name or not is_file
 
 
 def _print_notes(notes: Sequence[str]) -> None:

@@ -257,6 +257,7 @@ FIRST = "The first examples of dev, not chosen."
 def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
     """Return a panel for each example: `text` with `[MASK]`, `answer`, and `predictions`, pairs of token and probability."""
     panels = []
+    is_any_predicted = False
     for example in examples:
         answer = str(example.get("answer", ""))
         has_marks = any(str(token).startswith(WORD_START) for token, _ in example["predictions"])
@@ -274,11 +275,13 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
             Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts]),
             Bars(bars),
         ]
+        is_any_predicted = is_any_predicted or is_predicted
         if answer and not is_predicted:
             word = _readable_token(answer, has_marks and answer.startswith(WORD_START))
             sections.append(_remark("In the text", word))
         panels.append(Panel(sections))
-    note = "An ellipsis marks a token that continues a word; ✓ marks the token of the text."
+    note = "An ellipsis marks a token that continues a word"
+    note += "; ✓ marks the token of the text." if is_any_predicted else "."
     return (
         [Paragraph("", "Masks filled in"), *panels, Paragraph(note, tone="muted")] if panels else []
     )
@@ -572,7 +575,7 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     failures = [
         f"Nothing learned: {line}" for line in (details.collapsed, *details.constant) if line
     ]
-    failures += [f"Begun again: {line}" for line in details.retries]
+    failures += [f"Begun again after {line}" for line in details.retries]
     values = numbers(run.results)
     for name, value in values.items():
         if type(run.results[name]) is int and value == value:

@@ -251,13 +251,13 @@ class FinetuneResult(RunResult):
     def results(self) -> dict[str, Any]:
         """Return the scores, intervals, classes and notes that `training.results` shows."""
         notes = [*self.details.get("notes", ())]
-        if self.collapsed and self.data and self.data.step is None:  # an evaluation
+        if self.collapsed and not self.remedy:  # an evaluation
             notes.append(f"{self.collapsed}: the model does not distinguish these examples")
-        elif self.collapsed:
-            notes.append(
-                f"nothing learned: {self.collapsed}; try --retries 2, a lower --lr, a longer --warmup or another --seed"
-            )
-        elif self.scores and (note := guessing_note({**self.scores, **self.details})):
+        elif (
+            not self.collapsed
+            and self.scores
+            and (note := guessing_note({**self.scores, **self.details}))
+        ):
             notes.append(note)
         heading = ""
         if self.data:
@@ -455,7 +455,8 @@ def _finetune_once(
         provenance={"model": str(start), **made_from},
         notes=[*data.notes, *notes, *reasons, *of_class, parameters, describe(model, world.device)],
     )
-    unfinished = FinetuneResult(task=task.name, metric=task.metric)
+    remedy = settings.remedy(model.config.hidden_size)
+    unfinished = FinetuneResult(task=task.name, metric=task.metric, remedy=remedy)
     return run.fit(recipe, Best(unfinished, load, score, write))
 
 

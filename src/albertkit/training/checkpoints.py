@@ -118,10 +118,11 @@ def list_checkpoints(run: Path) -> list[Path]:
         if _STEP.search(p.name) and (p / _NUMBERS).exists()
     ]
     # By number: as text `step-1000000` is before `step-999999`.
-    return sorted(folders, key=_step)
+    return sorted(folders, key=checkpoint_step)
 
 
-def _step(checkpoint: Path) -> int:
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the number of updates before a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
 
 
@@ -170,7 +171,7 @@ def check_model(folder: Path) -> None:
 
 def _hint(checkpoints: list[Path]) -> str:
     before = (
-        f"the one before, of step {_step(checkpoints[-2])}"
+        f"the one before, of step {checkpoint_step(checkpoints[-2])}"
         if len(checkpoints) > 1
         else "the beginning"
     )

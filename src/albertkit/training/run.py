@@ -59,6 +59,7 @@ class RunResult(Result):
             predicted.
         steps: Updates made or skipped.
         seconds: Time spent in updates.
+        remedy: What to try where nothing was learned; empty outside of a training.
         retries: Why the run was begun again with a lower rate, each time.
         seeds: With several seeds, the value of each; `value` is then their median, all else is of
             the best.
@@ -69,6 +70,7 @@ class RunResult(Result):
     value: float = math.nan
     scores: dict[str, float] = field(default_factory=dict)
     collapsed: str | None = None
+    remedy: str = ""
     steps: int = 0
     seconds: float = 0.0
     retries: tuple[str, ...] = ()
@@ -109,8 +111,11 @@ class RunResult(Result):
         return self.to_dict()
 
     def notes(self) -> list[str]:
-        """Return lines for the reader about retries and seeds."""
-        notes = [f"begun again: {why}" for why in self.retries]
+        """Return lines for the reader: that nothing was learned, retries and seeds."""
+        notes = []
+        if self.collapsed and self.remedy:
+            notes.append(f"nothing learned: {self.collapsed}; {self.remedy}")
+        notes += [f"begun again after {why}" for why in self.retries]
         if self.seeds:
             low, *_, high = sorted(self.seeds.values())
             notes.append(
@@ -221,10 +226,14 @@ class Run(Generic[AnySettings]):
             if prepare is not None:
                 prepare()
             self.settings.save(self.folder / "run.toml")
-        for line in recipe.notes:
-            self.display.note(line)
-        for why in self.retries[-1:]:
-            self.display.note(f"begun again with a third of the learning rate; {why}")
+        if self.retries and isinstance(self.settings, EpochSettings):
+            # The other settings are those of the first attempt, which were shown
+            self.display.note(
+                f"begun again with learning rate {self.settings.lr:g}; {self.retries[-1]}"
+            )
+        else:
+            for line in recipe.notes:
+                self.display.note(line)
         with repeatable(self.world.device) if recipe.repeatable else nullcontext():
             return train(recipe, self.folder, self.world, self.display, resume=self.resume)
 

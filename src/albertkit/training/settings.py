@@ -25,6 +25,10 @@ _YAML = (".yaml", ".yml")
 MAX_STEPS = 1_000_000_000
 LearningRate = Annotated[float | None, Range(above=0, below=10)]
 Updates = Annotated[int | None, Range(1, below=MAX_STEPS)]
+# The paper's base model; its shortest fine-tunings, RTE and MRPC, make 800 updates, and runs of
+# fewer than a quarter of that end before its rates of 1e-5 to 5e-5 move a fresh head.
+PAPER_HIDDEN_SIZE, FEW_UPDATES = 768, 200
+LOW_LR, HIGH_LR = 1e-4, 1e-3  # for models and runs smaller than these
 _ALWAYS_ON_CARD = ("length", "batch_size", "steps", "lr", "warmup", "dropout", "seed")
 
 # What may lie in the folder of a run before there is one: what the parts of a command wrote before
@@ -262,6 +266,16 @@ class EpochSettings(ComputeOptions):
     def warmup_steps(self) -> int:
         """Updates with a rising rate, once `steps` is known."""
         return round((self.warmup or 0.0) * (self.steps or 0))
+
+    def remedy(self, hidden_size: int) -> str:
+        """Return what to try where nothing was learned, once `steps` and `lr` are known."""
+        lr, steps = self.lr or 0.0, self.steps or 0
+        is_small = hidden_size < PAPER_HIDDEN_SIZE or steps < FEW_UPDATES
+        if is_small and lr < HIGH_LR:
+            lowest = max(lr, LOW_LR)
+            return f"try a higher --lr ({lowest:g} to {HIGH_LR:g}) and more --epochs, then another --seed"
+        retries = "" if self.retries else "--retries 2, "
+        return f"try {retries}a lower --lr, a longer --warmup or another --seed"
 
     def filled(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, list[str]]:
         """Return the settings with defaults, a value and its reason each, for what is None; and a line for each of these.

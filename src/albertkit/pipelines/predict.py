@@ -606,13 +606,12 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
     except (DataError, OSError) as error:
         reason = explain_os_error(error)
         name = str(options.input)
+        endings = {*name.lower().split(".")[1:]} & {*EXTENSIONS, "conll", "bio"}
+        is_file = " " not in name and ("://" in name or endings)
+        if is_file or reason is None or reason.slug != "not-found":
+            raise
         # Of a text longer than a name can be, 255 bytes, the system's error shows the beginning
-        if (
-            reason is None
-            or reason.slug != "not-found"
-            or f"`{name[:100]}" not in reason.message
-            or not _may_be_text(name)
-        ):
+        if f"`{name[:100]}" not in reason.message:
             raise
         hint = f"a text is given with --text; if a file is meant: {reason.hint}"
         raise DataError(reason.slug, reason.message, hint) from None
@@ -622,13 +621,6 @@ def run_predict(options: PredictCommandOptions) -> Answers | PredictionReport | 
         return report
     _print_notes(report.notes)
     return None  # the predictions were printed
-
-
-def _may_be_text(name: str) -> bool:
-    """Return whether a path where nothing is may be a text: it has a blank, or does not end as files of data do."""
-    endings = name.lower().split(".")[1:]
-    is_file = "://" in name or {*endings} & {*EXTENSIONS, "conll", "bio"}
-    return " " in name or not is_file
 
 
 def _print_notes(notes: Sequence[str]) -> None:

@@ -264,6 +264,10 @@ def test_class_with_a_forward_of_its_own_is_refused():
 
     with pytest.raises(ConfigError, match="other layers than transformers' own: `Doubled`"):
         albertkit.accelerate(Doubled(make_model().config), "fp32")
+    model = make_model()
+    model.forward = Doubled(model.config).forward
+    with pytest.raises(ConfigError, match="its forward was replaced"):
+        albertkit.accelerate(model, "fp32")
 
 
 OWN_WRITERS = [

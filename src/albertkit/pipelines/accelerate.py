@@ -488,6 +488,8 @@ class BorrowedModel(AlbertModel):
         for name, _ in theirs.named_parameters():
             if not name.startswith(self._leaf_prefixes):
                 self._refuse(f"it has `{name}`")
+        if "forward" in vars(theirs):
+            self._refuse("its forward was replaced")
         if attention := structure["config"][-1]:
             self._refuse(f"its attention is `{attention}`")
         for name in plain_structure | structure:
@@ -522,9 +524,7 @@ class BorrowedModel(AlbertModel):
                 if name in self._leaves:
                     structure[name] = ()
                 continue
-            forward = vars(module).get("forward")
-            if isinstance(forward, _TransformersForward):
-                forward = None
+            forward = vars(module).get("forward") if name else None  # their model's own is ours
             code = type(module).forward if name in self._containers else type(module)
             # Scales, and numbers of heads, of which transformers 4 prunes some
             numbers = [

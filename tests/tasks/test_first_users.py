@@ -104,10 +104,11 @@ def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):
     assert predict(tmp_path / "run", readable).notes == ()
 
 
-def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path):
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path, seeds):
     run = tmp_path / "run"
     file = table / "train.tsv"
-    settings = replace(SETTINGS, steps=1, eval_every=1)
+    settings = replace(SETTINGS, steps=1, eval_every=1, seeds=seeds)
     finetune("classify", start, file, run, settings, columns=COLUMNS)
     words = "is what the model was trained on"
     for model in (run, run / "best"):

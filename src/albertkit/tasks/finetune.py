@@ -598,13 +598,11 @@ def training_data_lines(
     """Yield a line where a run held its dev examples out of these: then it was trained on the others."""
     try:
         results = read_typed(run / "results.json", dict[str, Any])
-        lines = (run / "dev" / EXAMPLES).read_text(encoding="utf-8").split("\n")
+        # All seeds have the same dev examples.
+        paths = [*run.glob(f"dev/{EXAMPLES}"), *run.glob(f"seed-*/dev/{EXAMPLES}")]
+        lines = min(paths).read_text(encoding="utf-8").split("\n")
         records = [json.loads(line) for line in lines if line]
-    except (
-        AlbertKitError,
-        OSError,
-        ValueError,
-    ):  # the model lies in no run, or what it left is gone
+    except (AlbertKitError, OSError, ValueError):  # not in a run, or what that left is gone
         return
     # Of that name, and with the run's dev examples in it: hashes of the training examples are of
     # tokens with labels, and would need all texts to be tokenized and held out again.

@@ -110,11 +110,16 @@ class RunResult(Result):
         """Return the content of `results.json`."""
         return self.to_dict()
 
+    @property
+    def failure(self) -> str:
+        """That a training learned nothing, and what to try; empty otherwise."""
+        if not (self.collapsed and self.remedy):
+            return ""
+        return f"nothing learned: {self.collapsed}; {self.remedy}"
+
     def notes(self) -> list[str]:
         """Return lines for the reader: that nothing was learned, retries and seeds."""
-        notes = []
-        if self.collapsed and self.remedy:
-            notes.append(f"nothing learned: {self.collapsed}; {self.remedy}")
+        notes = [self.failure] if self.failure else []
         notes += [f"begun again after {why}" for why in self.retries]
         if self.seeds:
             low, *_, high = sorted(self.seeds.values())
@@ -309,8 +314,8 @@ class Run(Generic[AnySettings]):
                 if error.slug != "not-finite" or last:
                     raise
                 why = error.message
-            if last and why:
-                attempt.display.note(f"nothing learned: {why}")
+            if last and result.failure:
+                attempt.display.note(result.failure)
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
                 return result if attempt is self else self._promote(result, ("best", "dev"))

@@ -9,7 +9,6 @@ from scipy.stats import rankdata, spearmanr
 from albertkit.embeddings import metrics
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
-    bag_of_tokens,
     constants,
     correlation_intervals,
     mean_random_cosine,
@@ -17,6 +16,7 @@ from albertkit.embeddings.metrics import (
     retrieval_figures,
     similarities,
     similarity_scores,
+    tfidf_vectors,
     unit_vectors,
 )
 from albertkit.tokenizer.ragged import ragged
@@ -209,7 +209,7 @@ def test_the_bag_of_tokens_is_tfidf():
 
     random = np.random.default_rng(0)
     rows = [random.integers(0, 12, random.integers(1, 9)).astype(np.int32) for _ in range(30)]
-    bags = bag_of_tokens(ragged(rows))
+    bags = tfidf_vectors(ragged(rows))
     texts = [" ".join(map(str, row)) for row in rows]
     theirs = TfidfVectorizer(token_pattern=r"\S+").fit_transform(texts)
     np.testing.assert_allclose((bags @ bags.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
@@ -220,6 +220,6 @@ def test_the_bag_of_tokens_is_tfidf():
 
 
 def test_a_text_without_a_token_is_like_no_other():
-    bags = bag_of_tokens(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
+    bags = tfidf_vectors(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
     assert pair_cosines(bags[:1], bags[1:]).tolist() == [0]
     assert retrieval_figures(bags, bags)["forward"] == 0.75  # the empty one ties with the other

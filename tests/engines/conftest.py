@@ -14,7 +14,7 @@ PIECES = 300
 @pytest.fixture(params=["bf16", "int8"])
 def precision(request):
     """bf16 and int8 with packed weights, where the processor and numba have what they need."""
-    if reason := engine.lacking(request.param):
+    if reason := engine.precision_problem(request.param):
         pytest.skip(reason)
     return request.param
 

@@ -45,7 +45,7 @@ def compiler(monkeypatch):
 
 
 def packed_engine(model, precision):
-    if reason := fused.lacking(precision):
+    if reason := fused.precision_problem(precision):
         pytest.skip(reason)
     return load_engine(model, precision)
 

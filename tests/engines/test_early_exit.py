@@ -139,7 +139,7 @@ def test_all_leave_at_once(model, batch, logits_of_every_layer):
 
 @pytest.fixture(params=["fp32", "bf16", "int8"])
 def kind(request):
-    if reason := fused.lacking(request.param):
+    if reason := fused.precision_problem(request.param):
         pytest.skip(reason)
     return request.param
 

@@ -17,7 +17,9 @@ from albertkit.engines.cpu.tile_outputs import (
     finish_rows,
 )
 
-pytestmark = pytest.mark.skipif(bool(engine.lacking("fp32")), reason=engine.lacking("fp32"))
+pytestmark = pytest.mark.skipif(
+    bool(engine.precision_problem("fp32")), reason=engine.precision_problem("fp32")
+)
 FUNCTIONS = {
     GELU_TANH: lambda x: F.gelu(x, approximate="tanh"),
     GELU_ERF: F.gelu,

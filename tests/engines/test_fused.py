@@ -52,7 +52,7 @@ def threads_as_before():
 @pytest.fixture(params=["fp32", "bf16", "int8"])
 def numbers(request):
     """What passes multiply, where the processor can."""
-    if reason := fused.lacking(request.param):
+    if reason := fused.precision_problem(request.param):
         pytest.skip(reason)
     return request.param
 
@@ -219,7 +219,7 @@ def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: 
 @pytest.mark.slow  # half a minute to compile what only such processors use
 def test_int8_without_bfloat16(make_model, monkeypatch):
     """Intel's Cascade Lake and Ice Lake: attention multiplies fp32 there."""
-    if reason := fused.lacking("int8"):
+    if reason := fused.precision_problem("int8"):
         pytest.skip(reason)
     real = processor.has
     monkeypatch.setattr(
@@ -452,7 +452,7 @@ assert same and os.waitpid(child, 0)[1] == 0
 
 
 def test_a_process_that_was_forked():
-    if reason := fused.lacking("fp32"):
+    if reason := fused.precision_problem("fp32"):
         pytest.skip(reason)
     subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
 
@@ -463,26 +463,26 @@ def test_a_process_that_was_forked():
 @pytest.fixture
 def forgotten():
     """What was tried before is forgotten, and what is tried in the test, too."""
-    fused._tried.cache_clear()
+    fused._compiler_problem.cache_clear()
     yield
-    fused._tried.cache_clear()
+    fused._compiler_problem.cache_clear()
 
 
 @pytest.mark.usefixtures("forgotten")
 def test_what_is_missing_is_named(monkeypatch):
     real = processor.has
     monkeypatch.setattr(processor, "has", lambda *names: False)
-    assert fused.lacking("int8") == "the processor has no avx512_vnni"
+    assert fused.precision_problem("int8") == "the processor has no avx512_vnni"
     monkeypatch.setattr(processor, "has", real)
-    if fused.lacking("fp32"):
-        pytest.skip(fused.lacking("fp32"))
+    if fused.precision_problem("fp32"):
+        pytest.skip(fused.precision_problem("fp32"))
     for trial, message in (
         (lambda _: 0.5, "compiles something else"),
         (broken, "cannot compile it: no such word"),
     ):
-        fused._tried.cache_clear()
-        monkeypatch.setattr(fused, "_trial", trial)
-        assert message in fused.lacking("fp32")
+        fused._compiler_problem.cache_clear()
+        monkeypatch.setattr(fused, "_largest_deviation", trial)
+        assert message in fused.precision_problem("fp32")
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -490,8 +490,8 @@ def test_a_system_that_refuses_matrix_registers(monkeypatch):
     if not matrix_tiles.compiled_for():
         pytest.skip("the processor has no AMX")
     monkeypatch.setattr(matrix_tiles, "allowed", lambda: False)
-    assert fused.lacking("int8") == "the system does not let this process use AMX"
-    assert not fused.lacking("fp32")
+    assert fused.precision_problem("int8") == "the system does not let this process use AMX"
+    assert not fused.precision_problem("fp32")
 
 
 @pytest.mark.slow  # half a minute to compile what other processors use
@@ -541,7 +541,9 @@ def broken(_: str) -> float:
 
 def test_numba_told_of_another_processor():
     """An instruction that LLVM may not use would end the process."""
-    code = "from albertkit.engines.cpu import engine as fused; print(fused.lacking('fp32'))"
+    code = (
+        "from albertkit.engines.cpu import engine as fused; print(fused.precision_problem('fp32'))"
+    )
     environment = {**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": "+sse2"}
     completed = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albertkit.engines.cpu.engine import lacking
+from albertkit.engines.cpu.engine import precision_problem
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 리고 다시".split()
@@ -37,6 +37,6 @@ def sentences():
 @pytest.fixture(params=["bf16", "int8"])
 def low_precision(request):
     """bf16 and int8, where the processor and torch have what packed weights need."""
-    if reason := lacking("bf16") or lacking(request.param):
+    if reason := precision_problem("bf16") or precision_problem(request.param):
         pytest.skip(reason)
     return request.param

@@ -15,8 +15,8 @@ from albertkit.pretraining.examples import (
     SWAPPED,
     ExampleSettings,
     _truncate,
+    count_covered_tokens,
     plan_epoch,
-    seen_tokens,
     tokens_used,
     used_text,
 )
@@ -189,8 +189,8 @@ def test_seen_tokens_counts_each_token_once():
             example[f"{segment}_start"] = start
             example[f"{segment}_length"] = length
             tokens.update((shard, start + k) for k in range(length))
-    assert seen_tokens(examples) == len(tokens)
-    assert seen_tokens(examples[:0]) == 0
+    assert count_covered_tokens(examples) == len(tokens)
+    assert count_covered_tokens(examples[:0]) == 0
 
 
 def test_an_example_takes_twenty_bytes():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from albertkit.engines.cpu.engine import lacking
+from albertkit.engines.cpu.engine import precision_problem
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.pipelines.compare_precision import PrecisionComparison
 from albertkit.serve import worker
@@ -39,7 +39,7 @@ def test_a_video_that_takes_too_long_is_given_up():
 
 @pytest.mark.parametrize("force", [False, True])
 def test_int8_that_disagrees(folders, monkeypatch, force):
-    if reason := lacking("int8"):
+    if reason := precision_problem("int8"):
         pytest.skip(reason)
     comparisons = []
 

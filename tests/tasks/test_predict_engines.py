@@ -9,7 +9,7 @@ import torch
 from record_files import read_records
 
 from albertkit.engines import load
-from albertkit.engines.cpu.engine import lacking
+from albertkit.engines.cpu.engine import precision_problem
 from albertkit.errors import ConfigError
 from albertkit.pipelines.predict import predict
 from albertkit.tables.columns import Columns
@@ -58,7 +58,7 @@ def max_probability_difference(predictions, expected):
 def test_packed_weights_are_near_fp32_and_used_for_scores_too(
     untrained, table, tmp_path, precision
 ):
-    if reason := lacking("bf16") or lacking(precision):
+    if reason := precision_problem("bf16") or precision_problem(precision):
         pytest.skip(reason)
     shares = [
         np.array(
@@ -92,7 +92,7 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
     )
     columns = Columns(text="text", label="score")
     finetune("regress", start, tmp_path, tmp_path / "run", settings, columns=columns)
-    precision = "fp32" if lacking("bf16") else "bf16"
+    precision = "fp32" if precision_problem("bf16") else "bf16"
     evaluated = evaluate_task(tmp_path / "run", tmp_path, tmp_path / "scored", precision=precision)
     values = []
     for table in (

@@ -3,7 +3,7 @@
 import pytest
 
 from albertkit.tokenizer import train_tokenizer
-from albertkit.tokenizer.texts import ENGLISH, KOREAN, example_texts
+from albertkit.tokenizer.texts import ENGLISH, KOREAN, choose_example_texts
 
 EN = [
     "the quick brown fox jumps over a lazy dog while seven wizards brew strong potions near calm rivers"
@@ -23,6 +23,6 @@ KO = [
     ids=["English", "Korean", "both", "two syllables"],
 )
 def test_texts_are_those_of_the_vocabulary(tmp_path, texts, size, expected):
-    actual_texts = example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
+    actual_texts = choose_example_texts(train_tokenizer(texts, tmp_path / "tokenizer", size))
     assert actual_texts == expected
     assert actual_texts.masked.count("[MASK]") == 1

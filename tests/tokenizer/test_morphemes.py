@@ -26,7 +26,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     CONTROL,
     NORMAL,
     UNUSED,
-    add_unused,
+    add_unused_pieces,
     read_facts,
     rebuild_model,
 )
@@ -173,8 +173,8 @@ def test_reserved_pieces_and_digits(tmp_path):
     assert not any(sum(c.isdigit() for c in piece) > 1 for piece, _, kind in pieces[:194])
     assert max(tokenizer.encode("[unused0] [unused5]")) < 194
     # What follows the pieces is carried over
-    assert add_unused(tokenizer.model, 2).endswith(tokenizer.model[-50:])
-    assert read_facts(add_unused(tokenizer.model, 2)).pieces[-1][0] == "[unused7]"
+    assert add_unused_pieces(tokenizer.model, 2).endswith(tokenizer.model[-50:])
+    assert read_facts(add_unused_pieces(tokenizer.model, 2)).pieces[-1][0] == "[unused7]"
     assert check_tokenizer(tmp_path, texts[:50]).ok
 
 

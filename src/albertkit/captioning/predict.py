@@ -322,7 +322,10 @@ def drawable_line(text: str) -> str:
 
 
 def find_font(text: str) -> tuple[Any, list[str]]:
-    """Return the known font that lacks the fewest letters of a text, and these letters; `font_variant` makes every size."""
+    """Return the font of this machine that lacks the fewest letters of a text, and these letters.
+
+    `font_variant` makes every size.
+    """
     from PIL import ImageFont
 
     needed = sorted({c for c in text if unicodedata.category(c) not in _NOT_DRAWN})

@@ -224,7 +224,7 @@ class ItemRecipe:
         }
 
     def check(self, clip: Clip) -> None:
-        """Refuse a clip of another kind."""
+        """Refuse a file of features where the recipe reads videos, and a video where it reads features."""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             subject, say = (
                 ("frames", "conv3d or hf:FOLDER")
@@ -247,8 +247,8 @@ class ItemRecipe:
         facts = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
         return item_name(facts | {name: settings[name] for name in decisive})
 
-    def fits(self, shape: tuple[int, ...] | None) -> bool:
-        """Return whether an item of this shape can be one of its own."""
+    def fits_shape(self, shape: tuple[int, ...] | None) -> bool:
+        """Return whether this recipe makes items of this shape; None, of an item that is not there, never fits."""
         if shape is None or self.backbone is None or self.sampling is None or self.grid is None:
             return shape is not None and len(shape) == 2
         if self.kind == "frames":
@@ -581,7 +581,7 @@ class PreparationRun:
             missing = {}
             for name, clip in group.items():
                 if not (
-                    recipe.fits(item_shape(folder, name, recipe.dtype))
+                    recipe.fits_shape(item_shape(folder, name, recipe.dtype))
                     and is_sound(folder, name, recipe.dtype)
                 ):
                     missing[name] = clip
@@ -607,7 +607,11 @@ class PreparationRun:
         futures: Mapping[Key, Future[Value]],
         errors: dict[Key, DataError],
     ) -> dict[Key, Value]:
-        """Return what was read of files; a fault of the machine, and with `on_error` stop any, is raised."""
+        """Collect the values that were read.
+
+        A DataError goes to `errors` under its key, any other error, or any with `on_error` stop, is
+        raised.
+        """
         results = {}
         for key, future in futures.items():
             try:

@@ -295,20 +295,20 @@ class PreparedClips(Preparation):
             )
         return self.splits[split]
 
-    def visual(self, split: str, number: int) -> np.ndarray:
+    def visual(self, split: str, index: int) -> np.ndarray:
         """Return what a model sees of a clip.
 
         Returns:
             float16 [M, D], M tokens in the order frames, height, width; or uint8 [T, S, S, 3].
         """
-        return read_item(self.folder, self.clips(split)[number].item, self.dtype)
+        return read_item(self.folder, self.clips(split)[index].item, self.dtype)
 
-    def grid_of(self, split: str, number: int) -> Grid:
-        """Return how the visual tokens of a clip lie; those of unknown features one behind the other in time."""
+    def grid_of(self, split: str, index: int) -> Grid:
+        """Return the grid of a clip's visual tokens; features of unknown layout are one row along time."""
         if self.grid is not None:
             return self.grid
-        shape = item_shape(self.folder, self.clips(split)[number].item, self.dtype)
-        return Grid(shape[0] if shape else len(self.visual(split, number)), 1, 1)
+        shape = item_shape(self.folder, self.clips(split)[index].item, self.dtype)
+        return Grid(shape[0] if shape else len(self.visual(split, index)), 1, 1)
 
 
 def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:

@@ -201,7 +201,7 @@ class VideoFile:
         return True
 
     def frames_from(self, pts: int, dts: int) -> Iterator[Any] | None:
-        """Yield the frames from a packet that stands alone to the end; None where it cannot be sought.
+        """Seek to a keyframe by its timestamps and return it and all frames after it; None if seeking fails.
 
         Some formats are sought by the time of showing, others by that of decoding; the wrong one
         leads a keyframe too far or back. Too far is seen from the first packet.
@@ -477,7 +477,7 @@ class Timeline:
 
 
 def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
-    """Read the packets of a clip; of a file that can be sought, only those near it."""
+    """Read the timestamps of a clip from its packets; in a file that can be sought, only those near its bounds."""
     with VideoFile(path) as video:
         low, high = bounds.ticks(video)
         if not math.isfinite(low):

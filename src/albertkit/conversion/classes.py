@@ -94,7 +94,7 @@ _LABELLED = ("classification", "regression", "token-classification")
 
 
 def load_model(folder: str | Path) -> PretrainedAlbert:
-    """Load a folder, run or model of the hub as the class that its configuration names, or its tensors leave no doubt of."""
+    """Load a folder, run or model of the hub with the class that `config.json` names, or else its tensors imply."""
     path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     architecture = next(iter(config.foreign.get("architectures") or []), "")
@@ -262,16 +262,16 @@ def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
 def read_model_tokenizer(
     folder: Path,
     config: AlbertConfig,
-    source: str | Path | None = None,
+    display_name: str | Path | None = None,
 ) -> AlbertTokenizer:
     """Read the tokenizer of a model's folder, and make sure that it is its own; many spare rows are logged as a warning.
 
-    `source` is what the user named, for messages.
+    `display_name` is what the user named, for messages.
     """
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     tokens = tokenizer.vocab_size
     rows = config.vocab_size
-    name = source or folder
+    name = display_name or folder
     check_vocabulary(tokens, rows, name)
     if changed := changed_files(folder, _VOCABULARIES):
         fact = f"`{folder / changed[0]}` is not the file that was saved with the weights: its sha256 is not that in SHA256SUMS"

@@ -315,7 +315,7 @@ class _Build:
         report = self._report(str(out))
         size = sum(file.size for file in self.inputs.files)
         # A build is resumed only with the same files, unchanged.
-        key = _short(self._made_from())
+        key = _origin_key(self._made_from())
         key["inputs"] = _digest(
             [[file.path, file.size, file.modified] for file in self.inputs.files]
         )
@@ -336,8 +336,8 @@ class _Build:
                     manifest = read_json(out / MANIFEST)
                     check_made_from(
                         out,
-                        _short(manifest.get("made_from")),
-                        _short(self._made_from()),
+                        _origin_key(manifest.get("made_from")),
+                        _origin_key(self._made_from()),
                     )
                     report.already_built = True
                     built_ns = (out / MANIFEST).stat().st_mtime_ns
@@ -366,7 +366,9 @@ class _Build:
         manifest_bytes = remote_manifest(url)
         if manifest_bytes is not None and not self.options.overwrite:
             manifest = json.loads(manifest_bytes)
-            check_made_from(url, _short(manifest.get("made_from")), _short(self._made_from()))
+            check_made_from(
+                url, _origin_key(manifest.get("made_from")), _origin_key(self._made_from())
+            )
             report = self._report(url)
             report.already_built = True
             return _fill(report, manifest)
@@ -433,7 +435,7 @@ class _Build:
             job.progress.say(f"{len(inputs.files):,} files in this order: {first} … {last}")
         with SeenDocuments(job.folder / "seen.sqlite", job.folder / _HASHES) as seen_documents:
             options = self.options
-            workers = self._local_workers()
+            workers = self._num_local_workers()
             if options.engine == "ray":
                 from albertkit.corpus.cluster import encode_on_cluster  # ray is an extra
 
@@ -494,7 +496,7 @@ class _Build:
         report.peak_memory_mb = round(sum(peaks.values()), 1)
         return counts.text_bytes - text_before
 
-    def _local_workers(self) -> int:
+    def _num_local_workers(self) -> int:
         if self.options.workers is not None:
             return self.options.workers
         # On two cores, the two threads of this process are worth two workers, whatever the size:
@@ -521,8 +523,11 @@ def _digest(value: Any) -> str:
     return sha256_bytes(json.dumps(value).encode())
 
 
-def _short(made_from: Any) -> Any:
-    """Return the origin of a store in the user's words: inputs, tokenizer, and the settings by their names."""
+def _origin_key(made_from: Any) -> Any:
+    """Return what a store was made from as a key for a resumed job and for comparison.
+
+    Digest of the inputs, fingerprint of the tokenizer, settings.
+    """
     if not isinstance(made_from, dict):
         return made_from
     short = {

@@ -207,14 +207,14 @@ class DocumentFile:
 
     def __iter__(self) -> Iterator[Document]:
         reader = {
-            "text": self._text,
-            "paragraphs": self._paragraphs,
-            "pairs": self._pairs,
-            "jsonl": self._jsonl,
-            "csv": self._separated,
-            "tsv": self._separated,
-            "parquet": self._parquet,
-            "wiki": self._wiki,
+            "text": self._documents_from_text,
+            "paragraphs": self._documents_from_paragraphs,
+            "pairs": self._documents_from_pairs,
+            "jsonl": self._documents_from_jsonl,
+            "csv": self._documents_from_separated,
+            "tsv": self._documents_from_separated,
+            "parquet": self._documents_from_parquet,
+            "wiki": self._documents_from_wiki,
         }[self.format]
         start, end = self._range
         with self.stream:
@@ -276,7 +276,7 @@ class DocumentFile:
 
     # --- formats ----------------------------------------------------------------------------------
 
-    def _text(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_text(self) -> Iterator[tuple[str, bool]]:
         lines: list[str] = []
         size = 0
         for _, raw in self._lines():
@@ -292,12 +292,12 @@ class DocumentFile:
         if lines:
             yield "\n".join(lines), False
 
-    def _paragraphs(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_paragraphs(self) -> Iterator[tuple[str, bool]]:
         for _, line in self._lines():
             if line.strip():
                 yield line.strip(), False
 
-    def _pairs(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_pairs(self) -> Iterator[tuple[str, bool]]:
         for number, line in self._lines():
             sentences = [sentence.strip() for sentence in line.split(self.separator)]
             if len(sentences) > 1 and all(sentences):
@@ -307,7 +307,7 @@ class DocumentFile:
                 if len(self.faults) < FAULTS_NAMED:
                     self.faults.append(number)
 
-    def _jsonl(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_jsonl(self) -> Iterator[tuple[str, bool]]:
         for location, record in self._json_records():
             if not isinstance(record, dict):
                 raise DataError(
@@ -337,7 +337,7 @@ class DocumentFile:
                     ) from None
                 yield location, record
 
-    def _separated(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_separated(self) -> Iterator[tuple[str, bool]]:
         """Read a column of a table whose first line has the names."""
 
         def bad(line: int, reason: str, hint: str) -> None:
@@ -411,7 +411,7 @@ class DocumentFile:
             value = _SURROGATE.sub("\ufffd", value)
         return value.strip()
 
-    def _wiki(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_wiki(self) -> Iterator[tuple[str, bool]]:
         """Read documents."""
         # WikiExtractor repeats the title as the first line; it is not a sentence.
         lines: list[str] | None = None
@@ -449,7 +449,7 @@ class DocumentFile:
                 "the file may be cut off: copy it again; if it is not WikiExtractor's output, say --format text",
             )
 
-    def _parquet(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_parquet(self) -> Iterator[tuple[str, bool]]:
         table = ParquetFile(self.stream)
         if self.field not in table.schema.names:
             hint = _field_hint(self.field, table.schema.names)

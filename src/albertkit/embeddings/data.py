@@ -27,7 +27,7 @@ from albertkit.tables.records import (
     file_name,
     quoted_name,
 )
-from albertkit.tables.table import EXTENSIONS, Table, text_lines
+from albertkit.tables.table import EXTENSIONS, Table, numbered_text_lines
 from albertkit.tasks.data import (
     dev_split,
     draw_held_out,
@@ -472,7 +472,7 @@ class TextInput:
                         row.values[text],
                     )
             return
-        for number, line in text_lines(self.find_file(), bad_rows):
+        for number, line in numbered_text_lines(self.find_file(), bad_rows):
             yield FileText(number - 1, None, line)
 
 

@@ -23,7 +23,6 @@ from albertkit.embeddings.data import (
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
-    bag_of_tokens,
     constants,
     correlation_intervals,
     correlations,
@@ -33,6 +32,7 @@ from albertkit.embeddings.metrics import (
     retrieval_figures,
     similarities,
     similarity_scores,
+    tfidf_vectors,
     unit_vectors,
 )
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
@@ -405,7 +405,7 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     # ALBERT trained on them.
     figures["bag_of_tokens"] = None
     if model.token_ids is not None:
-        bags = bag_of_tokens(model.token_ids(texts))
+        bags = tfidf_vectors(model.token_ids(texts))
         if file.scores is None:
             retrieval = retrieval_figures(bags[rows], bags[pair_rows], file.texts, file.pairs)
             figures["bag_of_tokens"] = {"retrieval": retrieval}

@@ -216,8 +216,8 @@ def retrieval_figures(
 # --- the baseline ---------------------------------------------------------------------------------
 
 
-def bag_of_tokens(ids: RaggedIds) -> "csr_matrix":
-    """Return TF-IDF vectors of E texts over the tokens that occur in them, of length 1: fp64 [E, different tokens].
+def tfidf_vectors(ids: RaggedIds) -> "csr_matrix":
+    """Return the TF-IDF vectors of E texts over their tokens, each of length 1: csr fp64 [E, different tokens].
 
     They are scikit-learn's with its defaults; a text without a token is zeros. Tokens suit every
     language that the tokenizer suits: Korean words seldom repeat with their particles, their tokens

@@ -106,5 +106,5 @@ def _fused(
     from albertkit.engines.cpu import engine as fused  # brings numba, 0.4 s
 
     with without_torch_threads():
-        reason = fused.unfit(model, precision) or fused.lacking(precision)
+        reason = fused.model_problem(model, precision) or fused.precision_problem(precision)
     return (None, reason) if reason else (fused.FusedEngine(model, precision, notes), "")

@@ -39,7 +39,7 @@ from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.texts import example_texts
+from albertkit.tokenizer.texts import choose_example_texts
 
 # Of npm, with the files that the page loads. Chosen by size: 14.4 MB for both, where
 # transformers.js with its default backend has 27.4. `ort-wasm-simd-threaded.wasm` has threads, and
@@ -121,7 +121,7 @@ def export_site(options: ExportWebOptions) -> SiteReport:
     facts = page_facts(folder, pipeline)
     examples: dict[str, Any] = {pipeline.kind: pipeline.example}
     if pipeline.kind == "embed":
-        sample = example_texts(pipeline.tokenizer)
+        sample = choose_example_texts(pipeline.tokenizer)
         query, *texts = [*sample.alike, *sample.ordered, sample.opinion, sample.with_names]
         examples = {"search": {"query": query, "texts": texts, "library": 0}, **examples}
     elif options.texts is not None:

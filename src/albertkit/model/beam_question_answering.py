@@ -140,7 +140,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             p_mask: [T], 1 where no answer may lie. Default: anywhere.
         """
         states, allowed, first = self._packed_rows(batch, p_mask)
-        logits = self._given_starts(states, allowed, first, start_positions)
+        logits = self._outputs_at_gold_starts(states, allowed, first, start_positions)
         return BeamLosses(
             span_loss(logits["start_log_probs"], start_positions),
             span_loss(logits["end_log_probs"], end_positions),
@@ -197,7 +197,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         first = run.mask.int().argmax(1)
         if start_positions is None or end_positions is None:
             return run.output(BeamQuestionAnsweringOutput, **self._beams(states, allowed, first))
-        logits = self._given_starts(states, allowed, first, start_positions)
+        logits = self._outputs_at_gold_starts(states, allowed, first, start_positions)
         start_loss = span_loss(logits["start_log_probs"], start_positions)
         end_loss = span_loss(logits["end_log_probs"], end_positions)
         loss = (run.mean(start_loss) + run.mean(end_loss)) / 2
@@ -208,7 +208,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             )
         return run.output(BeamQuestionAnsweringOutput, loss=loss, **logits)
 
-    def _given_starts(
+    def _outputs_at_gold_starts(
         self, states: Tensor, allowed: Tensor, first: Tensor, start_positions: Tensor
     ) -> dict[str, Tensor]:
         start_log_probs = _log_probs(self.start_logits(states), allowed)

@@ -18,7 +18,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.text_lines import has_half_characters
 from albertkit.tasks.models import run_batches
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.texts import example_texts
+from albertkit.tokenizer.texts import choose_example_texts
 
 Input = TypeVar("Input")
 Result = dict[str, Any]
@@ -69,7 +69,7 @@ class Pipeline(ABC, Generic[Input]):
     @cached_property
     def example(self) -> Any:
         """A value it takes, in the model's language: shown in errors and on the service's page."""
-        return getattr(example_texts(self.tokenizer), self.example_name)
+        return getattr(choose_example_texts(self.tokenizer), self.example_name)
 
     @property
     def precision(self) -> str:

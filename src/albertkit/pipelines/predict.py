@@ -66,7 +66,7 @@ from albertkit.tables.records import (
     quoted_name,
     with_added_columns,
 )
-from albertkit.tables.table import EXTENSIONS, json_lines, text_lines
+from albertkit.tables.table import EXTENSIONS, json_lines, numbered_text_lines
 from albertkit.tasks.data import file_of
 from albertkit.tasks.evaluate import evaluate_task, predict_examples, ready_model, truncation_line
 from albertkit.tasks.models import check_not_swapped, is_task_model
@@ -432,7 +432,7 @@ def read_values(file: InputFile, bad_rows: BadRows) -> Iterator[InputRow]:
         raise CheckpointError(
             "wrong-model", fact, "put a value on every line: text (.txt), or JSON (.jsonl)"
         )
-    values: Iterator[tuple[int, Any]] = text_lines(file, bad_rows)
+    values: Iterator[tuple[int, Any]] = numbered_text_lines(file, bad_rows)
     if extension in _JSON:
         values = json_lines(values, partial(bad_rows.add, file.source))
     return (InputRow(number, value, {}) for number, value in values)

@@ -25,7 +25,7 @@ from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.task import Task
 from albertkit.tasks.texts import TextExample, TextTask, text_features
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.texts import example_texts
+from albertkit.tokenizer.texts import choose_example_texts
 
 
 class Embed(Pipeline[str]):
@@ -294,7 +294,7 @@ class Classify(TaskPipeline):
         # A converted model does not say what it reads.
         if self._reads_pairs is None:
             return super().example
-        texts = example_texts(self.tokenizer)
+        texts = choose_example_texts(self.tokenizer)
         return texts.alike if self._reads_pairs else texts.opinion
 
     @property

@@ -349,7 +349,7 @@ class EpochStream(ABC):
         return self._thread.submit(self._plan, epoch, block).result()[0]
 
     def batches_in_epoch(self, epoch: int = 0) -> int:
-        """Return the number of global batches in an epoch: it differs a little between epochs; of several blocks about."""
+        """Return the number of global batches of an epoch, for several blocks an estimate; epochs differ a little."""
         _, lengths = self._thread.submit(self._plan, epoch, 0).result()
         micro_batches = 0
         cursor = 0

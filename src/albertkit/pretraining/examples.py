@@ -469,8 +469,8 @@ class EpochPlan:
         return lengths_of(self.examples[indices], self.num_specials)
 
 
-def seen_tokens(examples: np.ndarray) -> int:
-    """Return the number of tokens of a store that examples, [N] of dtype EXAMPLE, show, each counted once."""
+def count_covered_tokens(examples: np.ndarray) -> int:
+    """Count the tokens of a store that examples, [N] of dtype EXAMPLE, cover; one that several cover counts once."""
     total = 0
     parts = [
         [examples[f"{segment}_{name}"].astype(np.int64) for name in ("shard", "start", "length")]
@@ -709,7 +709,7 @@ def tokens_used(
             np.asarray(store.document_offsets[shard])
         ].astype(np.int64)
         total += int(np.diff(starts)[included[shard]].sum())
-    return seen_tokens(plan.examples) / max(total, 1)
+    return count_covered_tokens(plan.examples) / max(total, 1)
 
 
 def used_text(share: float) -> str:

@@ -166,7 +166,7 @@ class NewRows(nn.Module):
             self.register_parameter(name, rows)
             parameter.requires_grad_(True)
             parameter.register_post_accumulate_grad_hook(
-                partial(_move_gradient, rows=rows, first=first)
+                partial(_move_gradient_to_rows, rows=rows, first=first)
             )
 
     def train(self, mode: bool = True) -> "NewRows":
@@ -175,8 +175,8 @@ class NewRows(nn.Module):
         return super().train(mode)
 
 
-def _move_gradient(parameter: Tensor, rows: nn.Parameter, first: int) -> None:
-    """Add the rows' part of a gradient to theirs; the rest is dropped."""
+def _move_gradient_to_rows(parameter: Tensor, rows: nn.Parameter, first: int) -> None:
+    """Add the gradient of the parameter's rows from `first` to that of `rows`, and clear the parameter's own."""
     assert parameter.grad is not None
     part = parameter.grad[first:]
     rows.grad = part.clone() if rows.grad is None else rows.grad + part

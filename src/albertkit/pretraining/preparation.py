@@ -143,8 +143,8 @@ def initialise_from_checkpoint(
     path = local_folder(source)
     config = AlbertConfig.from_pretrained(path)
     config.check_length(settings.length, f"`{source}`")
-    before = read_model_tokenizer(path, config, source)
-    notes = _check_vocabulary(source, before, tokenizer)
+    model_tokenizer = read_model_tokenizer(path, config, source)
+    notes = _check_vocabulary(source, model_tokenizer, tokenizer)
     foreign = {key: value for key, value in config.foreign.items() if key not in _TASK_KEYS}
     torch.manual_seed(settings.seed)
     model, matched = AlbertForPreTraining.from_tensors(
@@ -157,7 +157,7 @@ def initialise_from_checkpoint(
         notes.append(
             f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}"
         )
-    num_rows = before.vocab_size
+    num_rows = model_tokenizer.vocab_size
     if tokenizer.vocab_size > num_rows:
         # Spare ones that the model had are replaced, too
         new_rows = slice(num_rows, tokenizer.vocab_size)
@@ -176,13 +176,13 @@ def initialise_from_checkpoint(
         )
     if (path / PROVENANCE).exists():
         facts["provenance"] = read_typed(path / PROVENANCE, dict[str, Any])
-    grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, before.vocab_size)
+    grown_before = facts.get("provenance", {}).get(NEW_ROWS_FROM, model_tokenizer.vocab_size)
     continued = {
         "model": str(source),
         "class": next(iter(config.foreign.get("architectures") or []), None),
-        "tokens": before.vocab_size,
-        NEW_ROWS_FROM: before.vocab_size
-        if tokenizer.vocab_size > before.vocab_size
+        "tokens": model_tokenizer.vocab_size,
+        NEW_ROWS_FROM: model_tokenizer.vocab_size
+        if tokenizer.vocab_size > model_tokenizer.vocab_size
         else grown_before,
         "initialised": fresh,
         **facts,
@@ -190,11 +190,13 @@ def initialise_from_checkpoint(
     return InitialModel(model, continued, notes)
 
 
-def seen_before(continued: dict[str, Any], store: str, settings: PretrainSettings) -> list[str]:
-    """Say whether the model that is continued was trained on documents that are held out now; `store` is a fingerprint."""
+def leakage_notes(
+    continued: dict[str, Any], store_fingerprint: str, settings: PretrainSettings
+) -> list[str]:
+    """Return a note if the continued model was trained on documents that are held out now."""
     before = continued.get("provenance", {})
     same_split = (before.get("held_out"), before.get("seed")) == (settings.held_out, settings.seed)
-    if before.get("store") != store or same_split:
+    if before.get("store") != store_fingerprint or same_split:
         return []
     return [
         f"`{continued['model']}` was trained on documents of this very store that are held out now, so evaluations flatter: "
@@ -204,33 +206,36 @@ def seen_before(continued: dict[str, Any], store: str, settings: PretrainSetting
 
 def _check_vocabulary(
     source: str | Path,
-    before: AlbertTokenizer,
-    now: AlbertTokenizer,
+    model_tokenizer: AlbertTokenizer,
+    data_tokenizer: AlbertTokenizer,
 ) -> list[str]:
     """Refuse data in which an id of the model means something else; return notes about what else differs."""
-    if before.fingerprint == now.fingerprint:
+    if model_tokenizer.fingerprint == data_tokenizer.fingerprint:
         return []
     remedy = f"build the store with a tokenizer made by `albertkit tokenizer extend {source}`, or with that in `{source}`"
-    if now.vocab_size < before.vocab_size:
+    if data_tokenizer.vocab_size < model_tokenizer.vocab_size:
         raise CheckpointError(
             "wrong-tokenizer",
-            f"the data's tokenizer has {now.vocab_size:,} tokens, `{source}` {before.vocab_size:,}",
+            f"the data's tokenizer has {data_tokenizer.vocab_size:,} tokens, `{source}` {model_tokenizer.vocab_size:,}",
             remedy,
         )
-    for number in range(before.vocab_size):
-        if before.id_to_piece(number) != now.id_to_piece(number):
+    for number in range(model_tokenizer.vocab_size):
+        if model_tokenizer.id_to_piece(number) != data_tokenizer.id_to_piece(number):
             raise CheckpointError(
                 "wrong-tokenizer",
-                f"id {number} is `{before.id_to_piece(number)}` in `{source}` and `{now.id_to_piece(number)}` in the data's "
-                "tokenizer",
+                f"id {number} is `{model_tokenizer.id_to_piece(number)}` in `{source}` and "
+                f"`{data_tokenizer.id_to_piece(number)}` in the data's tokenizer",
                 remedy,
             )
     notes = []
-    if before.text_rules != now.text_rules:
-        notes.append(f"text rules: {before.text_rules} in `{source}`, {now.text_rules} in the data")
-    if now.vocab_size > before.vocab_size:
+    if model_tokenizer.text_rules != data_tokenizer.text_rules:
         notes.append(
-            f"new tokens: {now.vocab_size - before.vocab_size:,}, each begins as the mean of the {before.vocab_size:,} old rows "
+            f"text rules: {model_tokenizer.text_rules} in `{source}`, {data_tokenizer.text_rules} in the data"
+        )
+    num_old = model_tokenizer.vocab_size
+    if data_tokenizer.vocab_size > num_old:
+        notes.append(
+            f"new tokens: {data_tokenizer.vocab_size - num_old:,}, each begins as the mean of the {num_old:,} old rows "
             "and noise; `albertkit tokenizer extend --model` makes better ones"
         )
     return notes
@@ -347,7 +352,7 @@ def prepare_run(
     resume = run is not None and run.resume
     source = open_pretraining_data(
         options.store,
-        settings.as_started(folder) if folder and resume else settings,
+        settings.resolve_from_run(folder) if folder and resume else settings,
         options.tokenizer,
     )
     continued = start is not None or (resume and folder is not None and (folder / START).exists())
@@ -373,7 +378,7 @@ def prepare_run(
         notes.append(
             f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens"
         )
-    notes += [*began.notes, *seen_before(began.continued, source.fingerprint, settings)]
+    notes += [*began.notes, *leakage_notes(began.continued, source.fingerprint, settings)]
     unigram = source.unigram(world)
     seconds = 0.0
     if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
@@ -452,7 +457,7 @@ def prepare_model(
     settings: PretrainSettings,
     world: World,
 ) -> AlbertForPreTraining:
-    """Put a model where it is trained, and decide how it computes."""
+    """Place a model on its device and set whether torch.compile fuses its layers."""
     place_model(model, settings, world)
     model.compiled = choose_compiled(settings.compile, world.device)
     return model

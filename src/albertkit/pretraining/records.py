@@ -226,9 +226,9 @@ class TrainingRecords:
                 f"and those after it never show id {mask_id}, [MASK] of the tokenizer",
             )
 
-    def _record_error(self, slug: str, number: int, fault: str, hint: str = "") -> DataError:
-        file = int(np.searchsorted(self._first, number, "right")) - 1
-        record = f"record {number - int(self._first[file]):,} of `{self._files[file].path}`"
+    def _record_error(self, slug: str, index: int, fault: str, hint: str = "") -> DataError:
+        file = int(np.searchsorted(self._first, index, "right")) - 1
+        record = f"record {index - int(self._first[file]):,} of `{self._files[file].path}`"
         if slug == "wrong-tokenizer":
             hint = (
                 "give the folder of the tokenizer that the records were made with: --tokenizer DIR"

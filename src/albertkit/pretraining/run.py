@@ -38,7 +38,7 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import held_out_stream, is_records
 from albertkit.pretraining.teacher import TEACHER_LOSS, TaughtStudent, evaluate_states
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.texts import KOREAN, example_texts
+from albertkit.tokenizer.texts import KOREAN, choose_example_texts
 from albertkit.training.loop import TrainingRecipe
 from albertkit.training.monitor import plot_run, read_metrics
 from albertkit.training.processes import World, choose_precision, describe, join_world
@@ -223,7 +223,7 @@ def _write_card(
         settings=prepared.settings.to_dict() | dict(extent),
         results=evaluation,
         versions=package_versions(),
-        example=example_texts(prepared.source.tokenizer).masked,
+        example=choose_example_texts(prepared.source.tokenizer).masked,
     )
     model_card(run.name, facts).write(folder)
 
@@ -257,7 +257,7 @@ def next_commands(
 ) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
     store = store.folder if isinstance(store, TokenStore) else store
-    texts = example_texts(tokenizer)
+    texts = choose_example_texts(tokenizer)
     task = "nsmc" if texts is KOREAN else "sst2"
     heads = (
         (

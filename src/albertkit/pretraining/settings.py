@@ -153,8 +153,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         return problems
 
-    def as_started(self, run: Path) -> "PretrainSettings":
-        """Fill in what these settings leave open from those that the run in a folder was started with.
+    def resolve_from_run(self, run: Path) -> "PretrainSettings":
+        """Fill in processes, warm-up and extent, where these settings leave them open, from the run that they resume.
 
         These are its number of processes, its extent, and the length of its warm-up, which a run
         that is lengthened keeps.

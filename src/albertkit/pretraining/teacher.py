@@ -227,7 +227,10 @@ class TaughtStudent(nn.Module):
         return self._teacher[0].num_parameters
 
     def distances(self, states: list[Tensor], teacher_states: list[Tensor]) -> Tensor:
-        """Return [L + 1] of the share of the teacher's variance that is not explained, summed over tokens."""
+        """Return the squared distance of the student's mapped states from the teacher's: [L + 1], summed over tokens.
+
+        In units of the variance of the teacher's states after each layer.
+        """
         distances = []
         for number, layer in enumerate(self._layers):
             target = (teacher_states[layer].float() - self._means[layer]) / self._deviations[layer]

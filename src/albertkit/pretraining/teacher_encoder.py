@@ -286,7 +286,7 @@ class AlignedTeacher(TransformersTeacher):
             ConfigError: bad-value if a text has more of the teacher's tokens than it reads.
         """
         if bool((batch.input_ids == self.tokenizer.unk_id).any()):
-            raise self._unknown_error()
+            raise self._unknown_tokens_error()
         texts = []
         spans = []
         for ids in batch.input_ids.cpu().split(batch.lengths):
@@ -353,7 +353,7 @@ class AlignedTeacher(TransformersTeacher):
     def check_counts(self, counts: np.ndarray) -> None:
         """See `TeacherEncoder.check_counts`."""
         if counts[self.tokenizer.unk_id]:
-            raise self._unknown_error()
+            raise self._unknown_tokens_error()
 
     def _spell(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of some tokens, and where the letters of each are in it."""
@@ -373,7 +373,7 @@ class AlignedTeacher(TransformersTeacher):
                 text += spelling
         return text, spans
 
-    def _unknown_error(self) -> CheckpointError:
+    def _unknown_tokens_error(self) -> CheckpointError:
         return CheckpointError(
             "wrong-tokenizer",
             f"the data hold unknown tokens, whose text the teacher `{self.source}` cannot read",

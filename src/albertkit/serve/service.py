@@ -496,7 +496,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def _encode_item(value: Any) -> bytes:
-    return to_json(value, inf_nan_mode="null", fallback=_plain)
+    return to_json(value, inf_nan_mode="null", fallback=_numpy_to_python)
 
 
 def shorten_floats(values: np.ndarray) -> np.ndarray:
@@ -523,7 +523,7 @@ def _too_long_error(left_out: np.ndarray, features: Features) -> DataError:
     return DataError("too-large", fact, 'send it in parts, or say "truncate": true')
 
 
-def _plain(value: Any) -> Any:
+def _numpy_to_python(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return (shorten_floats(value) if value.dtype == np.float32 else value).tolist()
     if isinstance(value, np.generic):

@@ -211,7 +211,7 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
         return str(requested_folder or DEFAULT_FOLDER)
     if not requested_folder or Path(requested_folder) == Path(trained_with):
         return str(trained_with)
-    if _is_available(trained_with):
+    if _is_model_available(trained_with):
         print_note(
             f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`"
         )
@@ -222,7 +222,7 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
     return str(requested_folder)
 
 
-def _is_available(folder: str) -> bool:
+def _is_model_available(folder: str) -> bool:
     try:
         return local_folder(folder).is_dir()
     except AlbertKitError:

@@ -61,7 +61,7 @@ class InputFile:
 
     @property
     def name(self) -> str:
-        """Return the last part of the path; rows in memory are JSON lines."""
+        """Return the last part of the path, whose ending tells the format; rows in memory are `rows.jsonl`."""
         if self.records is not None:
             return "rows.jsonl"
         return self.path.rstrip("/").rsplit("/", 1)[-1]

@@ -84,7 +84,7 @@ class TaskLayout:
     similar_from: float | None = None
 
 
-def split_files(
+def files_by_split(
     data: DataFiles,
     find: Callable[[Path], dict[str, Path]],
     missing: str,
@@ -159,7 +159,9 @@ def find_split_files(
         data = data / folder
     looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
     missing = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
-    return split_files(data, find, missing, "name the folder that holds them, or the file itself")
+    return files_by_split(
+        data, find, missing, "name the folder that holds them, or the file itself"
+    )
 
 
 def check_one_file(data: Path, split: str, candidates: Sequence[Path]) -> Path:
@@ -215,7 +217,7 @@ def choose_form(
     name: str,
     other_tasks: Mapping[str, Sequence[TableForm]] | None = None,
 ) -> TableForm:
-    """Return which of the forms a table has that was just opened; where its first line is a row, declare it one.
+    """Choose the form whose columns a just opened table has; a first line that is a row is declared one.
 
     A first line is only taken for a row if one of the task's labels is in it, or a number if there
     are none. The error names the task, and those of the others whose columns the file has.

@@ -242,8 +242,8 @@ def _records(rows: Any, name: str) -> Records:
             if column in row:
                 record[column] = name_classes(row[column], names)
         try:
-            line = json.dumps(record, ensure_ascii=False, default=_plain)
-        except AlbertKitError:  # of `_plain`; a ConfigError is a ValueError
+            line = json.dumps(record, ensure_ascii=False, default=_json_default)
+        except AlbertKitError:  # of `_json_default`; a ConfigError is a ValueError
             raise
         except (TypeError, ValueError, RecursionError) as error:
             fact = f"row {number:,} of {name} cannot be written as JSON: {error}"
@@ -271,7 +271,7 @@ def name_classes(value: Any, names: Sequence[str]) -> Any:
     return names[int(value)]
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     """Return a value that JSON does not know in a form that it does.
 
     Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None,

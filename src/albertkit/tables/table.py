@@ -708,8 +708,8 @@ def is_json_lines(stream: ByteStream) -> bool:
     return True
 
 
-def text_lines(file: InputFile, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines of a file; those that are no text are bad rows."""
+def numbered_text_lines(file: InputFile, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file with their numbers; lines that are not valid text become bad rows."""
     with ByteStream(file) as stream:
         for number, line in lines(stream):
             problem = text_problem(line)

@@ -23,7 +23,7 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, find_split_files, split_files
+from albertkit.tables.layouts import check_one_file, files_by_split, find_split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines
@@ -419,7 +419,7 @@ def race_files(data: DataFiles) -> Mapping[str, DataFile]:
         return folders or tables
 
     description = "none of the folders train, dev, test of RACE"
-    return split_files(data, find, description, "name the folder that holds them")
+    return files_by_split(data, find, description, "name the folder that holds them")
 
 
 def read_race(

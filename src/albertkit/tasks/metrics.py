@@ -87,7 +87,7 @@ def class_scores(
 
     def scores(rows: Rows) -> dict[str, float]:
         counts = _counts(cells[rows], num_classes)
-        columns = np.stack(_each_class(counts))
+        columns = np.stack(_precision_recall_f1(counts))
         predicted = counts.sum(0)
         labelled = counts.sum(1)
         right = counts.trace()
@@ -115,7 +115,7 @@ def class_scores(
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row a class: name, precision, recall, f1, support (how many examples have it)."""
     counts = _counts(_cells(labels, predictions, len(names)), len(names))
-    columns = [column.tolist() for column in (*_each_class(counts), counts.sum(1))]
+    columns = [column.tolist() for column in (*_precision_recall_f1(counts), counts.sum(1))]
     keys = ("name", "precision", "recall", "f1", "support")
     return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
 
@@ -157,7 +157,7 @@ def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     return scores
 
 
-def _each_class(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _precision_recall_f1(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return precision, recall and F1 [C] of counts [C, C]."""
     right = counts.diagonal()
     predicted = counts.sum(0)

@@ -12,7 +12,7 @@ from albertkit.files import parse_json
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, split_files
+from albertkit.tables.layouts import check_one_file, files_by_split
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
 from albertkit.tables.table import parquet_records
 from albertkit.tables.text_lines import json_problem, utf8_hint
@@ -110,7 +110,7 @@ def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]
         return files
 
     hint = "name the file, or a folder with train-v1.1.json and dev-v1.1.json, or their v2.0 (may be .gz)"
-    return split_files(data, find, f"no file for SQuAD {version}", hint)
+    return files_by_split(data, find, f"no file for SQuAD {version}", hint)
 
 
 def read_questions(

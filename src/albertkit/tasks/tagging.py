@@ -29,10 +29,10 @@ from albertkit.tasks.tagging_files import (
     FILES,
     TagFileLayout,
     TaggedExample,
-    entity_tags,
     find_tag_files,
     read_predicted_tags,
     read_tagged,
+    tags_to_bioes,
 )
 from albertkit.tasks.task import (
     Prediction,
@@ -354,7 +354,7 @@ class TaggingTask(Task[TaggedExample]):
             text = example.text
             char_starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
             entities = []
-            for _, first, last in spans(entity_tags(tags, self.labels)):
+            for _, first, last in spans(tags_to_bioes(tags, self.labels)):
                 char_start = int(char_starts[first])
                 char_end = int(char_starts[last]) + len(example.words[last])
                 score = float(np.mean(shares[first : last + 1]))

@@ -18,7 +18,7 @@ from albertkit.errors import DataError, suggest_name
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, find_shards, split_files
+from albertkit.tables.layouts import check_one_file, files_by_split, find_shards
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
 from albertkit.tables.text_lines import (
@@ -139,7 +139,7 @@ def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
         return files
 
     hint = f"call the files {', '.join(names[0] for names in names_of_split.values())}, or name one file"
-    return split_files(data, find, f"no file of {name}", hint)
+    return files_by_split(data, find, f"no file of {name}", hint)
 
 
 def read_tagged(
@@ -571,8 +571,8 @@ def as_bioes(tag: str) -> str:
     return tag[0].translate(_BIOES) + tag[1:]
 
 
-def entity_tags(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
-    """Return the tags of a sentence as `spans` reads them, whatever the scheme of a model's labels.
+def tags_to_bioes(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
+    """Return the tags of a sentence in BIOES, the scheme that `spans` reads, whatever that of the model's labels.
 
     A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of
     transformers. `E-`, `S-`, `L-`, `U-` and `M-` are prefixes only where all labels are tags, or

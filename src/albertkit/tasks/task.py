@@ -80,7 +80,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def label_indices(labels: Sequence[str], label_names: Sequence[str]) -> np.ndarray:
-    """Return the place of each label, int64."""
+    """Return the index of each label in the label names, int64; an unknown label is refused."""
     index_of_label = {label: index for index, label in enumerate(label_names)}
     indices = np.array([index_of_label.get(label, -1) for label in labels], np.int64)
     if (indices < 0).any():

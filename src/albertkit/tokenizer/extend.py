@@ -24,7 +24,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     SPACE,
     UNIGRAM,
     ModelFacts,
-    add_unused,
+    add_unused_pieces,
     ends_in_digit_comma,
     read_facts,
     rebuild_model,
@@ -171,7 +171,7 @@ def extend_tokenizer(
     model = rebuild_model(tokenizer.model, [*with_characters.pieces, *scored])
     unused = -(len(with_characters.pieces) + len(scored)) % settings.multiple_of
     if unused:
-        model = add_unused(model, unused)
+        model = add_unused_pieces(model, unused)
     extended = SentencePieceTokenizer(model, tokenizer.text_rules, analyser=tokenizer.analyser)
     extended.model_max_length = tokenizer.model_max_length
     extended.mask_flags = tokenizer.mask_flags

@@ -240,12 +240,12 @@ def round_score(score: float) -> float:
     return round(score * 256) / 256
 
 
-def add_unused(model: bytes, number: int) -> bytes:
-    """Return the model with so many more pieces at its end that no text matches."""
+def add_unused_pieces(model: bytes, num_pieces: int) -> bytes:
+    """Append unused pieces, which match no text, to the end of a model."""
     pieces = read_facts(model).pieces
     vocabulary = {piece for piece, _, _ in pieces}
     names = (name for name in map("[unused{}]".format, itertools.count()) if name not in vocabulary)
-    unused = [(name, 0.0, UNUSED) for name in itertools.islice(names, number)]
+    unused = [(name, 0.0, UNUSED) for name in itertools.islice(names, num_pieces)]
     return rebuild_model(model, [*pieces, *unused])
 
 

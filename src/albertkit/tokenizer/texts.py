@@ -154,8 +154,8 @@ KOREAN = ExampleTexts(
 )
 
 
-def example_texts(tokenizer: AlbertTokenizer) -> ExampleTexts:
-    """Return Korean texts for a vocabulary with much Hangul that can spell them, English ones for any other."""
+def choose_example_texts(tokenizer: AlbertTokenizer) -> ExampleTexts:
+    """Choose the example texts for a vocabulary: Korean if much of it is Hangul and it can spell them, else English."""
     size = tokenizer.vocab_size
     korean = sum(_HANGUL.search(tokenizer.id_to_piece(token)) is not None for token in range(size))
     texts = (KOREAN.opinion, *KOREAN.choice["choices"])

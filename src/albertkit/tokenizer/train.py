@@ -26,7 +26,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     NORMAL,
     SPACE,
     SPECIAL_PIECES,
-    add_unused,
+    add_unused_pieces,
     ends_in_digit_comma,
     read_facts,
     rebuild_model,
@@ -351,7 +351,7 @@ def _train_model(
         if number not in dropped_ids:
             remaining.append((piece, round_score(score), kind))
     model = rebuild_model(model, remaining)  # which also takes the path of the seeds out
-    return add_unused(model, settings.reserve) if settings.reserve else model
+    return add_unused_pieces(model, settings.reserve) if settings.reserve else model
 
 
 def _run_trainer(

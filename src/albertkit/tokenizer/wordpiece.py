@@ -46,7 +46,7 @@ class BertRules(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name for `text_rules`."""
+        """Return the value of `text_rules`: "bert" and the flags that are on."""
         return " ".join(
             ["bert", *(flag for flag, on in zip(self._fields, self, strict=True) if on)]
         )
@@ -69,12 +69,14 @@ def read_vocabulary(file: Path) -> list[str]:
     return [line.strip(" \t") or line for line in read_text(file).removesuffix("\n").split("\n")]
 
 
-def bert_vocabulary(content: Any, names: Mapping[str, str]) -> tuple[list[str], BertRules] | None:
+def bert_vocabulary(
+    content: Any, special_tokens: Mapping[str, str]
+) -> tuple[list[str], BertRules] | None:
     """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other.
 
     Args:
         content: Of the file.
-        names: Names of the special tokens, by role; no further token may be added.
+        special_tokens: Names of the special tokens, by role; no further token may be added.
     """
     try:
         model = content["model"]
@@ -96,12 +98,14 @@ def bert_vocabulary(content: Any, names: Mapping[str, str]) -> tuple[list[str], 
                 token["special"] and token["content"] in model["vocab"]
                 for token in content["added_tokens"]
             )
-            and {token["content"] for token in content["added_tokens"]} <= set(names.values())
+            and {token["content"] for token in content["added_tokens"]}
+            <= set(special_tokens.values())
             and all(
                 isinstance(normalizer[flag], bool) for flag in ("lowercase", "handle_chinese_chars")
             )
             and normalizer["strip_accents"] in (True, False, None)
-            and pair == [names["cls"], "A", names["sep"], "B", names["sep"]]
+            and pair
+            == [special_tokens["cls"], "A", special_tokens["sep"], "B", special_tokens["sep"]]
         )
         lower = normalizer["lowercase"]
         strip = normalizer["strip_accents"]

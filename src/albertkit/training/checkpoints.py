@@ -218,7 +218,7 @@ class ExportedWeights:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the trained weights by them within this context."""
+        """Put the exported weights in the place of the trained ones within this context."""
         if not (self.averages or self._start):
             yield
             return

@@ -113,7 +113,7 @@ def first_to_fail() -> bool:
 
 
 def record_failure(error: AlbertKitError) -> None:
-    """Leave an error where torchrun looks for the cause that it sums up at its end."""
+    """Write an error to the file from which torchrun reports the cause of a failure."""
     if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         details = {"py_callstack": str(error), "timestamp": str(int(time.time()))}
         message = {"message": str(error), "extraInfo": details, "errorCode": error.exit_code}

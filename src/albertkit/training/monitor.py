@@ -280,29 +280,31 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
     panels: list[Panel] = []
     if _is_pretraining(metrics):
         panels.append((3.2, partial(_draw_masked_lm_loss, metrics=metrics, baseline=baseline)))
-        if _is_known(metrics, "sentence_order_accuracy"):
+        if _is_recorded(metrics, "sentence_order_accuracy"):
             panels.append((1.7, partial(_draw_sentence_order, metrics=metrics)))
     else:
         recorded = dict.fromkeys(
             name for record in metrics.evaluations for name in record if name != "step"
         )
-        scores = [name for name in (metric, *recorded) if name and _is_known(metrics, name, "eval")]
+        scores = [
+            name for name in (metric, *recorded) if name and _is_recorded(metrics, name, "eval")
+        ]
         names = dict.fromkeys(
             name for record in metrics.steps for name in record if name.endswith("_loss")
         )
-        losses = [name for name in names if _is_known(metrics, name, "step")]
+        losses = [name for name in names if _is_recorded(metrics, name, "step")]
         if not 0 < len(losses) <= MAX_LOSSES:
-            losses = ["loss"] if _is_known(metrics, "loss", "step") else []
+            losses = ["loss"] if _is_recorded(metrics, "loss", "step") else []
         panels += [(2.2, partial(_draw_series, metrics=metrics, name=name)) for name in losses]
         if scores:
             panels.append((1.8, partial(_draw_score, metrics=metrics, name=scores[0])))
-    if _is_known(metrics, "learning_rate", "step"):
+    if _is_recorded(metrics, "learning_rate", "step"):
         panels.append((1.0, partial(draw_learning_rate, metrics=metrics)))
     return panels
 
 
-def _is_known(metrics: RunMetrics, name: str, *events: str) -> bool:
-    """Return whether a quantity was recorded as a number, of any event or of these."""
+def _is_recorded(metrics: RunMetrics, name: str, *events: str) -> bool:
+    """Return whether a metric has a finite value in any event, or in one of these."""
     return any(
         math.isfinite(value)
         for event in events or ("step", "eval")

@@ -155,7 +155,7 @@ class FusedEngine(Engine):
         reason = unpackable(self._model)
         if not reason and not self._weights.are_current():
             with without_torch_threads():
-                reason = unfit(self._model, self.precision)
+                reason = model_problem(self._model, self.precision)
                 # Another thread may have packed them
                 if not reason and not self._weights.are_current():
                     self._pack()
@@ -308,7 +308,10 @@ class FusedEngine(Engine):
         )
 
     def states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
-        """Return free memory, and it as states [M, …, rows, …]."""
+        """Take state buffers for a batch, new ones if none that are free are large enough.
+
+        The buffers to give back, and their views of shape [M, …, rows, …].
+        """
         width = layer.outer.bias.size
         qkv, fp32 = layer.qkv.bias.size, np.dtype(np.float32)
         # More are never divided; what is not used stays unmapped
@@ -522,7 +525,7 @@ def _norm(norm: nn.LayerNorm) -> Norm:
 # --- what this machine and this numba can do ------------------------------------------------------
 
 
-def unfit(model: AlbertModel, precision: str) -> str:
+def model_problem(model: AlbertModel, precision: str) -> str:
     """Return the reason why a model cannot run in a precision, or an empty string."""
     size = model.config.hidden_size // model.config.num_attention_heads
     if size % 2 and precision != "fp32":
@@ -535,7 +538,7 @@ def unfit(model: AlbertModel, precision: str) -> str:
     return ""
 
 
-def lacking(precision: str) -> str:
+def precision_problem(precision: str) -> str:
     """Return what is missing for "fp32", "bf16" or "int8" on this machine, or an empty string."""
     compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     for name in engine.FUSED_INSTRUCTIONS[precision]:
@@ -545,14 +548,14 @@ def lacking(precision: str) -> str:
             return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
     if precision != "fp32" and matrix_tiles.compiled_for() and not matrix_tiles.allowed():
         return "the system does not let this process use AMX"
-    return _tried(precision)
+    return _compiler_problem(precision)
 
 
 @cache
-def _tried(precision: str) -> str:
+def _compiler_problem(precision: str) -> str:
     """Return what is wrong with the code that numba compiles here, or an empty string."""
     try:
-        worst = _trial(precision)
+        worst = _largest_deviation(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
         return (
             f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
@@ -565,7 +568,7 @@ def _tried(precision: str) -> str:
 
 
 @torch.no_grad()
-def _trial(precision: str) -> float:
+def _largest_deviation(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
     inputs, weight, bias = (

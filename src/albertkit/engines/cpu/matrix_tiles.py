@@ -142,7 +142,7 @@ class _Kernel:
                         [register(2 * i + j), register(_LEFT + i), register(_RIGHT + j)],
                     )
                     if i == j == 0:
-                        self._fetch(loop.index)
+                        self._prefetch_panel(loop.index)
         for i in range(tall):
             for j in range(wide):
                 below = builder.mul(self.sums_stride, ir.Constant(_I64, SIDE * i))
@@ -151,7 +151,7 @@ class _Kernel:
                     builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.sums_stride]
                 )
 
-    def _fetch(self, step: Any) -> None:
+    def _prefetch_panel(self, step: Any) -> None:
         """Emit a step's prefetches of the weight's next panel."""
         builder, lines = self.builder, [ir.Constant(_I64, 64 * line) for line in range(LINES)]
         first = builder.mul(step, self.fetched)

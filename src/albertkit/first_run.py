@@ -137,17 +137,15 @@ class QuickstartResult(Result):
         measured = self.numbers
         pretraining = self.pretraining
         min_updates, max_updates = pretraining["planned"]
-        duration = f"{self.seconds:.0f} seconds"
-        training = f"{60 * pretraining['minutes_used']:.0f} of them"
+        seconds = f"{60 * pretraining['minutes_used']:.0f}"
+        updates = f"{pretraining['steps']:,} updates"
+        duration = f"{self.seconds:.0f} seconds, {seconds} of them for {updates}"
         if self.earlier_updates:
             duration = (
-                f"{duration} in this call, after {self.earlier_updates:,} updates of earlier ones"
+                f"{self.seconds:.0f} seconds in this call; {seconds} seconds in all for {updates}, "
+                f"{self.earlier_updates:,} of them made before it"
             )
-            training = f"{60 * pretraining['minutes_used']:.0f} seconds in all"
-        duration += (
-            f", {training} for {pretraining['steps']:,} updates "
-            f"(estimates on the way: {min_updates:,} to {max_updates:,})"
-        )
+        duration += f" (estimates on the way: {min_updates:,} to {max_updates:,})"
         return [
             pretraining_highlights(measured, measured),
             *filled_masks([asdict(example) for example in self.examples]),

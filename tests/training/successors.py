@@ -14,7 +14,7 @@ from albertkit.training.run import Best, Run, RunResult, open_run
 from albertkit.training.settings import EpochSettings
 
 NUMBERS = torch.arange(20)
-UNFINISHED = RunResult(metric="accuracy")
+UNFINISHED = RunResult(metric="accuracy", remedy="try a lower --lr")
 
 
 class Successors:

@@ -128,7 +128,7 @@ def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
     assert "lr = 0.0333" in (tmp_path / "run" / "retry-1" / "run.toml").read_text()
     printed = capfd.readouterr().err
     assert printed.count("parameters: 364") == 1
-    assert "begun again with learning rate 0.0333; learning rate 0.1: " in printed
+    assert "begun again with learning rate 0.0333 after learning rate 0.1: " in printed
     assert result.notes()[0].startswith("begun again after learning rate 0.1: ")
     assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / "retry-1" / "best")
     assert read_json(tmp_path / "run" / "results.json")["retries"] == list(result.retries)

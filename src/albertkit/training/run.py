@@ -234,7 +234,7 @@ class Run(Generic[AnySettings]):
         if self.retries and isinstance(self.settings, EpochSettings):
             # The other settings are those of the first attempt, which were shown
             self.display.note(
-                f"begun again with learning rate {self.settings.lr:g}; {self.retries[-1]}"
+                f"begun again with learning rate {self.settings.lr:g} after {self.retries[-1]}"
             )
         else:
             for line in recipe.notes:

@@ -524,10 +524,14 @@ class JsonTokenizer(AlbertTokenizer):
         # transformers gives the model what the file says of special tokens around texts, and
         # ALBERT's heads read the first token.
         encode = tokenizer._full_tokenizer.encode
-        single = [tokenizer.cls_id, *encode("a", add_special_tokens=False).ids, tokenizer.sep_id]
-        pair = [*single, *encode("b", add_special_tokens=False).ids, tokenizer.sep_id]
-        pair_ids = encode("a", "b").ids
-        if encode("a").ids == single and pair_ids == pair:
+        try:
+            texts = [encode(text, add_special_tokens=False).ids for text in ("a", "b")]
+            single_ids, pair_ids = encode("a").ids, encode("a", "b").ids
+        except Exception as error:
+            # Letters that a damaged vocabulary lacks, and its unknown token, too
+            raise tokenizer._broken_file_error(str(error)) from None
+        single = [tokenizer.cls_id, *texts[0], tokenizer.sep_id]
+        if single_ids == single and pair_ids == [*single, *texts[1], tokenizer.sep_id]:
             return tokenizer
         names = [tokenizer._piece(token_id) for token_id in pair_ids]
         raise CheckpointError(

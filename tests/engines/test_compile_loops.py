@@ -85,6 +85,13 @@ def test_int8_and_whoever_asks_for_it_wait(make_model, batch, compiler, monkeypa
     assert not compiler.commands
 
 
+def test_a_cache_that_cannot_be_written_is_not_waited_for(make_model, compiler, monkeypatch):
+    engine = packed_engine(make_model(), "fp32")
+    monkeypatch.setattr(compile_loops.os, "access", lambda *_: False)
+    assert compile_loops.compile_elsewhere(engine) == ()
+    assert not compiler.commands
+
+
 def test_an_engine_lacks_what_neither_memory_nor_disk_has(make_model, batch, monkeypatch):
     engine = packed_engine(make_model(), "fp32")
     engine.encode(batch)

@@ -31,6 +31,7 @@ def compile_elsewhere(engine: Engine) -> tuple[str, ...]:
     if (
         engine.precision == "int8"
         or os.environ.get("ALBERTKIT_WAIT_FOR_LOOPS")
+        or not os.access(loops_folder(), os.W_OK)  # nothing could be left there for this process
         or not engine.lacks_loops()
     ):
         return ()

@@ -266,14 +266,14 @@ def _select_split(splits: Mapping[str, Any], split: str) -> Any:
 
 # A file or its path, its split, its rows
 OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]
-UNKNOWN_SHARE = 0.1  # of the tokens: a rare sign in a short text is no text of another language
+UNREAD_SHARE = 0.1  # of the tokens: a rare sign in a short text is no text of another language
 
 
 def unread_lines(counts: Counter[str]) -> list[str]:
     """Return a line on texts of which the tokenizer does not know too large a share of the tokens."""
     unknown = counts["unknown"]
     tokens = counts["tokens"]
-    if unknown <= UNKNOWN_SHARE * tokens:
+    if unknown <= UNREAD_SHARE * tokens:
         return []
     return [f"{unknown:,} of {tokens:,} tokens are unknown: what they stand for is not read"]
 

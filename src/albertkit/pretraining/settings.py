@@ -76,7 +76,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             made the store: a checkpoint folder of a BERT or an ALBERT of any class, or of another
             encoder that transformers runs, or org/name of the hub. The model learns its states
             after each layer beside masked tokens and sentence order, and where the ALBERT or BERT
-            has a masked-LM head what this makes of the masked tokens; with `--masked-lm-prob 0
+            reads the data's tokens and has a masked-LM head what this makes of the masked tokens; with `--masked-lm-prob 0
             --pair-task none` the states alone. Without `size` and `config` the new model has its
             shape, with one layer in the place of all.
         start_layers: Number of layers at the start, fewer than the model's, which share one set of

@@ -249,7 +249,7 @@ class TeacherObjective(PretrainingObjective):
     def counts(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predictions of each kind, and the tokens whose states are learned."""
         counts = super().counts(batch) | {TEACHER_LOSS: batch.num_tokens}
-        if "masked_lm" in counts and self._taught[0].teacher.guesses_masked_tokens:
+        if "masked_lm" in counts and self._taught[0].teacher.head is not None:
             counts[GUESSES_LOSS] = counts["masked_lm"]
         return counts
 

@@ -25,6 +25,7 @@ from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertForMaskedLM, AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
+from albertkit.model.heads import MaskedLMHead
 from albertkit.model.padded import Trace
 from albertkit.model_paths import is_remote, local_folder
 from albertkit.pretraining.settings import PretrainSettings
@@ -97,6 +98,7 @@ class TeacherEncoder(ABC):
         compute_dtype: Of its products.
         digest: SHA-256 of its weights.
         notes: Lines for the user.
+        head: Its masked-LM head, frozen, if it has one for the data's tokens.
     """
 
     source: Path
@@ -105,6 +107,7 @@ class TeacherEncoder(ABC):
     compute_dtype: torch.dtype
     digest: str
     notes: tuple[str, ...] = ()
+    head: MaskedLMHead | None = None
 
     @property
     def num_layers(self) -> int:
@@ -114,20 +117,24 @@ class TeacherEncoder(ABC):
     @property
     def num_parameters(self) -> int:
         """Number of parameters, none of which is trained."""
-        return sum(parameter.numel() for parameter in self.network.parameters())
+        of_head = [] if self.head is None else self.head.parameters()  # some are the network's
+        return sum(p.numel() for p in {*self.network.parameters(), *of_head})
 
     @abstractmethod
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """Return the projected embedding and the output of every layer, [T, K] each."""
 
-    @property
-    def guesses_masked_tokens(self) -> bool:
-        """Whether it has a masked-LM head for the data's tokens."""
-        return False
-
+    @torch.no_grad()
     def guess(self, hidden: Tensor, num_tokens: int) -> Guesses:
-        """Return the likeliest of the first so many tokens by its masked-LM head, for states [P, K]."""
-        raise NotImplementedError
+        """Return the likeliest of the first so many tokens by the masked-LM head, for last states [P, H]."""
+        assert self.head is not None
+        parts = []
+        for chunk in hidden.split(max(1, _LOGITS // self.config.vocab_size)):
+            # Without the rows that fill a vocabulary up
+            logits = self.head(chunk)[:, :num_tokens]
+            parts.append(logits.float().softmax(1).topk(min(NUM_GUESSES, num_tokens)))
+        shares = torch.cat([part.values for part in parts])
+        return Guesses(torch.cat([part.indices for part in parts]), shares / shares.sum(1, True))
 
     def check_counts(self, counts: np.ndarray) -> None:  # noqa: B027
         """Refuse data whose tokens, [V] counts, the teacher cannot read."""
@@ -145,36 +152,19 @@ class TeacherEncoder(ABC):
 class AlbertTeacher(TeacherEncoder):
     """An ALBERT, or a BERT as one, whose vocabulary is that of the data."""
 
-    network: AlbertModel | AlbertForMaskedLM
+    network: AlbertModel
 
     @torch.no_grad()
     def states(self, batch: PackedBatch) -> list[Tensor]:
         """See `TeacherEncoder.states`."""
         trace = Trace(True, False)
-        self.network.encoder_model.encode(batch, trace)
+        self.network.encode(batch, trace)
         assert trace.hidden_states is not None
         return trace.hidden_states
 
-    @property
-    def guesses_masked_tokens(self) -> bool:
-        """See `TeacherEncoder.guesses_masked_tokens`."""
-        return isinstance(self.network, AlbertForMaskedLM)
-
-    @torch.no_grad()
-    def guess(self, hidden: Tensor, num_tokens: int) -> Guesses:
-        """See `TeacherEncoder.guess`."""
-        assert isinstance(self.network, AlbertForMaskedLM)
-        parts = []
-        for chunk in hidden.split(max(1, _LOGITS // self.config.vocab_size)):
-            # Without the rows that fill a vocabulary up
-            logits = self.network.predictions(chunk)[:, :num_tokens]
-            parts.append(logits.float().softmax(1).topk(min(NUM_GUESSES, num_tokens)))
-        shares = torch.cat([part.values for part in parts])
-        return Guesses(torch.cat([part.indices for part in parts]), shares / shares.sum(1, True))
-
     def tables(self) -> EmbeddingTables:
         """See `TeacherEncoder.tables`."""
-        embeddings = self.network.encoder_model.embeddings
+        embeddings = self.network.embeddings
         return EmbeddingTables(
             embeddings.word_embeddings.weight,
             embeddings.position_embeddings.weight,
@@ -186,7 +176,7 @@ class AlbertTeacher(TeacherEncoder):
         """See `TeacherEncoder.layers`."""
         return [
             dict(block.named_parameters())
-            for block, _ in self.network.encoder_model.encoder.layers(torch.float32)
+            for block, _ in self.network.encoder.layers(torch.float32)
         ]
 
 
@@ -412,7 +402,8 @@ def open_teacher_encoder(
             f"the teacher `{source}` knows no second segment, pair_task is {settings.pair_task}",
             "learn from single segments: --pair-task none",
         )
-    teacher.network.to(device).requires_grad_(False).eval()
+    for module in filter(None, (teacher.network, teacher.head)):
+        module.to(device).requires_grad_(False).eval()
     return teacher
 
 
@@ -467,21 +458,22 @@ def _open_encoder(
             notes.append(
                 f"text rules: {teacher_tokenizer.text_rules} in `{source}`, {tokenizer.text_rules} in the data"
             )
-    model: AlbertModel | AlbertForMaskedLM
+    head_module = None
     if has_head:
-        model, _ = AlbertForMaskedLM.from_tensors(config, tensors, (), str(source))
+        masked_lm, _ = AlbertForMaskedLM.from_tensors(config, tensors, (), str(source))
+        network, head_module = masked_lm.albert, masked_lm.predictions
         notes.append(f"masked tokens: their labels, and the {NUM_GUESSES} likeliest to the teacher")
     else:
-        model, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
-    dtype = choose_precision(settings.precision, device)
-    model.encoder_model.compute_dtype = dtype
+        network, _ = AlbertModel.from_tensors(config, tensors, ("pooler",), str(source))
+    network.compute_dtype = dtype = choose_precision(settings.precision, device)
     return AlbertTeacher(
         source=source,
-        network=model,
+        network=network,
         config=config,
         compute_dtype=dtype,
         digest=digest,
         notes=tuple(notes),
+        head=head_module,
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from albertkit import AlbertConfig, AlbertTokenizer, model_paths
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
@@ -79,7 +79,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         SentenceEncoder(AlbertModel(config), tokenizer, max_length=16).save_pretrained(
             folders["embedding"]
         )
-        grid = Grid(1, 1, 1)
+        grid = TokenGrid(1, 1, 1)
         captioner = AlbertForImageCaptioning(
             CaptionConfig(img_feature_dim=8, grid=grid).put_into(config)
         )

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from record_files import read_records
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
@@ -96,7 +96,7 @@ def test_another_number_of_frames(captioner):
     context = loaded.context(pixels)
     assert context.states[0][0].shape[2] == 8 * 4 * 4
     assert loaded.describe(context, GenerationSettings(max_length=8))[0]
-    assert loaded.grid == Grid(4, 4, 4)
+    assert loaded.grid == TokenGrid(4, 4, 4)
 
 
 def test_command(captioner, data, tmp_path, monkeypatch, run_command):

@@ -248,7 +248,7 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
         numbers = batch.examples[::2].tolist()
         visited += numbers
         part = objective.losses(batch)["mse"]
-        assert part.count == objective.counts(batch)["mse"] == len(numbers)
+        assert part.count == objective.count_targets(batch)["mse"] == len(numbers)
         with torch.no_grad():
             sides = [encoder(encoder.features([pairs.texts[n][k] for n in numbers]).batch(np.arange(len(numbers))).packed)
                      for k in (0, 1)]  # fmt: skip
@@ -276,7 +276,7 @@ def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pair
 
     objective = EmbeddingObjective(encoder, "mnrl", Counted(), 2, pairs.targets, numbers)
     batch = next(ExampleStream(features, grouped=True, batch_size=30, batch_tokens=1 << 62))[0]
-    assert objective.counts(batch) == {"mnrl": 28}
+    assert objective.count_targets(batch) == {"mnrl": 28}
     assert objective.losses(batch)["mnrl"].count == 28
 
 

@@ -177,7 +177,7 @@ class Objective:
     def __init__(self, model: PretrainedAlbert) -> None:
         self.model = model
 
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
+    def count_targets(self, batch: PackedBatch) -> dict[str, int]:
         return {"class": 3}
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:

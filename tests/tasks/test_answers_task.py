@@ -107,7 +107,9 @@ def predicted(
 
 def total(task: AnswerTask, model: PretrainedAlbert, batch: LabelledBatch) -> torch.Tensor:
     losses = task.losses(model, batch)
-    assert {name: int(loss.label_count) for name, loss in losses.items()} == task.counts(batch)
+    assert {name: int(loss.label_count) for name, loss in losses.items()} == task.count_targets(
+        batch
+    )
     return torch.stack([loss.loss_sum for loss in losses.values()]).sum()
 
 

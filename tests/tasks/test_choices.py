@@ -830,7 +830,7 @@ def test_transformers_with_padding(tiny_model, tmp_path):
     ours = task.losses(model, batch)["choice"]
     assert ours.mean().item() == pytest.approx(output.loss.item(), abs=1e-5)
     assert int(ours.correct) == int((output.logits.argmax(1) == tensors[3]).sum())
-    assert task.counts(batch) == {"choice": 5}
+    assert task.count_targets(batch) == {"choice": 5}
     ours.mean().backward()
     output.loss.backward()
     for (name, parameter), (_, their_parameter) in zip(

@@ -80,7 +80,7 @@ class HeadTask:
             )
         }
 
-    def counts(self, batch) -> dict[str, int]:  # type: ignore[no-untyped-def]
+    def count_targets(self, batch) -> dict[str, int]:  # type: ignore[no-untyped-def]
         return dict.fromkeys(("text", "spans", "choice", "tagging"), 1)
 
 
@@ -180,7 +180,7 @@ def test_teacher_losses_are_torchs_on_padded_rows(kind):
     losses, student, teacher, batch = pair(kind, weight=0.3)
     parts = losses.losses(batch)
     expected, count = expected_and_count(kind, student, teacher, batch)
-    assert parts["distillation"].count == losses.counts(batch)["distillation"] == count
+    assert parts["distillation"].count == losses.count_targets(batch)["distillation"] == count
     assert expected > 1e-2
     torch.testing.assert_close(parts["distillation"].total, 0.3 * expected, atol=1e-5, rtol=1e-5)
     (name,) = set(parts) - {"distillation"}
@@ -233,7 +233,7 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
         ).mean()
 
     part = losses.losses(batch)["hidden_states"]
-    assert part.count == losses.counts(batch)["hidden_states"] == sum(LENGTHS) * 2
+    assert part.count == losses.count_targets(batch)["hidden_states"] == sum(LENGTHS) * 2
     torch.testing.assert_close(part.total / part.count, 2 * distance((3, 6)), atol=1e-5, rtol=1e-5)
     # Another map would be noticed
     assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3
@@ -268,7 +268,7 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
     ) -> tuple[DistillationLosses, PretrainedAlbert]:
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
         objective = SimpleNamespace(
-            counts=losses.counts, losses=losses.losses, flops=lambda batch: 1.0
+            count_targets=losses.count_targets, losses=losses.losses, flops=lambda batch: 1.0
         )
         settings = LoopSettings(
             steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2

@@ -226,7 +226,7 @@ def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
         labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
     expected = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
     assert ours.mean().item() == pytest.approx(expected.item(), abs=1e-5)
-    assert task.counts(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
+    assert task.count_targets(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
     weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
     weighted = torch.nn.functional.cross_entropy(
         theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1),

@@ -443,7 +443,7 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
     )
     parts = losses.losses(batch)
     alone, everywhere = losses.losses(labelled), losses.losses(all_labelled)
-    assert losses.counts(batch) == {name: part.count for name, part in parts.items()}
+    assert losses.count_targets(batch) == {name: part.count for name, part in parts.items()}
     for name, part in parts.items():
         expected = everywhere[name] if name == "distillation" else alone[name]
         assert part.count == expected.count
@@ -483,9 +483,9 @@ def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(
         logits[3] = np.nan  # a word that is no token of the teacher's
         batch = with_teacher_logits(features, task, examples, logits).batch(order)
         assert (
-            losses.counts(batch)["distillation"]
+            losses.count_targets(batch)["distillation"]
             == len(logits) - 1
-            == losses.counts(batch)["tagging"] - 1
+            == losses.count_targets(batch)["tagging"] - 1
         )
         assert losses.losses(batch)["distillation"].total.isfinite()
 

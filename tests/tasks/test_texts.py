@@ -196,7 +196,7 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
             )
             loss = task.losses(ours, batch)[task.kind]
             outputs = task.outputs(ours, batch)
-        assert task.counts(batch) == {task.kind: int(loss.label_count)}
+        assert task.count_targets(batch) == {task.kind: int(loss.label_count)}
         torch.testing.assert_close(loss.mean(), output.loss, atol=1e-5, rtol=1e-5)
         records = task.predictions(examples, features, outputs)
         assert [record["id"] for record in records] == ["0", "1", "2", "3"]

@@ -60,7 +60,7 @@ class NextPieceObjective:
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
 
-    def counts(self, batch):
+    def count_targets(self, batch):
         return {"piece": batch.num_tokens}
 
     def losses(self, batch):

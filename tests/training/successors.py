@@ -33,7 +33,7 @@ class Successors:
     def restore(self, state: dict) -> None:
         self.update = state["update"]
 
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
+    def count_targets(self, batch: PackedBatch) -> dict[str, int]:
         return {"number": batch.num_tokens}
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:

@@ -84,7 +84,8 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
         result, collapsed="all 1,725 predictions are `1`", remedy="try a lower --lr"
     )
     assert better.results()["notes"] == []
-    assert [one[:15] for one in collapsed.results()["notes"]] == ["nothing learned"]
+    assert collapsed.failure.startswith("nothing learned")
+    assert collapsed.results()["notes"] == []  # it was said when the training ended
     assert largest_class({}) is None
     assert (
         guessing_note(

@@ -151,4 +151,4 @@ def test_what_is_tried_where_nothing_was_learned_fits_the_run_and_the_model(
     settings = EpochSettings(**{"steps": 800, "lr": 2e-5, **changes})
     assert settings.remedy(hidden_size).startswith(remedy)
     result = RunResult(collapsed="all `up`", remedy=settings.remedy(hidden_size))
-    assert result.notes()[0].startswith(f"nothing learned: all `up`; {remedy}")
+    assert result.failure.startswith(f"nothing learned: all `up`; {remedy}")

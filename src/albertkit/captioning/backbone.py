@@ -16,7 +16,7 @@ from albertkit.files import read_json
 from albertkit.model.files import StateDict
 
 
-class Grid(NamedTuple):
+class TokenGrid(NamedTuple):
     """Grid of the M = frames x height x width visual tokens of a clip, stored in this order."""
 
     frames: int
@@ -49,7 +49,7 @@ class Backbone(nn.Module, ABC):
     saves_weights: bool = False
 
     @abstractmethod
-    def grid(self, num_frames: int, size: int) -> Grid:
+    def grid(self, num_frames: int, size: int) -> TokenGrid:
         """Return how the tokens of `num_frames` frames of `size` pixels lie."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str,
         )
 
 
-def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
+def pooled_grid(grid: TokenGrid, max_tokens: int) -> TokenGrid:
     """Return the grid that `pool_grid` makes of a grid.
 
     Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8
@@ -116,10 +116,10 @@ def pooled_grid(grid: Grid, max_tokens: int) -> Grid:
             height -= 1
         else:
             width -= 1
-    return Grid(min(frames, max_tokens) if height * width == 1 else frames, height, width)
+    return TokenGrid(min(frames, max_tokens) if height * width == 1 else frames, height, width)
 
 
-def pool_grid(features: Tensor, grid: Grid, max_tokens: int) -> tuple[Tensor, Grid]:
+def pool_grid(features: Tensor, grid: TokenGrid, max_tokens: int) -> tuple[Tensor, TokenGrid]:
     """Average visual tokens that lie near each other until a clip has at most `max_tokens`.
 
     Token i of n along a side is the mean of the places from floor(i·N/n) to ceil((i+1)·N/n) of N,

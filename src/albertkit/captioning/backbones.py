@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from albertkit.captioning.backbone import (
     Backbone,
     Extent,
-    Grid,
     PixelValues,
+    TokenGrid,
     VisionKind,
     check_unchanged,
     find_kind,
@@ -73,10 +73,10 @@ class Conv3dBackbone(Backbone):
             nn.Conv3d(third, width, 3, (1, 2, 2), 1),
         )
 
-    def grid(self, num_frames: int, size: int) -> Grid:
+    def grid(self, num_frames: int, size: int) -> TokenGrid:
         """Return frames halved, rounded up; a place is 16 pixels wide."""
         side = -(-size // 16)
-        return Grid(-(-num_frames // 2), side, side)
+        return TokenGrid(-(-num_frames // 2), side, side)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3] to [B, M, D]."""
@@ -227,7 +227,7 @@ class TransformersBackbone(Backbone):
             setattr(parent, leaf, None if is_parameter else nn.Identity())
         self.requires_grad_(False).eval()
 
-    def grid(self, num_frames: int, size: int) -> Grid:
+    def grid(self, num_frames: int, size: int) -> TokenGrid:
         """Return how the tokens lie."""
         extent = self.extent
         subject = f"`{self.name}` ({self.config.model_type})"
@@ -252,7 +252,7 @@ class TransformersBackbone(Backbone):
                 f"{subject} cannot take frames of {size} pixels",
                 f"give it {extent.size}{also}",
             )
-        return Grid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
+        return TokenGrid(num_frames // extent.tubelet, size // extent.patch, size // extent.patch)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3], RGB, to fp32 [B, M, D], as many at once as memory bears."""

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from albertkit.captioning.backbone import Backbone, Grid, pool_grid
+from albertkit.captioning.backbone import Backbone, TokenGrid, pool_grid
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.generate import generate
 from albertkit.captioning.layers import Context
@@ -47,7 +47,7 @@ class _CaptionerFile:
     format: Literal[1]
     backbone: _SavedBackbone | None
     sampling: FrameSampling | None
-    grid: Grid | None
+    grid: TokenGrid | None
     generation: GenerationSettings = field(default_factory=GenerationSettings)
 
 
@@ -163,7 +163,7 @@ class VideoCaptioner:
         tokenizer: AlbertTokenizer,
         backbone: Backbone | None = None,
         sampling: FrameSampling | None = None,
-        grid: Grid | None = None,
+        grid: TokenGrid | None = None,
         generation: GenerationSettings | None = None,
     ) -> None:
         self.model = model
@@ -199,7 +199,7 @@ class VideoCaptioner:
         if backbone is not None and saved.backbone is None:
             raise ConfigError(
                 "bad-value",
-                f"the captioner in `{path}` has no backbone that --backbone could name the place of",
+                f"the captioner in `{path}` has no backbone whose place could be named",
                 "leave --backbone out",
             )
         loaded_backbone = (
@@ -272,7 +272,7 @@ class VideoCaptioner:
         self,
         visual: Tensor,
         mask: Tensor | None = None,
-        grid: Grid | Sequence[Grid] | None = None,
+        grid: TokenGrid | Sequence[TokenGrid] | None = None,
     ) -> Context:
         """Return what the model reads a caption against, from frames uint8 [B, T, S, S, 3] or visual tokens [B, M, D].
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.layers import AlbertEncoder, AlbertLayer, BlockWeights, layer_norm, linear
@@ -409,7 +409,7 @@ class VisualProjector(nn.Module):
     def __init__(self, config: AlbertConfig, caption: CaptionConfig) -> None:
         super().__init__()
         width = config.hidden_size
-        self.grid = None if caption.grid is None else Grid(*caption.grid)
+        self.grid = None if caption.grid is None else TokenGrid(*caption.grid)
         # Not folded into the map that follows: in a migrated ALBERT a LayerNorm stands between
         # them.
         self.fc = (
@@ -429,7 +429,9 @@ class VisualProjector(nn.Module):
             )
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, visual: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
+    def forward(
+        self, visual: Tensor, grid: TokenGrid | Sequence[TokenGrid] | None = None
+    ) -> Tensor:
         """Map [B, M, D] to [B, M, H], in the dtype of `visual`."""
         if visual.shape[-1] != self.width:
             raise ConfigError(
@@ -445,7 +447,7 @@ class VisualProjector(nn.Module):
         if self.grid is not None:
             tokens = visual.shape[1]
             grid = grid or self.grid
-            if not isinstance(grid, Grid):  # zeros where a clip has fewer tokens than M
+            if not isinstance(grid, TokenGrid):  # zeros where a clip has fewer tokens than M
                 embeddings = {
                     of_clip: self.position_embeddings(of_clip) for of_clip in dict.fromkeys(grid)
                 }
@@ -464,7 +466,7 @@ class VisualProjector(nn.Module):
             hidden = hidden + positions.to(hidden.dtype)
         return self.dropout(hidden)
 
-    def position_embeddings(self, grid: Grid) -> Tensor:
+    def position_embeddings(self, grid: TokenGrid) -> Tensor:
         """Return what is added to the tokens of a grid, [M, H]. Times are interpolated to another number of frames."""
         assert self.grid is not None
         if grid[1:] != self.grid[1:]:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.layers import (
     NEVER,
     CaptionConfig,
@@ -104,7 +104,9 @@ class AlbertImgModel(PretrainedAlbert):
             -1,
         )
 
-    def project(self, img_feats: Tensor, grid: Grid | Sequence[Grid] | None = None) -> Tensor:
+    def project(
+        self, img_feats: Tensor, grid: TokenGrid | Sequence[TokenGrid] | None = None
+    ) -> Tensor:
         """Project visual tokens [B, M, D] to [B, M, H]."""
         return self.img_embedding(img_feats.to(self.compute_dtype or self.dtype), grid)
 

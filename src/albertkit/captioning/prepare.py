@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from albertkit.captioning.backbone import Backbone, Grid, pool_grid, pooled_grid
+from albertkit.captioning.backbone import Backbone, TokenGrid, pool_grid, pooled_grid
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.clips import FEATURE_ENDINGS, Clip
 from albertkit.captioning.options import PreparationOptions, PrepareOptions
@@ -181,7 +181,7 @@ class ItemRecipe:
     kind: Literal["features", "frames"]
     sampling: FrameSampling | None  # None for features computed elsewhere, as are the next two
     backbone: Backbone | None
-    grid: Grid | None  # of the tokens of a clip, after pooling
+    grid: TokenGrid | None  # of the tokens of a clip, after pooling
 
     @classmethod
     def of(
@@ -223,7 +223,7 @@ class ItemRecipe:
             "grid": None if self.grid is None else list(self.grid),
         }
 
-    def check(self, clip: Clip) -> None:
+    def check_clip_kind(self, clip: Clip) -> None:
         """Refuse a file of features where the recipe reads videos, and a video where it reads features."""
         if (clip.source.suffix.lower() in FEATURE_ENDINGS) != (self.backbone is None):
             subject, say = (
@@ -423,7 +423,7 @@ def prepare_clips(options: ClipsToPrepare) -> PrepareReport:
                     "give each its own key",
                 )
         for clip in clips:
-            recipe.check(clip)
+            recipe.check_clip_kind(clip)
     # No `Job`: items are a store by content that several calls share, and a job's folder ends with
     # `publish`.
     workers = options.workers or min(8, os.cpu_count() or 1)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError, suggest_path
 from albertkit.files import (
@@ -213,7 +213,7 @@ class Preparation:
     backbone_fingerprint: str | None
     backbone_settings: dict[str, Any]
     sampling: FrameSampling | None
-    grid: Grid | None
+    grid: TokenGrid | None
 
 
 @dataclass(frozen=True)
@@ -303,12 +303,12 @@ class PreparedClips(Preparation):
         """
         return read_item(self.folder, self.clips(split)[index].item, self.dtype)
 
-    def grid_of(self, split: str, index: int) -> Grid:
+    def grid_of(self, split: str, index: int) -> TokenGrid:
         """Return the grid of a clip's visual tokens; features of unknown layout are one row along time."""
         if self.grid is not None:
             return self.grid
         shape = item_shape(self.folder, self.clips(split)[index].item, self.dtype)
-        return Grid(shape[0] if shape else len(self.visual(split, index)), 1, 1)
+        return TokenGrid(shape[0] if shape else len(self.visual(split, index)), 1, 1)
 
 
 def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.batches import MovableBatch
 from albertkit.batches.features import EpochOrder, OrderedStream
-from albertkit.captioning.backbone import Backbone, Grid
+from albertkit.captioning.backbone import Backbone, TokenGrid
 from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
 from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
 from albertkit.captioning.layers import CaptionConfig, interpolate_times
@@ -55,7 +55,7 @@ class CaptionBatch(MovableBatch):
     visual: Tensor
     visual_mask: Tensor | None  # bool [B, M], False at padding
     # Of the visual tokens, in all rows or in each; frames have the backbone's
-    grid: Grid | Sequence[Grid] | None
+    grid: TokenGrid | Sequence[TokenGrid] | None
     input_ids: Tensor  # int64 [B, S], as the model reads them
     positions: Tensor  # int64 [P] into B * S, where tokens are predicted
     labels: Tensor  # int64 [P], the tokens
@@ -84,7 +84,7 @@ class CaptionObjective(nn.Module):
         self.sparsity_weight = sparsity_weight
         self._sparse = model.caption.learned and sparsity_weight > 0
 
-    def counts(self, batch: CaptionBatch) -> dict[str, int]:
+    def count_targets(self, batch: CaptionBatch) -> dict[str, int]:
         """Count the predictions; the loss of the gate is one for each micro-batch, so accumulated it is their mean."""
         counts = {"caption": self._num_counted(batch)}
         return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
@@ -92,7 +92,7 @@ class CaptionObjective(nn.Module):
     def losses(self, batch: CaptionBatch) -> dict[str, LossPart]:
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.counts(batch), batch.input_ids.device)
+            return no_losses(self.count_targets(batch), batch.input_ids.device)
         visual = batch.visual
         grid = batch.grid
         if visual.dim() > 3:  # frames
@@ -226,7 +226,7 @@ class CaptionRows:
         predicted_positions = list[np.ndarray]()
         labels = list[np.ndarray]()
         items = list[np.ndarray]()
-        grids = list[Grid]()
+        grids = list[TokenGrid]()
         for row in rows.tolist():
             generator = np.random.default_rng([settings.seed, epoch, row])
             ids = np.array(self.ids[row], np.int64)
@@ -346,7 +346,7 @@ def start_captioner(
     width = (
         backbone_of_clips.out_dim if backbone_of_clips and clips.kind == "frames" else clips.width
     )
-    grid = clips.grid or Grid(max_tokens, 1, 1)
+    grid = clips.grid or TokenGrid(max_tokens, 1, 1)
     # Made for another width, or for none, the visual side begins afresh; whether words are tied
     # stays.
     if "captioning" not in albert_config.foreign or caption.visual_width != width:
@@ -383,7 +383,7 @@ def start_captioner(
 def _initial_model(
     path: Path,
     config: AlbertConfig,
-    grid: Grid,
+    grid: TokenGrid,
     notes: list[str],
 ) -> AlbertForImageCaptioning:
     shapes = {

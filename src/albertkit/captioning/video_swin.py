@@ -19,7 +19,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertkit.captioning.backbone import IMAGENET, Backbone, Grid, check_unchanged, hash_weights
+from albertkit.captioning.backbone import (
+    IMAGENET,
+    Backbone,
+    TokenGrid,
+    check_unchanged,
+    hash_weights,
+)
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
 from albertkit.model.files import StateDict, read_tensor_file
@@ -113,10 +119,10 @@ class VideoSwinBackbone(Backbone):
         )
         self.norm = nn.LayerNorm(self.out_dim)
 
-    def grid(self, num_frames: int, size: int) -> Grid:
+    def grid(self, num_frames: int, size: int) -> TokenGrid:
         """Return frames and pixels over the patch size, then space halved by each stage but the last, all rounded up."""
         side = -(-size // (self.patch[1] * 2 ** (len(self.layers) - 1)))
-        return Grid(-(-num_frames // self.patch[0]), side, side)
+        return TokenGrid(-(-num_frames // self.patch[0]), side, side)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Map uint8 [B, T, S, S, 3], RGB, to [B, M, D], as many clips at once as memory bears."""

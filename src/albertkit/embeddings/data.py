@@ -243,7 +243,7 @@ def pair_task(kind: str, columns: Columns) -> Task:
     if missing:
         raise ConfigError(
             "missing-column",
-            f"`{kind}` is a table, and no column is named with --{missing[0]}",
+            f"`{kind}` is a table, and its column of the {missing[0]} is not named",
             "name them all, for example --text sentence1 --pair sentence2 --label score; of a file without a header also all "
             "its columns: --columns a,b,c",
         )
@@ -541,7 +541,7 @@ def read_embedding_data(
     if options.dev_kind is not None and options.dev is None:
         raise ConfigError(
             "conflicting-options",
-            "--dev-kind is given, but no --dev",
+            "a kind of dev examples is named, but no dev file",
             "name the dev file with --dev",
         )
     reader = _ExampleReader(options.kind, kind, options.columns, bad_rows)

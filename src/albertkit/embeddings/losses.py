@@ -130,7 +130,7 @@ def make_loss(
     if name == "softmax" and dims:
         raise ConfigError(
             "bad-value",
-            "--loss softmax cannot be combined with --matryoshka",
+            "the loss `softmax` cannot be combined with Matryoshka's dimensions",
             "use --loss mnrl, or leave --matryoshka out",
         )
     loss = SoftmaxNLI(dimension) if name == "softmax" else SentenceTransformersLoss(name, scale)
@@ -231,7 +231,7 @@ class EmbeddingObjective(nn.Module):
         self.texts = texts
         self.columns = columns  # K; sequence n of the features is text n % K of example n // K
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the examples of this process that the loss sees."""
         positions = self._compared_positions(self._examples(batch))
         if self.world:
@@ -241,7 +241,7 @@ class EmbeddingObjective(nn.Module):
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the loss times the number of examples: the loop divides by that of all processes."""
-        counts = self.counts(batch)
+        counts = self.count_targets(batch)
         # One of several processes that got no example takes part in the reduction all the same: the
         # others wait for it.
         if not batch.num_tokens and not self.world:

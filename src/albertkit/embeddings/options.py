@@ -165,13 +165,13 @@ class AugmentOptions(DeviceOptions, TableOptions):
         if self.encoder is None and self.sampler == "semantic":
             raise ConfigError(
                 "bad-value",
-                "--sampler semantic needs a model that says what is near, and there is no --encoder",
+                "the sampler `semantic` needs a model that says what is near, and no encoder is named",
                 "name one: --encoder RUN (of `albertkit embed train`, or any sentence-transformers folder)",
             )
         if self.encoder is not None and self.sampler != "semantic":
             raise ConfigError(
                 "bad-value",
-                f"--sampler {self.sampler} uses no encoder",
+                f"the sampler `{self.sampler}` uses no encoder",
                 "leave --encoder out",
             )
 

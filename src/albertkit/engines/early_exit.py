@@ -159,14 +159,14 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
         batch.num_tokens,
         max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest),
     )
-    free, states = engine.states(layer, members, room)
+    free, states = engine.take_states(layer, members, room)
     chunk = engine.chunk(layer, np.array([room]), None, ids, states)
     # While sequences wait, more than half of the room is taken; afterwards each has at most its
     # layers to go.
     steps = 2 * max_layers * batch.num_tokens // room + max_layers + 1
     tasks = max(2 * members * SHARES, -(-room // BLOCK_ROWS) + members)
     progress = new_progress(KINDS * steps, tasks, members)
-    scratch = [engine.scratch(layer, longest, room) for _ in range(members)]
+    scratch = [engine.take_scratch(layer, longest, room) for _ in range(members)]
     member_states = [
         new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size)
         for _ in range(members)

@@ -17,7 +17,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.command import Precision
 from albertkit.errors import ConfigError
 from albertkit.jit import compiled
-from albertkit.model.layers import not_plain
+from albertkit.model.layers import layer_problem
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -197,7 +197,7 @@ def unpackable(model: AlbertModel) -> str:
                 return f"the numbers of `{name}` do not lie one behind the other"
         expected_class = _PARTS.get(name.rpartition(".")[2])
         # LoRA, a parametrization: the weight alone is not what it computes
-        if expected_class and (reason := not_plain(module, expected_class)):
+        if expected_class and (reason := layer_problem(module, expected_class)):
             return f"`{name}` {reason}"
         if module._forward_hooks or module._forward_pre_hooks:
             return f"`{name}` has hooks"

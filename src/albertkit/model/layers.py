@@ -167,10 +167,10 @@ def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a module computes what its class does, so that its parameters may be used without calling it."""
-    return not (not_plain(module, kind) or module._forward_hooks or module._forward_pre_hooks)
+    return not (layer_problem(module, kind) or module._forward_hooks or module._forward_pre_hooks)
 
 
-def not_plain(module: nn.Module, kind: type[nn.Module]) -> str:
+def layer_problem(module: nn.Module, kind: type[nn.Module]) -> str:
     """Return why a module's parameters alone do not say what it computes: the end of a sentence, or an empty string."""
     if type(module) is not kind:
         return f"is a {type(module).__name__}"

@@ -34,7 +34,7 @@ class PretrainingObjective:
     def __init__(self, model: AlbertForPreTraining) -> None:
         self.model = model
 
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
+    def count_targets(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predictions of each kind in a batch; a kind that is not learned is left out."""
         counts = {}
         if batch.masked_labels is not None:
@@ -46,12 +46,12 @@ class PretrainingObjective:
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """Return the two losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.counts(batch), batch.input_ids.device)
+            return no_losses(self.count_targets(batch), batch.input_ids.device)
         return self.predictions(batch)
 
     def predictions(self, batch: PackedBatch, trace: Trace | None = None) -> dict[str, LossPart]:
         """Return the losses of a batch that is not empty, and its hidden states in `trace`."""
-        counts = PretrainingObjective.counts(self, batch)
+        counts = PretrainingObjective.count_targets(self, batch)
         losses = self.model.pretraining_losses(batch, trace)
         parts = {}
         if "masked_lm" in counts:
@@ -71,7 +71,7 @@ class PretrainingObjective:
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step on this batch, real tokens only, nothing recomputed."""
         squares = sum(n * n for n in batch.lengths)
-        share = self.counts(batch).get("masked_lm", 0) / batch.num_tokens
+        share = self.count_targets(batch).get("masked_lm", 0) / batch.num_tokens
         a_token = self.model.config.train_flops_per_token(
             squares / batch.num_tokens, share, self.model.albert.encoder.depth
         )

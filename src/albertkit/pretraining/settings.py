@@ -199,7 +199,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             return
         raise CheckpointError(
             "changed",
-            f"`{run}` was started with --steps {before} and {fact}",
+            f"`{run}` was started with {before} steps and {fact}",
             hint,
         )
 

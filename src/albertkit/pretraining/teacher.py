@@ -246,16 +246,16 @@ class TeacherObjective(PretrainingObjective):
         super().__init__(taught.student)
         self._taught = (taught,)
 
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
+    def count_targets(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predictions of each kind, and the tokens whose states are learned."""
-        counts = super().counts(batch) | {TEACHER_LOSS: batch.num_tokens}
+        counts = super().count_targets(batch) | {TEACHER_LOSS: batch.num_tokens}
         if "masked_lm" in counts and self._taught[0].teacher.head is not None:
             counts[GUESSES_LOSS] = counts["masked_lm"]
         return counts
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """Return the losses as sums; the student runs once."""
-        counts = self.counts(batch)
+        counts = self.count_targets(batch)
         if not batch.num_tokens:
             return no_losses(counts, batch.input_ids.device)
         trace = Trace(True, False)

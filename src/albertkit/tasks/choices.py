@@ -649,7 +649,7 @@ class ChoiceTask(Task[ChoiceExample]):
         logits = model.packed_logits(batch.packed).squeeze(1)
         return {"choice": choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Return the number of examples."""
         return {"choice": int((batch.per_sequence["labels"] == 1).sum())}
 

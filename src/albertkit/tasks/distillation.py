@@ -74,7 +74,7 @@ class DistillationLosses(nn.Module):
             widths = student.config.hidden_size, teacher.config.hidden_size
             self.projection = nn.Linear(*widths, bias=False, device=student.device)
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets: the task's, as many of distillation, and of hidden states tokens times layers."""
         if isinstance(self.student, AlbertForTokenClassification):
             num_imitated = int(_imitated_tokens(batch).sum())
@@ -84,14 +84,14 @@ class DistillationLosses(nn.Module):
             num_imitated = batch.packed.num_sequences * self.student.config.num_labels
         else:
             num_imitated = batch.packed.num_sequences
-        counts = self.task.counts(labelled_part(batch)[0]) | {"distillation": num_imitated}
+        counts = self.task.count_targets(labelled_part(batch)[0]) | {"distillation": num_imitated}
         if self.hidden_weight:
             counts["hidden_states"] = batch.num_tokens * self._num_layers
         return counts
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted losses of a batch as sums; the student runs once."""
-        counts = self.counts(batch)
+        counts = self.count_targets(batch)
         trace = Trace(True, False) if self.hidden_weight else None
         teacher_trace = Trace(True, False) if self.hidden_weight else None
         teacher = self._teacher[0]
@@ -114,7 +114,7 @@ class DistillationLosses(nn.Module):
                 for name, loss in task_losses.items()
             }
         else:
-            parts = no_losses(self.task.counts(labelled), batch.examples.device)
+            parts = no_losses(self.task.count_targets(labelled), batch.examples.device)
         imitation = self._imitation_loss(logits, teacher_logits, batch) * self.weight
         parts["distillation"] = LossPart(imitation, counts["distillation"])
         if trace and teacher_trace:

@@ -121,13 +121,13 @@ class ExitLosses(nn.Module):
             num_layers(model), model.config.hidden_size, model.config.num_labels
         ).to(model.device)
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of the task's loss."""
-        return self.task.counts(batch)
+        return self.task.count_targets(batch)
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the weighted loss of a batch; `correct` counts the last layer's."""
-        counts = self.counts(batch)
+        counts = self.count_targets(batch)
         trace = Trace(True, False)
         last = self.model.packed_logits(batch.packed, trace)
         states = trace.hidden_states

@@ -52,7 +52,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if (options.length, options.held_out, options.seed) != (None, None, None):
         raise ConfigError(
             "conflicting-options",
-            "--length, --held-out and --seed are for token stores",
+            "length, held-out share and seed are for token stores",
             "leave them out: task.json says how a fine-tuned model reads",
         )
     if options.out is not None:

@@ -515,17 +515,17 @@ class FinetuningObjective:
     class_weights: torch.Tensor | None = None
     teaching: DistillationLosses | ExitLosses | None = None
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of each loss."""
-        return (self.teaching or self.task).counts(batch)
+        return (self.teaching or self.task).count_targets(batch)
 
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.counts(batch), batch.packed.input_ids.device)
+            return no_losses(self.count_targets(batch), batch.packed.input_ids.device)
         if self.teaching:
             return self.teaching.losses(batch)
-        counts = self.task.counts(batch)
+        counts = self.task.count_targets(batch)
         losses = self.task.losses(self.model, batch, self.class_weights)
         return {
             name: LossPart(loss.loss_sum, counts[name], loss.correct)

@@ -25,9 +25,12 @@ _ARRAY_HEAD = 1000
 _TEXT_ENDINGS = ("", ".json", ".jsonl", ".ndjson", ".txt")
 # A word has the label of the first span that touches it.
 _COMMAND = (
-    "python -c \"import json,re,sys; [print(json.dumps({{'tokens': [w[0] for w in W], 'tags': [next((('B-' if w.start() "
-    "<= s[{start}] else 'I-') + s[{label}] for s in {spans} if w.start() < s[{end}] and s[{start}] < w.end()), 'O') "
-    "for w in W]}})) for r in {records} for W in [[*re.finditer(r'{word}', {text})]]]\" {file} > NEW.jsonl"
+    'python -c "import json,re,sys; [print(json.dumps({{'
+    "'tokens': [w[0] for w in W], "
+    "'tags': [next((('B-' if w.start() <= s[{start}] else 'I-') + s[{label}] "
+    "for s in {spans} if w.start() < s[{end}] and s[{start}] < w.end()), 'O') for w in W]"
+    "}})) for r in {records} for W in [[*re.finditer(r'{word}', {text})]]]\" "
+    "{file} > NEW.jsonl"
 )
 _RECORDS = {
     True: "json.load(open(sys.argv[1]))",

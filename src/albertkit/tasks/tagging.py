@@ -236,7 +236,7 @@ class TaggingTask(Task[TaggedExample]):
         ]:
             raise ConfigError(
                 "conflicting-options",
-                f"`{self.name}` reads words and tags: --text-column and --label-column name them in JSONL",
+                f"`{self.name}` reads words and tags: of JSONL, the columns of these can be named",
                 f"leave out {format_options(unknown)}",
             )
         return self.with_changes(**fields)
@@ -310,7 +310,7 @@ class TaggingTask(Task[TaggedExample]):
             )
         }
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Return the number of words with a token of their own."""
         return {"tagging": int((batch.per_token["labels"] != IGNORED).sum())}
 

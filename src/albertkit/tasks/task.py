@@ -235,7 +235,7 @@ class Task(ABC, Generic[AnyExample]):
         """
 
     @abstractmethod
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the targets of each loss of `losses`, known before anything is computed."""
 
     @abstractmethod

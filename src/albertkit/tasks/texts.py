@@ -630,7 +630,7 @@ class TextTask(Task[TextExample]):
             return {self.kind: class_loss(logits, labels, class_weights)}
         return {self.kind: model.task_loss(logits, labels)}
 
-    def counts(self, batch: LabelledBatch) -> dict[str, int]:
+    def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Return labels of the batch."""
         return {self.kind: batch.per_sequence["labels"].numel()}
 

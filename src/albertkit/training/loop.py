@@ -227,7 +227,7 @@ LossBatch = TypeVar("LossBatch", bound=MicroBatch, contravariant=True)
 class Objective(Protocol[LossBatch]):
     """The task to learn: losses of a micro-batch, whose means are added, and what is known of it beforehand."""
 
-    def counts(self, batch: LossBatch) -> dict[str, int]:
+    def count_targets(self, batch: LossBatch) -> dict[str, int]:
         """Count the targets of each loss, on the host, before anything is computed."""
 
     def losses(self, batch: LossBatch) -> dict[str, LossPart]:
@@ -619,7 +619,7 @@ def _count_targets(
     """Count the targets of each loss, at least 1, tokens in the whole update, and set flags, over all processes."""
     counts: dict[str, int] = {}
     for batch in micro_batches:
-        for name, count in objective.counts(batch).items():
+        for name, count in objective.count_targets(batch).items():
             counts[name] = counts.get(name, 0) + count
     num_tokens = sum(batch.num_tokens for batch in micro_batches)
     tokens, flags, *totals = world.totals([num_tokens, float(flag), *counts.values()])

@@ -118,9 +118,8 @@ class RunResult(Result):
         return f"nothing learned: {self.collapsed}; {self.remedy}"
 
     def notes(self) -> list[str]:
-        """Return lines for the reader: that nothing was learned, retries and seeds."""
-        notes = [self.failure] if self.failure else []
-        notes += [f"begun again after {why}" for why in self.retries]
+        """Return lines for the reader: retries and seeds; a failure is said where the training ends."""
+        notes = [f"begun again after {why}" for why in self.retries]
         if self.seeds:
             low, *_, high = sorted(self.seeds.values())
             notes.append(

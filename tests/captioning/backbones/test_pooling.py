@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 import torch
 
-from albertkit.captioning.backbone import Grid, pool_grid, pooled_grid
+from albertkit.captioning.backbone import TokenGrid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
 
 
-def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
+def _by_loops(features: torch.Tensor, grid: TokenGrid, target: TokenGrid) -> torch.Tensor:
     laid = features.double().unflatten(1, tuple(grid))
     means = []
     for token in product(*map(range, target)):
@@ -24,16 +24,16 @@ def _by_loops(features: torch.Tensor, grid: Grid, target: Grid) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("grid", "max_tokens", "expected"),
     [
-        (Grid(8, 14, 14), 1568, (8, 14, 14)),
-        (Grid(8, 14, 14), 5000, (8, 14, 14)),
-        (Grid(8, 14, 14), 1567, (8, 13, 14)),
-        (Grid(8, 14, 14), 196, (8, 4, 5)),
-        (Grid(16, 7, 7), 196, (16, 3, 4)),
-        (Grid(64, 14, 14), 196, (64, 1, 2)),
-        (Grid(64, 14, 14), 64, (64, 1, 1)),
-        (Grid(64, 14, 14), 20, (20, 1, 1)),
-        (Grid(8, 3, 9), 100, (8, 3, 4)),
-        (Grid(3, 2, 2), 1, (1, 1, 1)),
+        (TokenGrid(8, 14, 14), 1568, (8, 14, 14)),
+        (TokenGrid(8, 14, 14), 5000, (8, 14, 14)),
+        (TokenGrid(8, 14, 14), 1567, (8, 13, 14)),
+        (TokenGrid(8, 14, 14), 196, (8, 4, 5)),
+        (TokenGrid(16, 7, 7), 196, (16, 3, 4)),
+        (TokenGrid(64, 14, 14), 196, (64, 1, 2)),
+        (TokenGrid(64, 14, 14), 64, (64, 1, 1)),
+        (TokenGrid(64, 14, 14), 20, (20, 1, 1)),
+        (TokenGrid(8, 3, 9), 100, (8, 3, 4)),
+        (TokenGrid(3, 2, 2), 1, (1, 1, 1)),
     ],
 )
 def test_space_goes_first_then_time(grid, max_tokens, expected):
@@ -48,7 +48,7 @@ def test_space_goes_first_then_time(grid, max_tokens, expected):
 
 
 def test_a_grid_read_in_another_order_is_noticed():
-    grid = Grid(4, 6, 6)
+    grid = TokenGrid(4, 6, 6)
     features = torch.randn(1, grid.num_tokens, 3, generator=torch.Generator().manual_seed(0))
     # As if time were the last
     wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)
@@ -59,16 +59,16 @@ def test_a_grid_read_in_another_order_is_noticed():
 
 def test_gradients_flow_and_half_precision_stays():
     features = torch.randn(1, 32, 4, requires_grad=True)
-    pool_grid(features, Grid(2, 4, 4), 2)[0].sum().backward()
+    pool_grid(features, TokenGrid(2, 4, 4), 2)[0].sum().backward()
     assert features.grad is not None
     torch.testing.assert_close(features.grad, torch.full_like(features, 1 / 16))
     for dtype in (torch.float16, torch.bfloat16):
-        assert pool_grid(torch.ones(1, 32, 4, dtype=dtype), Grid(2, 4, 4), 8)[0].dtype == dtype
+        assert pool_grid(torch.ones(1, 32, 4, dtype=dtype), TokenGrid(2, 4, 4), 8)[0].dtype == dtype
 
 
 def test_wrong_numbers_are_refused():
     with pytest.raises(ConfigError, match=r"max_tokens is 0") as raised:
-        pool_grid(torch.ones(1, 8, 4), Grid(2, 2, 2), 0)
+        pool_grid(torch.ones(1, 8, 4), TokenGrid(2, 2, 2), 0)
     assert raised.value.slug == "bad-value"
     with pytest.raises(ConfigError, match=r"features are \[1, 9, 4\]"):
-        pool_grid(torch.ones(1, 9, 4), Grid(2, 2, 2), 4)
+        pool_grid(torch.ones(1, 9, 4), TokenGrid(2, 2, 2), 4)

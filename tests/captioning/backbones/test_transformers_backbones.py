@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.backbones import load_backbone
 
 TYPES = (
@@ -108,7 +108,7 @@ def test_tokens_are_transformers_own(model_type, tiny, tmp_path):
     frames = _frames(2, 4)
     tokens = backbone(frames)
     grid = backbone.grid(4, 32)
-    assert grid == Grid(4 // TUBELET.get(model_type, 1), 4, 4)
+    assert grid == TokenGrid(4 // TUBELET.get(model_type, 1), 4, 4)
     assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
     assert backbone.frame_size == 32
     expected = _by_transformers(model_type, saved.model, _pixels(model_type, frames, processor))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from albertkit.captioning.backbone import Backbone, Grid
+from albertkit.captioning.backbone import Backbone, TokenGrid
 
 
 def write_video(
@@ -56,8 +56,8 @@ class QuarterBackbone(Backbone):
         self.name, self.out_dim, self.frame_size, self.scale = "quarters", 3, 16, scale
         self.batches: list[int] = []
 
-    def grid(self, num_frames: int, size: int) -> Grid:
-        return Grid(num_frames, 2, 2)
+    def grid(self, num_frames: int, size: int) -> TokenGrid:
+        return TokenGrid(num_frames, 2, 2)
 
     def forward(self, frames: Tensor) -> Tensor:
         self.batches.append(len(frames))

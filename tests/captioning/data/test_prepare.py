@@ -14,7 +14,7 @@ from record_files import read_records
 from safetensors.numpy import save_file
 from swinbert_writer import write_swinbert
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepare import prepare_clips, prepare_data
 from albertkit.captioning.prepared import PreparedClips, item_file
@@ -61,8 +61,8 @@ def test_features(tmp_path, clips, quarters):
         SAMPLING,
     )
     assert (prepared.grid, prepared.grid_of("dev", 1), prepared.width) == (
-        Grid(4, 2, 2),
-        Grid(4, 2, 2),
+        TokenGrid(4, 2, 2),
+        TokenGrid(4, 2, 2),
         3,
     )
     assert prepared.backbone_fingerprint == quarters.fingerprint()
@@ -84,7 +84,7 @@ def test_pooled(tmp_path, clips, quarters):
     report = prepare_clips(clips, tmp_path / "pooled", quarters, SAMPLING, max_tokens=8)
     full, pooled = (PreparedClips.open(tmp_path / name) for name in ("whole", "pooled"))
     assert report.tokens == 8
-    assert pooled.grid == Grid(4, 1, 2)
+    assert pooled.grid == TokenGrid(4, 1, 2)
     expected = full.visual("train", 1).astype(np.float32).reshape(4, 2, 2, 3).mean(1).reshape(8, 3)
     # float16 near 255
     assert np.abs(pooled.visual("train", 1).astype(np.float32) - expected).max() <= 0.13
@@ -95,7 +95,7 @@ def test_frames_for_a_backbone_that_is_trained(tmp_path, clips, trained):
     prepared = PreparedClips.open(tmp_path / "out")
     assert (prepared.kind, prepared.grid, prepared.backbone) == (
         "frames",
-        Grid(4, 2, 2),
+        TokenGrid(4, 2, 2),
         "quarters",
     )
     assert trained.batches == []
@@ -300,7 +300,7 @@ def test_features_of_somebody_else(tmp_path):
     )
     for number, array in enumerate(arrays):
         assert np.array_equal(prepared.visual("train", number), array.astype(np.float16))
-        assert prepared.grid_of("train", number) == Grid(len(array), 1, 1)
+        assert prepared.grid_of("train", number) == TokenGrid(len(array), 1, 1)
     assert prepare_clips(clips, tmp_path / "out", None).computed == 0
 
 
@@ -335,7 +335,7 @@ _KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 import torch
-from albertkit.captioning.backbone import Backbone, Grid
+from albertkit.captioning.backbone import Backbone, TokenGrid
 from albertkit.captioning import prepared as items, prepare as making
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.sources import read_clips
@@ -345,7 +345,7 @@ class Mixing(Backbone):
     # what a clip gets depends on its batch, much more than the last bits of a real one do
     name, out_dim, frame_size = "mixing", 3, 16
     def grid(self, num_frames, size):
-        return Grid(num_frames, 1, 1)
+        return TokenGrid(num_frames, 1, 1)
     def fingerprint(self):
         return "0" * 64
     def forward(self, frames):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_models import tiny_config
 
-from albertkit.captioning.backbone import Grid
+from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.layers import CaptionConfig, gate_values
 from albertkit.captioning.model import AlbertForImageCaptioning, keep_easiest, smoothed_losses
 from albertkit.errors import ConfigError
@@ -89,18 +89,18 @@ def test_places_begin_at_zero_and_times_are_interpolated():
     with torch.no_grad():
         projector.time_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64))
         projector.space_embeddings.copy_(torch.arange(4.0)[:, None].expand(4, 64) * 100)
-    assert projector.position_embeddings(Grid(4, 2, 2))[:, 0].tolist() == [
+    assert projector.position_embeddings(TokenGrid(4, 2, 2))[:, 0].tolist() == [
         t + 100 * s for t in range(4) for s in range(4)
     ]
-    assert projector.position_embeddings(Grid(2, 2, 2))[::4, 0].tolist() == [
+    assert projector.position_embeddings(TokenGrid(2, 2, 2))[::4, 0].tolist() == [
         0.5,
         2.5,
     ]  # between the times of four frames
     with pytest.raises(ConfigError, match="3 x 2 visual tokens"):
-        projector.position_embeddings(Grid(4, 3, 2))
+        projector.position_embeddings(TokenGrid(4, 3, 2))
     with pytest.raises(ConfigError, match="15 visual tokens for a grid"):
         projector(torch.randn(1, 15, 12))
-    projected = projector(torch.zeros(2, 16, 12), [Grid(4, 2, 2), Grid(2, 2, 2)])
+    projected = projector(torch.zeros(2, 16, 12), [TokenGrid(4, 2, 2), TokenGrid(2, 2, 2)])
     assert projected.shape == (2, 16, 64)
 
 

@@ -77,7 +77,7 @@ def test_objective_equals_the_models_own_loss(features, shell):
     objective = CaptionObjective(captioner.model.train(), None, 0.0)
     parts = objective.losses(batch)
     part = parts["caption"]
-    assert objective.counts(batch) == {"caption": part.count}
+    assert objective.count_targets(batch) == {"caption": part.count}
     albert = captioner.model.albert
     context = albert.encode_context(albert.project(batch.visual, batch.grid), batch.visual_mask)
     hidden, _ = albert.read_caption(albert.embed(batch.input_ids), context)
@@ -95,10 +95,10 @@ def test_worst_predictions_are_dropped_after_some_updates(features, shell):
     objective = CaptionObjective(captioner.model, None, 0.0)
     rows = rows_of(features, shell, settings)
     before, after = (rows.batch(np.arange(8), 0, update) for update in (2, 3))
-    assert objective.counts(before)["caption"] == len(before.labels)
-    assert objective.counts(after)["caption"] == len(after.labels) // 2
+    assert objective.count_targets(before)["caption"] == len(before.labels)
+    assert objective.count_targets(after)["caption"] == len(after.labels) // 2
     means = [
-        objective.losses(batch)["caption"].total.item() / objective.counts(batch)["caption"]
+        objective.losses(batch)["caption"].total.item() / objective.count_targets(batch)["caption"]
         for batch in (before, after)
     ]
     assert means[1] < means[0]

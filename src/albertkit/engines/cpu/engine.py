@@ -131,10 +131,10 @@ class FusedEngine(Engine):
     def lacks_loops(self) -> bool:
         """See `Engine.lacks_loops`."""
         layer, ids = self.layers[0][0], Ids(*(np.zeros(1, np.int64) for _ in range(3)))
-        _, states = self.states(layer, 1, 1)
+        _, states = self.take_states(layer, 1, 1)
         chunk = self.chunk(layer, np.ones(1, np.int64), None, ids, states)
         call = Call(0, 1, 1, last=False)
-        progress, scratch = new_progress(1, 1, 1), self.scratch(layer, 1, 1)
+        progress, scratch = new_progress(1, 1, 1), self.take_scratch(layer, 1, 1)
         return not fused_layers.run.is_compiled(
             call, ids, self.tables, layer, chunk, progress, scratch
         )
@@ -232,7 +232,7 @@ class FusedEngine(Engine):
         """Apply one layer several times: fp32 [T or Q, H']."""
         members = team_size()
         rows = max(int(lengths.sum()), 0 if selected is None else len(selected))
-        free, states = self.states(layer, members, rows)
+        free, states = self.take_states(layer, members, rows)
         chunk = self.chunk(layer, lengths, selected, inputs, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         max_tasks = max(
@@ -243,7 +243,7 @@ class FusedEngine(Engine):
         if chunk.half_block:
             max_tasks = max(max_tasks, 2 * -(-tokens // chunk.half_block))
         progress = new_progress(fused_layers.KINDS * repeats + 1, max_tasks, members)
-        scratch = [self.scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
+        scratch = [self.take_scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
         ids, last = inputs if isinstance(inputs, Ids) else _NO_IDS, selected is not None
         rows, block = (len(chunk.selected), chunk.selected_block) if last else (tokens, chunk.block)
         output = np.empty((rows, chunk.hidden.shape[-1]), np.float32)
@@ -307,7 +307,7 @@ class FusedEngine(Engine):
             group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
-    def states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
+    def take_states(self, layer: Layer, members: int, rows: int) -> tuple[_States, _States]:
         """Take state buffers for a batch, new ones if none that are free are large enough.
 
         The buffers to give back, and their views of shape [M, …, rows, …].
@@ -341,7 +341,7 @@ class FusedEngine(Engine):
         )
         return free, _States(*views)
 
-    def scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
+    def take_scratch(self, layer: Layer, longest: int, tokens: int) -> Scratch:
         try:
             while True:
                 free = self._free_scratch.pop()

@@ -104,7 +104,7 @@ def test_two_columns_regress_to_the_same_teacher_vector(reference):
 def test_matryoshka_refuses_what_cannot_be():
     with pytest.raises(ConfigError, match="17 numbers of vectors of 16"):
         make_loss("cosine", 16, (17, 4))
-    with pytest.raises(ConfigError, match="cannot be combined with --matryoshka"):
+    with pytest.raises(ConfigError, match="cannot be combined with Matryoshka"):
         make_loss("softmax", 16, (8,))
 
 

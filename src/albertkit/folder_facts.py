@@ -26,6 +26,7 @@ BERT_CLASSES = tuple(
     for name in ("Bert", "Electra", "DistilBert", "MobileBert")
     for fast in ("", "Fast")
 )
+_XLM_R_CLASSES = ("XLMRobertaTokenizer", "XLMRobertaTokenizerFast")
 # Whatever their tokenizer.json says
 _JSON_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _SPECIAL_LISTS = (
@@ -132,8 +133,19 @@ class FolderFacts:
             if (value := self.tokenizer.get(key)) not in usual:
                 raise self._unread_tokenizer(f"with `{key}` {value!r}")
 
+    @property
+    def is_xlm_r(self) -> bool:
+        """Return whether the tokenizer's class numbers the pieces of its model as XLM-R's does."""
+        return self.tokenizer_class in _XLM_R_CLASSES
+
     def _unread_tokenizer(self, kind: str) -> CheckpointError:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
+        if self.is_xlm_r:
+            return CheckpointError(
+                "unsupported",
+                fact,
+                f"make an ALBERT's of it: `albertkit tokenizer trim {self.folder} TEXT --out DIR`",
+            )
         classes = ", ".join((*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
         return CheckpointError(
             "unsupported",

@@ -1,5 +1,6 @@
 """Trimmed vocabularies: the states of transformers' models before, and the ids of its AutoTokenizer after."""
 
+import json
 import shutil
 from collections import Counter
 
@@ -10,11 +11,11 @@ import transformers
 from tokenizers import BertWordPieceTokenizer
 
 from albertkit.conversion.convert import convert
-from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
+from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import NORMAL, read_facts, rebuild_model
-from albertkit.vocabulary import trim_vocabulary
+from albertkit.vocabulary import repair_vocabulary, trim_vocabulary
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -182,15 +183,63 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
     )  # fmt: skip
     assert slug_of(trim_vocabulary, bpe, [file], tmp_path / "empty") == "unsupported"
     shutil.copytree(tmp_path / "unigram", tmp_path / "xlm-r")
-    (tmp_path / "xlm-r" / "tokenizer_config.json").write_text(
-        '{"tokenizer_class": "XLMRobertaTokenizer"}'
-    )
+    settings = tmp_path / "xlm-r" / "tokenizer_config.json"
+    settings.write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
+    slug = slug_of(trim_vocabulary, tmp_path / "xlm-r", [file], tmp_path / "empty")
+    assert slug == "wrong-tokenizer"  # the model has ALBERT's pieces
+    settings.write_text('{"tokenizer_class": "BartTokenizer"}')
     assert slug_of(trim_vocabulary, tmp_path / "xlm-r", [file], tmp_path / "empty") == "unsupported"
     (tmp_path / "unigram" / "config.json").write_text('{"model_type": "xlm-roberta"}')
     assert (
         "xlm-roberta" in trim_vocabulary(tmp_path / "unigram", [file], tmp_path / "alone").notes[0]
     )
     assert not (tmp_path / "empty").exists()
+
+
+def test_a_bert_with_the_tokenizer_of_xlm_r(tmp_path, english, korean, slug_of, caplog):
+    """As multilingual-e5-small is: fairseq's ids, a model of SentencePiece, and an encoder without a pooler."""
+    folder = tmp_path / "e5"
+    folder.mkdir()
+    file = write_lines(tmp_path, [*english, *korean])
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(file), model_prefix=str(folder / "sentencepiece.bpe"), vocab_size=600, minloglevel=3,
+        character_coverage=1.0,
+    )  # fmt: skip
+    names = dict(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
+    settings = {f"{role}_token": name for role, name in names.items()}
+    settings["tokenizer_class"] = "XLMRobertaTokenizer"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=610, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=64, initializer_range=0.3, pad_token_id=1, tokenizer_class="XLMRobertaTokenizer",
+    )  # fmt: skip
+    theirs = transformers.BertModel(config, add_pooling_layer=False).eval()
+    theirs.save_pretrained(folder)
+    their_tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
+    assert slug_of(AlbertTokenizer.from_pretrained, folder) == "unsupported"
+    report = trim_vocabulary(folder, [file], tmp_path / "new", vocab_size=500)
+    repair_vocabulary(folder, tmp_path / "renumbered")
+    assert report.text.changed_lines > 0
+    assert "no pooler" in caplog.text
+    assert "tokenizer_class" not in json.loads((tmp_path / "new" / "config.json").read_text())
+    for name in ("new", "renumbered"):
+        tokenizer = AlbertTokenizer.from_pretrained(tmp_path / name)
+        ours = AlbertModel.from_pretrained(tmp_path / name).eval()
+        special_ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)
+        assert (*special_ids, tokenizer.mask_id) == (0, 1, 2, 3, 4)
+        equal_lines = 0
+        for line in [*english[:100], *korean[:100], "☃ \uff21\u1112\u1161\u11ab", "뷁 1,000"]:
+            ids = their_tokenizer(line).input_ids
+            own_ids = tokenizer(line)["input_ids"]
+            pieces = their_tokenizer.convert_ids_to_tokens(ids)
+            if pieces != [tokenizer.id_to_piece(number) for number in own_ids]:
+                assert name == "new"
+                continue
+            equal_lines += 1
+            (their_state, *_), (state, *_) = run_model(theirs, ids), run_model(ours, own_ids)
+            torch.testing.assert_close(state[-1], their_state[-1], atol=3e-5, rtol=0)
+        assert equal_lines > (100 if name == "new" else 201)
 
 
 def test_the_mask_is_found_as_before(tmp_path, english):

@@ -246,7 +246,7 @@ class TrimOptions(ReadingOptions):
 
     Attributes:
         tokenizer: Checkpoint folder of an ALBERT or a BERT, a run, org/name of the hub, or the
-            folder of a tokenizer: unigram SentencePiece or WordPiece.
+            folder of a tokenizer: unigram SentencePiece, also by XLM-R's ids, or WordPiece.
         files: Text in the languages to keep; formats as for `tokenizer train`. It is read twice.
         out: New folder for the tokenizer and, if there is one, the model.
         vocab_size: Maximum vocabulary size: the most frequent tokens are kept. Default: all that

@@ -4,6 +4,7 @@
 `trim` use it, too.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
 from albertkit.files import StrPath, new_folder, read_json, write_file, write_json
+from albertkit.model import AlbertModel
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
@@ -44,6 +46,8 @@ from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
 from albertkit.tokenizer.texts import draw_sample, read_lines
 from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
 from albertkit.vocabulary.train import HoldingOut, read_text_lines
+
+logger = logging.getLogger("albertkit")
 
 # Of the old rows' standard deviation: rows that are exactly the mean would all be the same
 _NOISE = 0.1
@@ -89,7 +93,9 @@ class VocabularyModel:
     ) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
         checkpoint = self.checkpoint
-        checkpoint.config = checkpoint.config.replace(**special_ids(tokenizer))
+        foreign = dict(checkpoint.config.foreign)
+        foreign.pop("tokenizer_class", None)  # names the one before
+        checkpoint.config = checkpoint.config.replace(foreign=foreign, **special_ids(tokenizer))
         write_transformers(folder, checkpoint.tensors, checkpoint.config, self.model_class)
         tokenizer.save_pretrained(folder)
         text = f"# {name}"
@@ -102,11 +108,13 @@ class VocabularyModel:
 
 @contextmanager
 def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
-    """Read any checkpoint with all its heads."""
+    """Read any checkpoint with all its heads; an encoder of sentences may have no pooler."""
     with open_checkpoint(source) as checkpoint:
         head = choose_head(checkpoint, None, str(source))
         checkpoint.config = with_labels(checkpoint.config, head, checkpoint.tensors)
-        fit(checkpoint, HEADS[head], (), str(source))
+        optional_parts = ("pooler",) if HEADS[head] is AlbertModel else ()
+        if fit(checkpoint, HEADS[head], optional_parts, str(source)):
+            logger.warning("`%s` has no pooler: its weights are drawn at random (seed 0)", source)
         yield VocabularyModel(checkpoint, HEADS[head])
 
 

@@ -11,11 +11,13 @@ from albertkit.command import takes
 from albertkit.conversion.classes import check_vocabulary
 from albertkit.errors import CheckpointError, ConfigError, MachineError, format_list
 from albertkit.files import new_folder
+from albertkit.folder_facts import FolderFacts
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.printable import join_lines
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import (
+    CONFIG_NAME,
     SPECIAL_ROLES,
     added_tokens,
     find_model,
@@ -53,12 +55,14 @@ class Renumbering:
 
     Attributes:
         tokenizer: With the new ids.
-        old_ids: For each new id the old one.
+        old_ids: For each new id the old one, a row of the model.
+        piece_ids: For each old id the id that SentencePiece gives the piece; None where it has none.
         old_model: Content of the old model file.
     """
 
     tokenizer: SentencePieceTokenizer
     old_ids: list[int]
+    piece_ids: list[int | None]
     old_model: bytes
 
     @property
@@ -75,7 +79,8 @@ def renumber_specials(folder: Path) -> Renumbering:
 
     The unknown token is the one SentencePiece gives for unknown text, whatever else is called
     [UNK]. The names of the special tokens are read from `tokenizer_config.json`; where it says
-    nothing, they have their usual names.
+    nothing, they have their usual names. The classes of XLM-R number the pieces of a model
+    otherwise than the model: see `_xlm_r_pieces`.
     """
     # Other tokens with such names match no text afterwards.
     from sentencepiece import SentencePieceProcessor
@@ -97,7 +102,12 @@ def renumber_specials(folder: Path) -> Renumbering:
             f"`{file}` is not a SentencePiece model",
             "fetch it again",
         ) from None
-    old_pieces = read_facts(model).pieces
+    old_pieces = list(read_facts(model).pieces)
+    piece_ids: list[int | None] = list(range(len(old_pieces)))
+    text_rules = rules.read_rules_name(settings)
+    if FolderFacts.from_folder(folder).is_xlm_r:
+        old_pieces, piece_ids = _xlm_r_pieces(old_pieces, file)
+        text_rules = "none"  # the model's own normaliser alone
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
     tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
@@ -113,6 +123,7 @@ def renumber_specials(folder: Path) -> Renumbering:
             "load it with transformers, which matches such tokens itself",
         )
     pieces = [*old_pieces, *((token, 0.0, CONTROL) for token in tokens)]
+    piece_ids += [None] * len(tokens)
     special_ids = _find_special_ids(pieces, special_names(settings), file)
     old_ids = [
         *special_ids,
@@ -126,8 +137,26 @@ def renumber_specials(folder: Path) -> Renumbering:
             kind = UNUSED
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
     new_model = rebuild_model(model, renumbered_pieces)
-    tokenizer = SentencePieceTokenizer(new_model, rules.read_rules_name(settings), source=file)
-    return Renumbering(tokenizer, old_ids, model)
+    tokenizer = SentencePieceTokenizer(new_model, text_rules, source=file)
+    return Renumbering(tokenizer, old_ids, piece_ids, model)
+
+
+def _xlm_r_pieces(pieces: list[Piece], file: Path) -> tuple[list[Piece], list[int | None]]:
+    """Return the pieces in the order of XLM-R's ids, and for each its id in the model.
+
+    fairseq put <s>, <pad>, </s> and <unk> before the pieces of a model that begins with <unk>, <s>
+    and </s>, and <mask> after them (`XLMRobertaTokenizer` of transformers 4.57).
+    """
+    unknown, start, end, *others = pieces
+    if unknown[2] != UNKNOWN or [start[0], end[0]] != ["<s>", "</s>"]:
+        names = ", ".join(piece for piece, _, _ in pieces[:3])
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"`{file}` begins with {names}, a model of XLM-R with <unk>, <s>, </s>",
+            f"name the tokenizer's class in the {CONFIG_NAME} of the same folder",
+        )
+    ordered = [start, ("<pad>", 0.0, CONTROL), end, unknown, *others, ("<mask>", 0.0, CONTROL)]
+    return ordered, [1, None, 2, 0, *range(3, len(pieces)), None]
 
 
 def _find_special_ids(
@@ -249,9 +278,8 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         old = sentencepiece.SentencePieceProcessor(model_proto=change.old_model)
         texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
         for text in texts:
-            if [change.old_ids[i] for i in tokenizer.encode(text)] != old.encode(
-                tokenizer.prepared(text)
-            ):
+            ids = [change.piece_ids[change.old_ids[i]] for i in tokenizer.encode(text)]
+            if ids != old.encode(tokenizer.prepared(text)):
                 fact = f"the renumbered tokenizer reads {text[:60]!r} otherwise"
                 raise MachineError("internal-error", fact, "please report this")
     model_class = model.model_class.__name__ if model else None

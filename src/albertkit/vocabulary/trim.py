@@ -21,6 +21,7 @@ from albertkit.tokenizer.options import TrimOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.train import reading_section
 from albertkit.vocabulary.extend import open_vocabulary_model
+from albertkit.vocabulary.repair import renumber_specials
 from albertkit.vocabulary.train import read_text_lines
 
 _LINES_AT_ONCE = 10_000
@@ -124,7 +125,15 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     """
     folder = local_folder(options.tokenizer)
     out = Path(options.out)
-    tokenizer = AlbertTokenizer.from_pretrained(folder)
+    facts = FolderFacts.from_folder(folder)
+    tokenizer: AlbertTokenizer
+    if facts.is_xlm_r:
+        renumbering = renumber_specials(folder)
+        tokenizer = renumbering.tokenizer
+        rows = np.array(renumbering.old_ids)
+    else:
+        tokenizer = AlbertTokenizer.from_pretrained(folder)
+        rows = np.arange(tokenizer.vocab_size)
     required_ids = tokenizer.required_ids()
     with new_folder(out) as target:
         # How often each token decides how the text is cut: Google's rule takes tokens apart after
@@ -148,8 +157,11 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
             change.add(tokenizer, trimmed, old_ids, lines)
         notes = []
         model_class = None
-        facts = FolderFacts.from_folder(folder)
         model_type = facts.model.get("model_type", "albert")
+        if facts.is_xlm_r:
+            notes.append(
+                "pairs have one separator between their texts and segments of their own; XLM-R's have two and none"
+            )
         if facts.module_types():
             notes.append("modules of sentence-transformers beside the encoder are left out")
         if not (folder / CONFIG_FILE).exists():
@@ -162,7 +174,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
                 check_vocabulary(tokenizer.vocab_size, len(model.words_VE), folder)
                 # Every row goes where its token goes: the model computes for a text what it
                 # computed before, if its tokens are all there.
-                model.select_rows(torch.from_numpy(old_ids))
+                model.select_rows(torch.from_numpy(rows[old_ids]))
                 sizes = f"from {tokenizer.vocab_size:,} tokens to {len(old_ids):,}"
                 model.write(
                     target,

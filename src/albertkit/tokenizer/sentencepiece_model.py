@@ -192,6 +192,26 @@ def role_of(piece: str) -> int | None:
     return None
 
 
+def order_as_xlm_r(pieces: list[Piece], source: Path) -> tuple[list[Piece], list[int | None]]:
+    """Return the pieces of a model in the order of XLM-R's ids, and for each its id in the model, if it has one.
+
+    fairseq put <s>, <pad>, </s> and <unk> before the pieces of a model that begins with <unk>, <s>
+    and </s>, and <mask> after them (`XLMRobertaTokenizer` of transformers 4.57). `source` is for
+    messages.
+    """
+    unknown = pieces[0]
+    names = [name for name, _, _ in pieces[1:3]]
+    if unknown[2] != UNKNOWN or names != ["<s>", "</s>"]:
+        raise CheckpointError(
+            "wrong-tokenizer",
+            f"`{source}` begins with {', '.join([unknown[0], *names])}, a model of XLM-R with <unk>, <s>, </s>",
+            "name the class that its tokenizer has in the tokenizer_config.json of the same folder",
+        )
+    ordered = [pieces[1], ("<pad>", 0.0, CONTROL), pieces[2], unknown]
+    ordered += [*pieces[3:], ("<mask>", 0.0, CONTROL)]
+    return ordered, [1, None, 2, 0, *range(3, len(pieces)), None]
+
+
 # Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
 _PIECES, _TRAINER = 1, 2
 _INPUT, _MODEL_PREFIX, _VOCAB_SIZE, _SEED_FILE = 1, 2, 4, 54

@@ -17,7 +17,6 @@ from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.printable import join_lines
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import (
-    CONFIG_NAME,
     SPECIAL_ROLES,
     added_tokens,
     find_model,
@@ -34,6 +33,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     UNUSED,
     USER_DEFINED,
     Piece,
+    order_as_xlm_r,
     read_facts,
     rebuild_model,
     role_of,
@@ -80,7 +80,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     The unknown token is the one SentencePiece gives for unknown text, whatever else is called
     [UNK]. The names of the special tokens are read from `tokenizer_config.json`; where it says
     nothing, they have their usual names. The classes of XLM-R number the pieces of a model
-    otherwise than the model: see `_xlm_r_pieces`.
+    otherwise than the model: see `order_as_xlm_r`.
     """
     # Other tokens with such names match no text afterwards.
     from sentencepiece import SentencePieceProcessor
@@ -106,7 +106,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     piece_ids: list[int | None] = list(range(len(old_pieces)))
     text_rules = rules.read_rules_name(settings)
     if FolderFacts.from_folder(folder).is_xlm_r:
-        old_pieces, piece_ids = _xlm_r_pieces(old_pieces, file)
+        old_pieces, piece_ids = order_as_xlm_r(old_pieces, file)
         text_rules = "none"  # the model's own normaliser alone
     num_pieces = len(old_pieces)
     ids = added_tokens(folder)
@@ -139,24 +139,6 @@ def renumber_specials(folder: Path) -> Renumbering:
     new_model = rebuild_model(model, renumbered_pieces)
     tokenizer = SentencePieceTokenizer(new_model, text_rules, source=file)
     return Renumbering(tokenizer, old_ids, piece_ids, model)
-
-
-def _xlm_r_pieces(pieces: list[Piece], file: Path) -> tuple[list[Piece], list[int | None]]:
-    """Return the pieces in the order of XLM-R's ids, and for each its id in the model.
-
-    fairseq put <s>, <pad>, </s> and <unk> before the pieces of a model that begins with <unk>, <s>
-    and </s>, and <mask> after them (`XLMRobertaTokenizer` of transformers 4.57).
-    """
-    unknown, start, end, *others = pieces
-    if unknown[2] != UNKNOWN or [start[0], end[0]] != ["<s>", "</s>"]:
-        names = ", ".join(piece for piece, _, _ in pieces[:3])
-        raise CheckpointError(
-            "wrong-tokenizer",
-            f"`{file}` begins with {names}, a model of XLM-R with <unk>, <s>, </s>",
-            f"name the tokenizer's class in the {CONFIG_NAME} of the same folder",
-        )
-    ordered = [start, ("<pad>", 0.0, CONTROL), end, unknown, *others, ("<mask>", 0.0, CONTROL)]
-    return ordered, [1, None, 2, 0, *range(3, len(pieces)), None]
 
 
 def _find_special_ids(

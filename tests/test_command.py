@@ -138,7 +138,8 @@ def test_people_get_lines_progress_and_warnings(run, capsys):
     assert capsys.readouterr().out == "3 letters\n"
     assert run("one", "--out", "o", "--at-least", "4") == 1
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("0 letters\n", "warning: nothing to count\n")
+    assert printed.out == "0 letters\n"
+    assert printed.err == "warning: nothing to count\n"
 
 
 def test_a_number_out_of_its_range_is_refused_on_the_command_line_and_in_python(run):
@@ -157,7 +158,8 @@ class Ranges:
 
 def test_ranges_and_their_words():
     assert list_wrong_fields(Ranges()) == list_wrong_fields(Ranges(0.999, 2000, 1)) == []
-    share, rate = "a number, at least 0 and below 1", "a number or None, above 0 and at most 2,000"
+    share = "a number, at least 0 and below 1"
+    rate = "a number or None, above 0 and at most 2,000"
     assert list_wrong_fields(Ranges(1, 0, 0)) == [
         f"share is 1, it must be {share}",
         f"rate is 0, it must be {rate}",

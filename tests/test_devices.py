@@ -42,7 +42,8 @@ def make_model(
         vocab_size=500,
     )
     model = AlbertForPreTraining(AlbertConfig.from_size("base", **sizes)).to(device).train()
-    model.compute_dtype, model.compiled = dtype, compiled
+    model.compute_dtype = dtype
+    model.compiled = compiled
     return model
 
 
@@ -68,7 +69,8 @@ def gradients(model: AlbertForPreTraining, batch: PackedBatch) -> tuple[float, t
 @pytest.mark.parametrize("size", [64, 128])
 def test_packed_attention_and_its_gradient(device, size):
     """Beside SDPA of each sequence by itself, in fp32."""
-    heads, generator = 3, torch.Generator().manual_seed(1)
+    heads = 3
+    generator = torch.Generator().manual_seed(1)
     batch = batch_of(LENGTHS).to(device)
     qkv = (
         torch.randn(sum(LENGTHS), 3 * heads * size, generator=generator)
@@ -91,7 +93,13 @@ def test_packed_attention_and_its_gradient(device, size):
     assert (qkv.grad.float() - exact.grad).norm() < 0.02 * exact.grad.norm()
 
 
-@pytest.mark.parametrize(("dtype", "share"), [(torch.float32, 1e-4), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize(
+    ("dtype", "share"),
+    [
+        (torch.float32, 1e-4),
+        (torch.bfloat16, 0.05),
+    ],
+)
 def test_losses_and_gradients_are_the_cpus(device, dtype, share):
     batch = batch_of(LENGTHS)
     expected_loss, expected = gradients(make_model(torch.device("cpu"), torch.float32), batch)
@@ -101,7 +109,13 @@ def test_losses_and_gradients_are_the_cpus(device, dtype, share):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("dtype", "share"), [(torch.float32, 1e-4), (torch.bfloat16, 0.03)])
+@pytest.mark.parametrize(
+    ("dtype", "share"),
+    [
+        (torch.float32, 1e-4),
+        (torch.bfloat16, 0.03),
+    ],
+)
 def test_compiled_passes_compute_the_same_on_cuda(dtype, share):
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")

@@ -169,10 +169,8 @@ def captioning(folder: Path, start: Path) -> None:
     config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
         albertkit.AlbertConfig.from_pretrained(start)
     )
-    model, tokenizer = (
-        albertkit.AlbertForImageCaptioning(config),
-        albertkit.AlbertTokenizer.from_pretrained(start),
-    )
+    model = albertkit.AlbertForImageCaptioning(config)
+    tokenizer = albertkit.AlbertTokenizer.from_pretrained(start)
     albertkit.VideoCaptioner(model, tokenizer, backbone, SAMPLING, grid).save_pretrained(
         folder / "RUN"
     )

@@ -95,7 +95,12 @@ def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "encoding"), [(KOREAN, "cp949"), (RUSSIAN, "cp1251"), (WESTERN, "utf-8")]
+    ("text", "encoding"),
+    [
+        (KOREAN, "cp949"),
+        (RUSSIAN, "cp1251"),
+        (WESTERN, "utf-8"),
+    ],
 )
 def test_what_was_converted_from_latin1_wrongly_is_refused(
     tmp_path: Path, text: str, encoding: str

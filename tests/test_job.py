@@ -69,10 +69,15 @@ def test_killed_at_every_moment_and_again(tmp_path, do):
 def kill_at_every_moment_and_again(tmp_path, do):
     status, moments = in_a_fork(tmp_path / "whole", lambda: count(tmp_path / "whole"))
     expected = bytes_below(tmp_path / "whole")
-    assert (status, sorted(expected)) == (
-        0,
-        ["folder/part-0", "folder/part-1", "grown-0", "grown-1", "grown-2", "result.json"],
-    )
+    assert status == 0
+    assert sorted(expected) == [
+        "folder/part-0",
+        "folder/part-1",
+        "grown-0",
+        "grown-1",
+        "grown-2",
+        "result.json",
+    ]
     assert len(moments) > 50
     sums = json.loads(expected["result.json"])["sums"]
     assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())
@@ -98,7 +103,8 @@ class Interrupted(Exception):
 
 def interrupted(folder, monkeypatch, appends: int = 6) -> None:
     """A job that ended after so many lines of its log."""
-    append, remaining = Job._append, iter(range(appends))
+    append = Job._append
+    remaining = iter(range(appends))
 
     def ending(self, commit):
         if next(remaining, None) is None:

@@ -87,13 +87,15 @@ def test_any_json_is_a_value_of_the_type_or_one_error(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "any.json"
     file.write_text(json.dumps(content))
-    problem, value = None, None
+    problem = None
+    value = None
     try:
         value = read_typed(file, Whole)
     except DataError as error:
         problem = error
     if problem is not None:
-        assert (problem.slug, str(file) in problem.message) == ("bad-file", True)
+        assert problem.slug == "bad-file"
+        assert str(file) in problem.message
     else:
         assert type(value.step) is int
         assert all(type(part.name) is str and type(part.share) is float for part in value.parts)

@@ -412,7 +412,8 @@ def test_a_folder_that_holds_more_than_data_is_not_refused(tmp_path: Path) -> No
 
 def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
     """A copy has the same one; a byte in any file of the model or of one of its modules changes it."""
-    folder, copy = tmp_path / "model", tmp_path / "copy"
+    folder = tmp_path / "model"
+    copy = tmp_path / "copy"
     (folder / "1_Pooling").mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "1_Pooling/config.json"):
         (folder / name).write_bytes(b"before")

@@ -177,7 +177,8 @@ def test_flops_of_base_are_the_published_arithmetic():
 
 def test_versions_differ_in_dropout_alone():
     for size in SIZES:
-        version_1, version_2 = AlbertConfig.from_size(size, 1), AlbertConfig.from_size(size, 2)
+        version_1 = AlbertConfig.from_size(size, 1)
+        version_2 = AlbertConfig.from_size(size, 2)
         assert version_1.hidden_dropout_prob == (0.0 if size == "xxlarge" else 0.1)
         assert version_2.hidden_dropout_prob == version_2.attention_probs_dropout_prob == 0.0
         assert (

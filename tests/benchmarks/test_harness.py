@@ -14,7 +14,8 @@ class Clock:
     """Time that passes only when a contender works."""
 
     def __init__(self):
-        self.now, self.calls = 0.0, []
+        self.now = 0.0
+        self.calls = []
 
     def __call__(self):
         return self.now
@@ -63,14 +64,14 @@ def test_the_ratio_is_the_median_within_rounds_of_work_done():
 
 
 def made_row() -> Row:
-    ours, theirs = (
-        Contender("ours", lambda: 1.0, 10.0),
-        Contender("the | peer [fp32]", lambda: 4.0, 10.0),
-    )
+    ours = Contender("ours", lambda: 1.0, 10.0)
+    theirs = Contender("the | peer [fp32]", lambda: 4.0, 10.0)
     row = compare(
         "tokens", "tokens/s", ours, [theirs], interleave([ours, theirs], 3), peak=20.0, equal=False
     )
-    row.compared, row.missing, row.note = "the sums", {"another": "pip install another"}, "a note"
+    row.compared = "the sums"
+    row.missing = {"another": "pip install another"}
+    row.note = "a note"
     row.versions = {"machine": "a processor", "cores": "2", "torch": "2"}
     return row
 
@@ -93,7 +94,8 @@ def test_a_row_is_shown(capsys):
 @pytest.fixture
 def runs(monkeypatch):
     """Commands that were run; those whose row is in `failing` fail."""
-    commands, failing = [], set()
+    commands = []
+    failing = set()
 
     def run(command):
         commands.append(command[3:])

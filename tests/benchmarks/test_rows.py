@@ -271,7 +271,8 @@ def test_the_judge_scores_as_transformers(tiny_store):
         {k: v for k, v in weights.items() if "pooler" not in k and "sop" not in k}, strict=False
     )
     theirs.tie_weights()
-    total, special = 0.0, torch.tensor(store.tokenizer().special_ids())
+    total = 0.0
+    special = torch.tensor(store.tokenizer().special_ids())
     text = blocks(store, held_out, 32)
     batches = masked_batches(text, store.tokenizer())
     for batch in batches:

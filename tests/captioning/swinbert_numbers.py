@@ -42,7 +42,8 @@ class Original:
 
     def inputs(self, name: str) -> dict[str, torch.Tensor]:
         """Arguments of the model; a learned gate stands in the mask, where SwinBERT's VideoTransformer puts it."""
-        arrays, dtype = self.arrays(name), self.model.dtype
+        arrays = self.arrays(name)
+        dtype = self.model.dtype
         mask = torch.tensor(arrays["attention_mask"]).to(dtype)
         if self.model.caption.learned:
             text = arrays["input_ids"].shape[1]

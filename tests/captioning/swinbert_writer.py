@@ -45,7 +45,9 @@ def write_swinbert(
     rows: dict[str, list[Clip]] = defaultdict(list)
     for clip in clips:
         rows[clip.key if sampling else str(clip.source)].append(clip)
-    images, captions, linelist = [], [], []
+    images = []
+    captions = []
+    linelist = []
     for number, (name, members) in enumerate(rows.items()):
         images.append(
             [name, name] if sampling is None else [name, "{}", *jpegs(members[0], sampling)]

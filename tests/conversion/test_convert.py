@@ -269,7 +269,8 @@ def test_a_pooler_that_the_class_does_not_use_is_kept(folder, tmp_path):
     save_file(masked_lm, folder / "model.safetensors")
     change_config(folder, architectures=["AlbertForMaskedLM"])
     report = convert(folder, tmp_path / "out")
-    assert (report.model_class, report.tensors) == ("AlbertForMaskedLM", 30)
+    assert report.model_class == "AlbertForMaskedLM"
+    assert report.tensors == 30
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == masked_lm.keys()
     assert torch.equal(
         AlbertModel.from_pretrained(tmp_path / "out").pooler.weight, tensors["albert.pooler.weight"]
@@ -326,11 +327,9 @@ def test_one_output_is_a_regression_or_a_choice_and_nobody_guesses(golden, tmp_p
         assert not (tmp_path / name).exists()
     report = convert(golden / "tf1" / "regression_stsb", tmp_path / "score", head="regression")
     config = AlbertConfig.from_pretrained(tmp_path / "score")
-    assert (report.model_class, config.num_labels, config.problem_type) == (
-        "AlbertForSequenceClassification",
-        1,
-        "regression",
-    )
+    assert report.model_class == "AlbertForSequenceClassification"
+    assert config.num_labels == 1
+    assert config.problem_type == "regression"
     convert(golden / "tf1" / "classifier_mnli", tmp_path / "mnli")
     assert AlbertConfig.from_pretrained(tmp_path / "mnli").num_labels == 3
     with pytest.raises(CheckpointError, match="other shapes"):
@@ -456,7 +455,8 @@ def test_a_hub_modules_scope_and_released_archives(golden, tmp_path):
     (tmp_path / "albert_base" / "albert_config.json").write_bytes(config)
     subprocess.run(["tar", "czf", "albert_base_v2.tar.gz", "albert_base"], cwd=tmp_path, check=True)
     report = convert(tmp_path / "albert_base_v2.tar.gz", tmp_path / "out")
-    assert (report.kind, report.model_class) == ("TensorFlow 1 checkpoint", "AlbertForPreTraining")
+    assert report.kind == "TensorFlow 1 checkpoint"
+    assert report.model_class == "AlbertForPreTraining"
     assert any("identity" in note for note in report.notes)
     tensors = load_file(tmp_path / "out" / "model.safetensors")
     assert torch.equal(tensors["albert.encoder.embedding_hidden_mapping_in.weight"], torch.eye(20))
@@ -474,13 +474,13 @@ def test_a_hub_module_of_tensorflow_1(golden, tmp_path):
     report = convert(
         module, tmp_path / "out", config=golden / "tf1" / "pretrain_b" / "albert_config.json"
     )
-    assert (report.kind, report.model_class) == (
-        "SavedModel of TensorFlow 1",
-        "AlbertForPreTraining",
-    )
+    assert report.kind == "SavedModel of TensorFlow 1"
+    assert report.model_class == "AlbertForPreTraining"
     assert (tmp_path / "out" / "vocab.txt").exists()
     config = AlbertConfig.from_pretrained(tmp_path / "out")
-    assert (config.pad_token_id, config.bos_token_id, config.eos_token_id) == (0, 2, 3)
+    assert config.pad_token_id == 0
+    assert config.bos_token_id == 2
+    assert config.eos_token_id == 3
 
 
 @pytest.mark.parametrize(
@@ -499,7 +499,15 @@ def test_two_tensors_of_one_name_are_refused(golden, tmp_path):
         convert(source, tmp_path / "out")
 
 
-@pytest.mark.parametrize("shape", [(), (0, 4), (2, 2, 2, 2), (64,)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (),
+        (0, 4),
+        (2, 2, 2, 2),
+        (64,),
+    ],
+)
 def test_variables_of_impossible_shapes_are_an_error(tmp_path, shape):
     name = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query/kernel"
     source = tf1_folder(tmp_path / "odd", {name: np.zeros(shape, np.float32)})
@@ -556,7 +564,8 @@ def test_killed_at_any_moment_the_target_is_whole_or_not_there(
     folder, tmp_path, monkeypatch, overwrite
 ):
     """Before each flush, rename and removal in turn; first anew, then over another checkpoint."""
-    calls, last = 0, 0
+    calls = 0
+    last = 0
 
     def dying(function: Callable[..., object]) -> Callable[..., object]:
         def call(*arguments: object, **options: object) -> object:

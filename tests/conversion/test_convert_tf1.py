@@ -60,7 +60,8 @@ def converted(golden, tmp_path_factory):
             report = convert(
                 source or golden / "tf1" / name, folders[name], head=head, config=config
             )
-            assert (report.missing, report.unused) == ([], [])
+            assert report.missing == []
+            assert report.unused == []
         return folders[name]
 
     return make
@@ -88,7 +89,8 @@ def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> d
     batch = PackedBatch.from_padded(ids, real, segments)
     embeddings = model.albert.embeddings
     with torch.no_grad():
-        words, embedded = embeddings.word_embeddings(ids), batch.unpack(embeddings(batch))
+        words = embeddings.word_embeddings(ids)
+        embedded = batch.unpack(embeddings(batch))
         states = model.albert(ids, real, segments, output_hidden_states=True)
         output = model(ids, real, segments)
     at = real.bool()

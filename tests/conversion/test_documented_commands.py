@@ -30,7 +30,8 @@ def workplace(golden, tmp_path_factory):
     """The sources that the page names: golden checkpoints under those names."""
     transformers = pytest.importorskip("transformers")
     folder = tmp_path_factory.mktemp("workplace")
-    tf1, tf2 = golden / "tf1", golden / "tf2"
+    tf1 = golden / "tf1"
+    tf2 = golden / "tf2"
     for name, source in {
         "albert_base": tf1 / "pretrain_a",
         "albert_v2_base": tf2 / "mg211_converted_pretrainer",

@@ -75,7 +75,8 @@ class Handler(BaseHTTPRequestHandler):
         requested_range = self.headers.get("Range")
         if server.ranges and requested_range:
             first, _, last = requested_range.removeprefix("bytes=").partition("-")
-            begin, end = int(first), min(int(last or len(body)), len(body) - 1)
+            begin = int(first)
+            end = min(int(last or len(body)), len(body) - 1)
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {begin}-{end}/{len(body)}")
             body = body[begin : end + 1]
@@ -166,7 +167,8 @@ def test_an_interrupted_download_goes_on_where_it_ended(server, archive, cache):
     (partial,) = cache.rglob(".partial-*")
     had = partial.stat().st_size
     assert 0 < had <= server.cut
-    server.cut, server.request_starts = 0, ()
+    server.cut = 0
+    server.request_starts = ()
     file, _ = fetch_archive(url_of(server))
     assert file.read_bytes() == archive.read_bytes()
     assert min(server.request_starts) == had
@@ -202,10 +204,12 @@ def test_checksums_are_verified(server, archive, cache):
     assert "rm -r" in error.hint
     refused(f"{url_of(server)}#sha256=12", "bad-value", "64 hexadecimal digits")
     refused(f"{url_of(server)}#md5=12", "bad-value", "#sha256=")
-    server.md5, server.tag = b64encode(hashlib.md5(b"another").digest()).decode(), "four"
+    server.md5 = b64encode(hashlib.md5(b"another").digest()).decode()
+    server.tag = "four"
     refused(url_of(server), "corrupt", "the server states")
     assert not list(cache.rglob(".partial-*"))
-    server.md5, server.tag = b64encode(hashlib.md5(server.body).digest()).decode(), "five"
+    server.md5 = b64encode(hashlib.md5(server.body).digest()).decode()
+    server.tag = "five"
     assert fetch_archive(url_of(server))[1].endswith(right)
 
 

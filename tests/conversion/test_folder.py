@@ -41,7 +41,8 @@ def test_the_folder_is_hugging_faces(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == ["AlbertForPreTraining"]
-    assert (config["model_type"], config["dtype"]) == ("albert", "float32")
+    assert config["model_type"] == "albert"
+    assert config["dtype"] == "float32"
     with safe_open(folder / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
         assert len(file.keys()) == 32
@@ -217,7 +218,8 @@ def test_loading_draws_only_what_the_file_lacks(tmp_path):
     )
     for name, parameter in encoder.named_parameters():
         assert torch.equal(model.albert.get_parameter(name), parameter), name
-    weight, spread = model.classifier.weight, config.initializer_range
+    weight = model.classifier.weight
+    spread = config.initializer_range
     assert weight.abs().max() <= 2 * spread
     assert weight.std() > spread / 2
     assert not model.classifier.bias.any()

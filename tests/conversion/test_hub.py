@@ -29,7 +29,8 @@ errors = pytest.importorskip("huggingface_hub.errors")
 constants = pytest.importorskip("huggingface_hub.constants")
 filter_repo_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
 CONFIG = tiny_config()
-MAIN, OTHER = "a" * 40, "b" * 40
+MAIN = "a" * 40
+OTHER = "b" * 40
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,8 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
 ):
     """The parameters are those that transformers reads from the whole repository."""
     transformers = pytest.importorskip("transformers")
-    repository, downloaded = tmp_path / "repository", tmp_path / "downloaded"
+    repository = tmp_path / "repository"
+    downloaded = tmp_path / "downloaded"
     original = AlbertForMaskedLM(CONFIG).eval()
     original.save_pretrained(repository, max_shard_size=4000)
     if stored == "bin":
@@ -175,7 +177,14 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
     )
 
 
-@pytest.mark.parametrize("files", [("safetensors",), ("bin",), ("bin", "safetensors")])
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("safetensors",),
+        ("bin",),
+        ("bin", "safetensors"),
+    ],
+)
 @pytest.mark.parametrize("use_safetensors", [True, False, None])
 def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetensors, tmp_path):
     """Each file holds another model; transformers says which one is read, or that none is."""

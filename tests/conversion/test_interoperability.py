@@ -133,7 +133,8 @@ class Case:
 
     def deviation(self) -> dict[str, float]:
         """The largest difference to theirs of each output, at real tokens."""
-        theirs, ours = np.load(self.folder / "outputs.npz"), self.outputs()
+        theirs = np.load(self.folder / "outputs.npz")
+        ours = self.outputs()
         assert ours.keys() <= set(theirs.files)
         mask = self.inputs["attention_mask"].bool()
         deviations = {}

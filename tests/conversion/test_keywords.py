@@ -62,7 +62,8 @@ def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained):
     ).eval()
     ours = AlbertForPreTraining.from_pretrained(pretrained, dtype=torch.bfloat16)
     with torch.no_grad():
-        our_logits, their_logits = ours(IDS).prediction_logits, theirs(IDS).prediction_logits
+        our_logits = ours(IDS).prediction_logits
+        their_logits = theirs(IDS).prediction_logits
     assert our_logits.dtype == their_logits.dtype == torch.bfloat16
     # 2^-8 of values around 1, twelve operations
     torch.testing.assert_close(our_logits, their_logits, atol=0.02, rtol=0)
@@ -82,7 +83,15 @@ def test_auto_is_the_dtype_of_the_file(pretrained):
     assert AlbertForPreTraining.from_pretrained(pretrained).dtype == torch.float32
 
 
-@pytest.mark.parametrize("value", ["cpu", torch.device("cpu"), {"": "cpu"}, None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "cpu",
+        torch.device("cpu"),
+        {"": "cpu"},
+        None,
+    ],
+)
 def test_the_device_is_honoured(pretrained, value):
     assert AlbertForPreTraining.from_pretrained(pretrained, device_map=value).device.type == "cpu"
 

@@ -38,7 +38,8 @@ def test_googles_lists_are_covered(golden):
     covered = set()
     for file in (golden / "tf1").glob("*/variables.json"):
         for variable, facts in json.loads(file.read_text()).items():
-            slot, parameter = names.optimizer_slot(variable), names.parameter_of_variable(variable)
+            slot = names.optimizer_slot(variable)
+            parameter = names.parameter_of_variable(variable)
             assert (slot is None) != (parameter is None), variable
             if parameter:
                 covered.add(re.sub(r"group_\d", "group_0", variable))

@@ -77,7 +77,8 @@ def test_it_trains_and_comes_back_with_the_same_sharing(trained, tmp_path):
     assert own_config.keys() == loaded.keys()
     assert all(torch.equal(own_config[name], loaded[name]) for name in own_config)
     with torch.no_grad():
-        our_values, their_values = trained(**padded_inputs()), reloaded(**padded_inputs())
+        our_values = trained(**padded_inputs())
+        their_values = reloaded(**padded_inputs())
     assert torch.equal(our_values.prediction_logits, their_values.prediction_logits)
     assert torch.equal(our_values.sop_logits, their_values.sop_logits)
     # Copies made by loading would drift apart here.
@@ -97,7 +98,8 @@ def test_transformers_computes_the_same(trained, tmp_path):
 
     def deviation() -> float:
         with torch.no_grad():
-            our_values, their_values = trained(**inputs), theirs(**inputs)
+            our_values = trained(**inputs)
+            their_values = theirs(**inputs)
         difference = (
             (our_values.prediction_logits - their_values.prediction_logits)[real].abs().max()
         )
@@ -116,7 +118,10 @@ def test_transformers_computes_the_same(trained, tmp_path):
 
 @pytest.mark.parametrize(
     ("trained", "shared", "own_config"),
-    [("attention", "attention.", "ffn"), ("ffn", "ffn", "attention.")],
+    [
+        ("attention", "attention.", "ffn"),
+        ("ffn", "ffn", "attention."),
+    ],
     indirect=["trained"],
 )
 def test_what_transformers_cannot_share_is_written_out_and_said(
@@ -126,10 +131,8 @@ def test_what_transformers_cannot_share_is_written_out_and_said(
         trained.save_pretrained(tmp_path)
     assert "once for each of the 4 layers" in caplog.text
     config = AlbertConfig.from_pretrained(tmp_path)
-    assert (config.parameter_sharing, config.num_hidden_groups) == (
-        trained.config.parameter_sharing,
-        4,
-    )
+    assert config.parameter_sharing == trained.config.parameter_sharing
+    assert config.num_hidden_groups == 4
     assert (
         "The layers share their"
         in model_card("m", PretrainingFacts(config=config.to_dict())).text()
@@ -168,7 +171,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path, sharing):
         config=tmp_path / "config.json", length=32, batch_tokens=128, steps=6, lr=2e-3, bias_correction=True, clip_norm=0.0,
         end_lr=1e-3, warmup_steps=2, held_out=0.2, eval_every=3, save_every=3, log_every=3, precision="fp32",
     )  # fmt: skip
-    unbroken, part = tmp_path / "whole", tmp_path / "part"
+    unbroken = tmp_path / "whole"
+    part = tmp_path / "part"
     pretrain(store, unbroken, settings)
     shutil.copytree(unbroken, part)
     shutil.rmtree(part / "final")

@@ -169,7 +169,8 @@ def test_tensorflow_restores_what_we_write(tmp_path):
     )  # fmt: skip
     assert process.returncode == 0, process.stderr[-3000:]
     assert json.loads(process.stdout.splitlines()[-1]) == {"restored": "same", "shared": True}
-    ours, theirs = TensorBundle.open(tmp_path / "tf2"), np.load(tmp_path / "read.npz")
+    ours = TensorBundle.open(tmp_path / "tf2")
+    theirs = np.load(tmp_path / "read.npz")
     assert set(theirs.files) == set(ours.names)
     for key in ours.names:
         assert np.array_equal(ours.read(key), theirs[key]), key

@@ -33,7 +33,8 @@ def small_batches(monkeypatch):
 def built(tmp_path_factory):
     """`corpus`, twelve files in three formats, about 500 kB: duplicates across files, empty documents, single sentences;
     and `store`."""
-    folder, rng = tmp_path_factory.mktemp("made"), random.Random(0)
+    folder = tmp_path_factory.mktemp("made")
+    rng = random.Random(0)
     corpus = folder / "corpus"
     corpus.mkdir()
 
@@ -66,7 +67,8 @@ def corpus(built, tmp_path):
 
 def interrupted(corpus, out, monkeypatch, writes: int = 30) -> None:
     """A build that ended, on a full disk, after so many writes."""
-    write, remaining_writes = StoreWriter._write, iter(range(writes))
+    write = StoreWriter._write
+    remaining_writes = iter(range(writes))
 
     def failing(self, *arguments):
         if next(remaining_writes, None) is None:
@@ -140,7 +142,8 @@ def test_killed_with_workers(built, tmp_path, small_batches):
 
 
 def test_a_resumed_build_does_not_begin_again(built, tmp_path, small_batches, monkeypatch, slug_of):
-    write, calls = StoreWriter._write, []
+    write = StoreWriter._write
+    calls = []
     interrupted(built / "corpus", tmp_path / "store", monkeypatch, 45)
     assert slug_of(TokenStore.open, tmp_path / "store") == "unfinished"
     monkeypatch.setattr(
@@ -275,7 +278,8 @@ def test_empty_and_foreign(tmp_path, slug_of):
     report = build_store(
         [tmp_path / "empty.txt", tmp_path / "good.txt"], tmp_path / "store", TOKENIZER
     )
-    assert (report.documents, report.empty_files) == (1, 1)
+    assert report.documents == 1
+    assert report.empty_files == 1
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("x")
     assert slug_of(build_store, [tmp_path / "good.txt"], tmp_path / "full", TOKENIZER) == "exists"
@@ -326,7 +330,8 @@ def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, fu
     settings = BuildSettings(shard_tokens=60)
     build_store([tmp_path / "new.txt"], tmp_path / "fresh", TOKENIZER, settings)
     build_store([tmp_path / "old.txt"], tmp_path / "store", TOKENIZER, settings)
-    system, remaining_calls = getattr(os, function), 0
+    system = getattr(os, function)
+    remaining_calls = 0
 
     def interrupted(*arguments, **options):
         nonlocal remaining_calls
@@ -384,11 +389,13 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
 
 
 def test_the_command(data, tmp_path, run_command):
-    text, out = data / "wiki-en" / "wiki_00.gz", tmp_path / "store"
+    text = data / "wiki-en" / "wiki_00.gz"
+    out = tmp_path / "store"
     result = run_command(
         "corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json"
     )
-    assert (result.status, result.err) == (0, "")
+    assert result.status == 0
+    assert result.err == ""
     assert result.json["documents"] == TokenStore.open(out).num_documents
     assert {"seconds", "mb_per_second", "peak_memory_mb", "tokens", "sentences"} <= set(result.json)
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9")

@@ -80,7 +80,8 @@ def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):
 
 def after_results(monkeypatch, count: int, action) -> None:
     """Do something once a build has this many results."""
-    commit, remaining_results = Job.commit, count
+    commit = Job.commit
+    remaining_results = count
 
     def counting(self, **facts):
         nonlocal remaining_results

@@ -37,7 +37,10 @@ def build(text: Path, **settings):
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 @pytest.mark.parametrize(
     ("separator", "first"),
-    [("\n", "`--format paragraphs` if each"), ("\n\n", "`--sentences split` if blank")],
+    [
+        ("\n", "`--format paragraphs` if each"),
+        ("\n\n", "`--sentences split` if blank"),
+    ],
 )
 def test_paragraphs_in_lines_stop_the_build(tmp_path, sentences, separator, first):
     text = write_lines(tmp_path, paragraphs(sentences), separator)
@@ -50,7 +53,9 @@ def test_paragraphs_in_lines_stop_the_build(tmp_path, sentences, separator, firs
 def test_what_the_hint_says_keeps_every_sentence(tmp_path, sentences):
     text = write_lines(tmp_path, paragraphs(sentences))
     report, store = build(text, format="paragraphs")
-    assert (report.documents, store.num_sentences, report.warnings) == (20, 120, ())
+    assert report.documents == 20
+    assert store.num_sentences == 120
+    assert report.warnings == ()
 
 
 def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path):
@@ -63,7 +68,8 @@ def test_a_line_that_is_said_to_be_a_sentence_is_one(tmp_path):
 @pytest.mark.parametrize("sentences", [SENTENCES, KOREAN])
 def test_a_sentence_a_line_is_built_as_before(tmp_path, sentences):
     report, store = build(write_lines(tmp_path, sentences))
-    assert (store.num_sentences, report.warnings) == (120, ())
+    assert store.num_sentences == 120
+    assert report.warnings == ()
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path):

@@ -59,7 +59,9 @@ def test_faulty_lines_are_counted_and_named(tmp_path):
     report = build_store(
         [tmp_path / "a.txt", tmp_path / "b.txt"], tmp_path / "store", TOKENIZER, settings
     )
-    assert (report.documents, report.sentences, report.duplicate_documents) == (2, 5, 1)
+    assert report.documents == 2
+    assert report.sentences == 5
+    assert report.duplicate_documents == 1
     assert report.faulty_lines == 33
     assert report.faults == ["a.txt:3", "a.txt:5", "a.txt:6", *(f"b.txt:{n}" for n in range(1, 18))]
     (warning,) = (w for w in report.warnings if "33 lines" in w)
@@ -79,7 +81,8 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     settings = BuildSettings(format="pairs")
     straight = build_store([tmp_path / "a.txt"], tmp_path / "one" / "store", TOKENIZER, settings)
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
-    commit, remaining_writes = Job.commit, iter(range(30))
+    commit = Job.commit
+    remaining_writes = iter(range(30))
 
     def interrupted(self, **facts):
         if next(remaining_writes, None) is None:
@@ -92,7 +95,8 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
             build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
     resumed = build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
     assert resumed.resumed
-    assert (straight.faulty_lines, straight.faults) == (resumed.faulty_lines, resumed.faults)
+    assert straight.faulty_lines == resumed.faulty_lines
+    assert straight.faults == resumed.faults
     manifests = [
         json.loads((tmp_path / n / "store" / "manifest.json").read_text()) for n in ("one", "two")
     ]

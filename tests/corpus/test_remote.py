@@ -71,7 +71,12 @@ def test_inputs_and_foreign_folders(text, memory, slug_of):
 
 @pytest.mark.parametrize(
     ("call", "overwrite"),
-    [("put_file", False), ("mv", False), ("put_file", True), ("rm_file", True)],
+    [
+        ("put_file", False),
+        ("mv", False),
+        ("put_file", True),
+        ("rm_file", True),
+    ],
 )
 def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call, overwrite):
     build_store([text], tmp_path / "local", WordTokenizer(), SETTINGS)
@@ -117,7 +122,8 @@ def test_an_interrupted_upload_goes_on(text, tmp_path, memory, monkeypatch, call
 
 def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
     build_store([text], URL, WordTokenizer(), SETTINGS)
-    kind, fetched_files = type(memory), []
+    kind = type(memory)
+    fetched_files = []
     get = kind.get_file
     monkeypatch.setattr(
         kind,
@@ -142,7 +148,8 @@ def test_fetched_once_and_checked(text, memory, cache, monkeypatch):
 
 def test_a_fetch_goes_on_and_takes_nothing_on_trust(text, memory, cache, monkeypatch):
     build_store([text], URL, WordTokenizer(), SETTINGS)
-    kind, remaining_files = type(memory), 5
+    kind = type(memory)
+    remaining_files = 5
     get = kind.get_file
     get_file = []
 

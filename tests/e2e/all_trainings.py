@@ -104,7 +104,8 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
 
     from albertkit.tables.columns import Columns
 
-    model, columns = data / "model", Columns(text="first", pair="second", label="score")
+    model = data / "model"
+    columns = Columns(text="first", pair="second", label="score")
     common = dict(precision="fp32", device="cpu", seed=1, steps=STEPS[name])
     options = dict(lr=3e-3, dropout=0.0, batch_size=6, eval_every=4, **common)
     if name == "finetune":

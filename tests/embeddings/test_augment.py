@@ -142,7 +142,8 @@ def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpo
     arguments = dict(
         columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0
     )
-    same_seed, other_seed = tmp_path / "again.tsv", tmp_path / "other.tsv"
+    same_seed = tmp_path / "again.tsv"
+    other_seed = tmp_path / "other.tsv"
     augment("scores", gold, same_seed, cross_encoder=cross_encoder, **arguments)
     augment("scores", gold, other_seed, cross_encoder=cross_encoder, **arguments, seed=1)
     assert same_seed.read_bytes() == silver[0].read_bytes()
@@ -264,7 +265,8 @@ def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(
     options = dict(
         columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder
     )
-    unchunked, chunks = tmp_path / "whole.tsv", tmp_path / "chunks.tsv"
+    unchunked = tmp_path / "whole.tsv"
+    chunks = tmp_path / "chunks.tsv"
     augment("scores", gold, unchunked, **options)
     monkeypatch.setattr(scoring, "CHUNK", 100)
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0.0)

@@ -58,8 +58,10 @@ def write_rows(tmp_path):
 def test_korsts_keeps_every_row_and_its_quotes(data):
     loaded = read_data("korsts", data / "korean" / "korsts")
     assert (len(loaded.train), len(loaded.dev)) == (5749, 1500)  # parsers that see quotes lose rows
-    assert (loaded.train.targets.min(), loaded.train.targets.max()) == (0, 1)
-    assert (loaded.dev.targets.min(), loaded.dev.targets.max()) == (0, 5)
+    assert loaded.train.targets.min() == 0
+    assert loaded.train.targets.max() == 1
+    assert loaded.dev.targets.min() == 0
+    assert loaded.dev.targets.max() == 5
     assert loaded.notes[1] == "scores: 0 to 5, divided by 5"
 
 
@@ -214,7 +216,8 @@ def test_what_does_not_fit_is_refused(write_rows, kind, options, slug, slug_of):
 
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
-    folder, file = data / "korean" / "korsts", data / "korean" / "korsts" / "sts-test.tsv"
+    folder = data / "korean" / "korsts"
+    file = data / "korean" / "korsts" / "sts-test.tsv"
     in_folder = read_scored_pairs("korsts", folder, BadRows())
     assert in_folder.texts == read_scored_pairs("korsts", folder / "sts-dev.tsv", BadRows()).texts
     assert len(read_scored_pairs("korsts", file, BadRows())) == 1379

@@ -39,7 +39,8 @@ def lesson(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("lesson")
     rng = np.random.default_rng(1)
     of_word = dict(zip(words, rng.normal(size=(len(words), WIDTH)), strict=True))
-    rows, vectors = [], []
+    rows = []
+    vectors = []
     for _ in range(300):
         chosen = rng.choice(words, rng.integers(3, 9))
         rows.append((" ".join(chosen), " ".join(rng.permutation(chosen))))
@@ -166,11 +167,14 @@ def test_unknown_shares_count_words_and_tokens(encoder):
     tokenizer = encoder.tokenizer
     words, tokens = unknown_shares(["the quick 여우", "the dog"], tokenizer)
     ids = [i for word in ("the", "quick", "여우", "the", "dog") for i in tokenizer.encode(word)]
-    assert (words, tokens) == (1 / 5, ids.count(tokenizer.unk_id) / len(ids))
+    assert words == 1 / 5
+    assert tokens == ids.count(tokenizer.unk_id) / len(ids)
 
 
 def test_mistakes_are_named(start, lesson, tmp_path, refused):
-    texts, vectors, run = lesson / "texts.txt", lesson / "vectors.npy", tmp_path / "run"
+    texts = lesson / "texts.txt"
+    vectors = lesson / "vectors.npy"
+    run = tmp_path / "run"
     intact = np.load(vectors)
     holed = intact.copy()
     holed[7, 3] = np.nan
@@ -343,7 +347,8 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(
     def stopped(*_: object, **__: object) -> None:
         raise SystemExit(143)
 
-    arguments, run = (start, lesson / "vectors.npy", lesson / "texts.txt"), tmp_path / "run"
+    arguments = (start, lesson / "vectors.npy", lesson / "texts.txt")
+    run = tmp_path / "run"
     settings = replace(SETTINGS, epochs=1)
     undisturbed = distill(*arguments, tmp_path / "whole", settings)
     with monkeypatch.context() as patch:

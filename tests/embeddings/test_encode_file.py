@@ -71,10 +71,14 @@ def test_the_rows_are_the_vectors_in_order(encode, encoder, file, tmp_path, smal
     report = encode(out)
     expected = encoder.encode(texts_of(file), precision="fp32")
     vectors = vectors_of(out)
-    assert (vectors.shape, vectors.dtype) == ((300, 32), np.float32)
+    assert vectors.shape == (300, 32)
+    assert vectors.dtype == np.float32
     assert largest_difference(vectors, expected) < 2e-6
     assert largest_difference(vectors[::-1], expected) > 0.1
-    assert (report.texts, report.dimension, report.read_as, report.resumed) == (300, 32, "lines", 0)
+    assert report.texts == 300
+    assert report.dimension == 32
+    assert report.read_as == "lines"
+    assert report.resumed == 0
     assert report.sentences_per_second > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "texts.txt",
@@ -86,7 +90,8 @@ def test_the_rows_are_the_vectors_in_order(encode, encoder, file, tmp_path, smal
 def test_settings(encode, encoder, file, tmp_path, small):
     encode("v.npy", dimension=8, normalize=True, dtype="float16")
     vectors = np.load(tmp_path / "v.npy", mmap_mode="r")
-    assert (vectors.shape, vectors.dtype) == ((300, 8), np.float16)
+    assert vectors.shape == (300, 8)
+    assert vectors.dtype == np.float16
     expected = encoder.encode(texts_of(file), precision="fp32", dimension=8, normalize=True)
     assert 0 < largest_difference(vectors, expected) < 1e-3
     encode("v.parquet", dtype="float16")
@@ -264,7 +269,8 @@ class Interrupted(Exception):
 
 def interrupt(monkeypatch, encode, *arguments, **options) -> None:
     """End an encoding after two of its three parts."""
-    commit, commits = module.Job.commit, iter(range(2))
+    commit = module.Job.commit
+    commits = iter(range(2))
 
     def ending(self, **facts):
         if next(commits, None) is None:
@@ -282,7 +288,8 @@ def test_what_was_done_is_not_done_again(encode, tmp_path, small, monkeypatch):
     undisturbed = encode("whole.npy")
     interrupt(monkeypatch, encode, out)
     assert not out.exists()
-    computed, encode_run = [], SentenceEncoder.encode_run
+    computed = []
+    encode_run = SentenceEncoder.encode_run
 
     def counting(self, features, run, *arguments):
         computed.extend(run)
@@ -290,7 +297,9 @@ def test_what_was_done_is_not_done_again(encode, tmp_path, small, monkeypatch):
 
     monkeypatch.setattr(SentenceEncoder, "encode_run", counting)
     report = encode(out)
-    assert (report.resumed, undisturbed.resumed, len(computed)) == (200, 0, 100)
+    assert report.resumed == 200
+    assert undisturbed.resumed == 0
+    assert len(computed) == 100
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -304,7 +313,8 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
         patch.setattr(SentenceEncoder, "encode_run", None)
         second = encode(out)
     assert second.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
-    assert (second.resumed, second.truncated) == (300, first.truncated)
+    assert second.resumed == 300
+    assert second.truncated == first.truncated
     printed = [[name for name, _ in report.sections()[0].rows()] for report in (first, second)]
     assert ["sentences per second" in names for names in printed] == [True, False]
     leftovers = tmp_path / ".v.npy.encoding"  # a kill came while it was removed
@@ -340,7 +350,8 @@ def test_texts_that_are_cut_are_counted_also_after_an_interruption(
     encoder.max_length = 64
     interrupt(monkeypatch, encode, "w.npy", length=32)
     resumed = encode("w.npy", length=32)
-    assert (resumed.resumed, resumed.truncated) == (200, too_long)
+    assert resumed.resumed == 200
+    assert resumed.truncated == too_long
 
 
 def test_it_goes_on_only_as_it_began(encode, encoder, file, tmp_path, small, monkeypatch):
@@ -384,7 +395,13 @@ def test_a_file_that_changes_while_it_is_read(encode, file, tmp_path, small, mon
 
 
 @pytest.mark.parametrize(
-    "options", [{"dtype": "int8"}, {"batch_tokens": "9"}, {"normalize": "no"}, {"columns": ["a"]}]
+    "options",
+    [
+        {"dtype": "int8"},
+        {"batch_tokens": "9"},
+        {"normalize": "no"},
+        {"columns": ["a"]},
+    ],
 )
 def test_values_of_another_type_are_refused(encode, tmp_path, options):
     with pytest.raises(ConfigError):
@@ -407,11 +424,9 @@ def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
         "fp32",
     ]
     process = run_command(*command, "--json")
-    assert (process.json["texts"], process.json["left_out"], process.json["out"]) == (
-        300,
-        [],
-        str(tmp_path / "v.npy"),
-    )
+    assert process.json["texts"] == 300
+    assert process.json["left_out"] == []
+    assert process.json["out"] == str(tmp_path / "v.npy")
     assert process.err == ""
     assert (
         largest_difference(
@@ -432,7 +447,8 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
     texts = texts_of(file)
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
     report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)
-    assert (report.precision, report.dimension) == ("fp32", 16)
+    assert report.precision == "fp32"
+    assert report.dimension == 16
     assert largest_difference(np.load(tmp_path / "v.npy"), theirs.encode(texts)) < 2e-6
     lengths = [len(theirs.tokenizer(text)["input_ids"]) for text in texts]
     assert report.truncated == sum(length > theirs.max_seq_length for length in lengths) > 0

@@ -46,7 +46,17 @@ def test_one_text_and_none(encoder):
 
 @pytest.mark.parametrize(
     "texts",
-    [(t for t in ["a"]), {"a"}, {"a": 1}, b"a", 5, None, ["a", None], ["a", 1.5], ["a", ["b"]]],
+    [
+        (t for t in ["a"]),
+        {"a"},
+        {"a": 1},
+        b"a",
+        5,
+        None,
+        ["a", None],
+        ["a", 1.5],
+        ["a", ["b"]],
+    ],
 )
 def test_what_is_no_list_of_texts_is_refused(encoder, texts, slug_of):
     assert slug_of(encoder.encode, texts) == "bad-value"
@@ -186,7 +196,8 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
         {"convert_to_numpy": False},
         {"device": "cpu"},
     ):
-        vectors, expected = encoder.encode(texts, **options), theirs.encode(texts, **options)
+        vectors = encoder.encode(texts, **options)
+        expected = theirs.encode(texts, **options)
         assert type(vectors) is type(expected)
         rows = [np.stack(list(map(np.asarray, values))) for values in (vectors, expected)]
         assert largest_difference(*rows) < 5e-6
@@ -201,7 +212,12 @@ def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sent
 
 
 @pytest.mark.parametrize(
-    "prompts", [{}, {"query": "the fox ", "document": "a river "}, {"passage": "a river "}]
+    "prompts",
+    [
+        {},
+        {"query": "the fox ", "document": "a river "},
+        {"passage": "a river "},
+    ],
 )
 def test_queries_and_documents_have_the_prompts_of_sentence_transformers(
     encoder, tmp_path, sentences, prompts

@@ -61,7 +61,8 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
         .read_text(encoding="utf-8")
         .splitlines(keepends=True)
     )
-    file, alike_file = tmp_path / "sts.tsv", tmp_path / "alike.tsv"
+    file = tmp_path / "sts.tsv"
+    alike_file = tmp_path / "alike.tsv"
     file.write_text("".join(lines[::20]), encoding="utf-8")
     pairs = read_pairs("stsb", file, Columns(), BadRows())
     alike = list(
@@ -204,7 +205,8 @@ def test_constant_labels_are_reported(checkpoint, tmp_path):
 
 
 def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_path, run_command):
-    korsts, klue = data / "korean/korsts/sts-dev.tsv", data / "korean/klue/klue-sts-v1.1_dev.json"
+    korsts = data / "korean/korsts/sts-dev.tsv"
+    klue = data / "korean/klue/klue-sts-v1.1_dev.json"
     files = [f"scores={table}", f"korsts={korsts}", f"klue-sts={klue}"]
     output = run_command(
         "embed",

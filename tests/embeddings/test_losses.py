@@ -124,7 +124,8 @@ def test_a_scale_multiplies_the_cosines(name):
     a, b = (torch.randn(5, 8, generator=generator) for _ in range(2))
     cosines = torch.nn.functional.normalize(a, dim=1) @ torch.nn.functional.normalize(b, dim=1).T
     if name == "mnrl":
-        targets, expected = None, torch.nn.functional.cross_entropy(3 * cosines, torch.arange(5))
+        targets = None
+        expected = torch.nn.functional.cross_entropy(3 * cosines, torch.arange(5))
     else:
         targets = torch.tensor([0.1, 0.9, 0.4, 0.2, 0.7])
         scaled = 3 * cosines.diagonal()
@@ -140,7 +141,10 @@ def test_a_scale_multiplies_the_cosines(name):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"scale": 0.0}, "above 0"), ({"loss": "cosine", "scale": 5.0}, "cosine has no scale")],
+    [
+        ({"scale": 0.0}, "above 0"),
+        ({"loss": "cosine", "scale": 5.0}, "cosine has no scale"),
+    ],
 )
 def test_a_scale_that_cannot_be_is_refused(options, message):
     settings = EmbedSettings(**options)

@@ -96,7 +96,8 @@ def test_the_comparison_notices_distances_without_their_minus(sts, expected, mon
 
 
 def test_a_zero_vector_has_cosine_zero():
-    zero, vector = np.zeros((1, 3), np.float32), np.array([[1, 2, 3]], np.float32)
+    zero = np.zeros((1, 3), np.float32)
+    vector = np.array([[1, 2, 3]], np.float32)
     assert similarities(zero, vector)["cosine"] == 0
     assert similarities(zero, zero)["cosine"] == 0
 
@@ -175,7 +176,8 @@ def test_figures_are_those_of_sorting(sides, monkeypatch):
     monkeypatch.setattr(metrics, "_QUERIES_PER_BLOCK", 16)  # several blocks, the last one shorter
     a, b = sides
     figures = retrieval_figures(unit_vectors(a), unit_vectors(b))
-    forward, backward = counted(a, b), counted(b, a)
+    forward = counted(a, b)
+    backward = counted(b, a)
     assert 0.2 < forward[0] < 0.9
     assert figures == pytest.approx(
         {

@@ -47,7 +47,8 @@ def test_correlation_of_pairs(mteb, datasets, scores_of, encoder, sentences, tmp
         "sentence2": sentences[100:200],
         "score": labels.tolist(),
     }
-    task.dataset, task.data_loaded = {"test": datasets.Dataset.from_dict(columns)}, True
+    task.dataset = {"test": datasets.Dataset.from_dict(columns)}
+    task.data_loaded = True
     scores = scores_of(tmp_path, task)
     prompt = "STS" if prompts else None
     first, second = (
@@ -75,7 +76,8 @@ def test_retrieval_of_documents(mteb, datasets, scores_of, encoder, sentences, t
     encoder.save_pretrained(tmp_path)
     task = mteb.get_task("SciFact")
     texts = list(dict.fromkeys(text for text in sentences if text))
-    documents, queries = texts[:200], texts[200:240]
+    documents = texts[:200]
+    queries = texts[200:240]
     relevance = np.zeros((len(queries), len(documents)))
     for number in range(len(queries)):
         relevance[number, [7 * number % 200, 3 * number % 200]] = 1
@@ -92,7 +94,8 @@ def test_retrieval_of_documents(mteb, datasets, scores_of, encoder, sentences, t
         },
         "top_ranked": None,
     }
-    task.dataset, task.data_loaded = {"default": {"test": split}}, True
+    task.dataset = {"default": {"test": split}}
+    task.data_loaded = True
     scores = scores_of(tmp_path, task)
     similarities = encoder.similarity(
         encoder.encode_query(queries), encoder.encode_document(documents)

@@ -78,7 +78,8 @@ def test_the_first_passes_can_leave_the_other_tokens_out(numbers, golden):
 def test_gradients_are_those_of_plain_arithmetic(numbers):
     hidden, batch = packed(numbers, "right")
     for pooling in POOLINGS:
-        ours, plain = hidden.clone().requires_grad_(), hidden.clone().requires_grad_()
+        ours = hidden.clone().requires_grad_()
+        plain = hidden.clone().requires_grad_()
         weights = torch.linspace(-1, 1, hidden.shape[1])
         (pool_hidden_states(ours, batch, pooling) * weights).sum().backward()
         rows = plain.split(batch.lengths)

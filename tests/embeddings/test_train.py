@@ -160,7 +160,8 @@ def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, m
     settings = replace(
         SETTINGS, loss="softmax", epochs=4, eval_every=12, dropout=0.1, projection=16
     )
-    losses, updates = EmbeddingObjective.losses, iter(range(20))
+    losses = EmbeddingObjective.losses
+    updates = iter(range(20))
 
     def ending(self, batch):
         if next(updates, None) is None:
@@ -275,7 +276,8 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
     encoder.save_pretrained(tmp_path / "model")
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu").eval()
     inputs = [model.tokenize(list(texts)) for texts in zip(*rows, strict=True)]
-    theirs, pairs_alone = MultipleNegativesRankingLoss(model), inputs[:2]
+    theirs = MultipleNegativesRankingLoss(model)
+    pairs_alone = inputs[:2]
     assert part.count == 12
     assert part.total.item() / 12 == pytest.approx(theirs(inputs, None).item(), abs=1e-5)
     assert part.total.item() / 12 != pytest.approx(theirs(pairs_alone, None).item(), abs=1e-2)
@@ -320,7 +322,8 @@ def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_pa
             "scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS
         )
     error = error_of(train_embeddings, "score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
-    assert (error.slug, error.hint) == ("unknown-name", "did you mean `scores`?")
+    assert error.slug == "unknown-name"
+    assert error.hint == "did you mean `scores`?"
 
 
 def test_the_command_prints_one_object(start, table, tmp_path, run_command):
@@ -338,12 +341,10 @@ def test_the_command_prints_one_object(start, table, tmp_path, run_command):
 def test_defaults_are_numbers_with_reasons(start):
     config = AlbertConfig.from_pretrained(start)
     resolved, reasons = EmbedSettings().resolve("scores", config, 64, 5749)
-    assert (resolved.loss, resolved.lr, resolved.batch_size, resolved.steps) == (
-        "cosent",
-        3e-4,
-        32,
-        1797,
-    )
+    assert resolved.loss == "cosent"
+    assert resolved.lr == 3e-4
+    assert resolved.batch_size == 32
+    assert resolved.steps == 1797
     usual, _ = EmbedSettings().resolve("scores", config.with_changes(hidden_size=768), 64, 5749)
     assert usual.lr == 1e-4
     assert any(line.startswith("steps: 1,797 = 10 epochs of 5,749 at 32") for line in reasons)

@@ -30,7 +30,8 @@ def activated(values, top, squares, peaks, indices, excess, out):
 def test_rows_in_uint8_are_within_half_a_step():
     rows = single(8, 100) * torch.logspace(-12, 6, 8)[:, None]
     rows[3] = 0
-    out, scale = torch.empty(8, 100, dtype=torch.uint8), torch.empty(8)
+    out = torch.empty(8, 100, dtype=torch.uint8)
+    scale = torch.empty(8)
     to_uint8(rows.numpy(), out.numpy(), scale.numpy())
     error = (scale[:, None] * (out.float() - arithmetic.ZERO_POINT) - rows).abs()
     assert torch.all(error <= 0.5001 * scale[:, None])
@@ -51,9 +52,12 @@ def test_activations_in_uint8(activation, width):
         if row == 3:  # a row of nothing
             inputs[:] = -200
         values = activation(inputs)
-        top, squares = np.int32(values.max().view(torch.int32)), np.float32(values.square().sum())
-        indices, excess = np.zeros(width, np.int32), np.zeros(width, np.float32)
-        out, peaks = np.empty(width, np.uint8), np.empty(width // TABLE_ROWS, np.float32)
+        top = np.int32(values.max().view(torch.int32))
+        squares = np.float32(values.square().sum())
+        indices = np.zeros(width, np.int32)
+        excess = np.zeros(width, np.float32)
+        out = np.empty(width, np.uint8)
+        peaks = np.empty(width // TABLE_ROWS, np.float32)
         count, step = activated(values.numpy(), top, squares, peaks, indices, excess, out)
         outliers = np.zeros(width, np.float32)
         outliers[indices[:count]] = excess[:count]

@@ -29,7 +29,8 @@ class Compiler:
 @pytest.fixture
 def compiler(monkeypatch):
     """Engines lack their loops, and one process compiles them; its arguments are `commands`."""
-    process, commands = Compiler(), []
+    process = Compiler()
+    commands = []
 
     def start(command, **_):
         commands.append(command)

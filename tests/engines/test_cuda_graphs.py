@@ -29,7 +29,8 @@ MakeModel = Callable[..., AlbertModel]
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
-    model, batch = make_model(max_position_embeddings=256), packed(lengths)
+    model = make_model(max_position_embeddings=256)
+    batch = packed(lengths)
     positions = torch.tensor([0, sum(lengths) - 1, 0])
     shape = Shape.around(batch, positions)
     assert shape.tokens >= batch.num_tokens
@@ -53,7 +54,8 @@ def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
         ids, types, buffers.position_ids, unique_offsets, tuple(unique_offsets.diff().tolist())
     )
     with torch.no_grad():
-        expected, output = model.encode(batch), model.encode(nonempty)
+        expected = model.encode(batch)
+        output = model.encode(nonempty)
     assert output.pooled is not None
     assert expected.pooled is not None
     torch.testing.assert_close(
@@ -66,8 +68,10 @@ def test_changed_and_replaced_weights_are_noticed(make_model, monkeypatch):
     """On the CPU, where nothing is recorded: a batch of no shape, because the model reads few tokens."""
     monkeypatch.setattr(torch.cuda, "Event", lambda: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    model, batch = make_model(), packed((5, 17))
-    engine, plain = GraphEngine(model, "fp32"), ModelEngine(model, "fp32")
+    model = make_model()
+    batch = packed((5, 17))
+    engine = GraphEngine(model, "fp32")
+    plain = ModelEngine(model, "fp32")
     linear = model.encoder.albert_layer_groups[0].albert_layers[0].ffn
     replaced = torch.nn.Parameter(linear.weight.detach() * 0.9)
 
@@ -101,7 +105,8 @@ def check(engine: Engine, plain: ModelEngine, lengths: tuple[int, ...], seed: in
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["fp32", "bf16"])
 def test_a_graph_computes_what_the_model_does(on_cuda, kind):
-    engine, plain = load_engine(on_cuda, kind), ModelEngine(on_cuda, kind)
+    engine = load_engine(on_cuda, kind)
+    plain = ModelEngine(on_cuda, kind)
     assert isinstance(engine, GraphEngine)
     assert not engine.notes
     for seed in range(4):  # as it is, recorded, replayed twice
@@ -112,7 +117,8 @@ def test_a_graph_computes_what_the_model_does(on_cuda, kind):
 
 @pytest.mark.gpu
 def test_a_result_stays_when_the_next_batch_runs(on_cuda):
-    engine, batch = load_engine(on_cuda, "bf16"), packed((30, 40)).to("cuda")
+    engine = load_engine(on_cuda, "bf16")
+    batch = packed((30, 40)).to("cuda")
     results = [engine.encode(batch).hidden for _ in range(3)]
     copied = results[2].clone()
     engine.encode(packed((31, 41), seed=2).to("cuda"))
@@ -122,7 +128,8 @@ def test_a_result_stays_when_the_next_batch_runs(on_cuda):
 
 @pytest.mark.gpu
 def test_changed_weights_are_used(on_cuda):
-    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+    engine = load_engine(on_cuda, "bf16")
+    plain = ModelEngine(on_cuda, "bf16")
     for _ in range(3):
         check(engine, plain, (30, 40))
     with torch.no_grad():
@@ -134,7 +141,8 @@ def test_changed_weights_are_used(on_cuda):
 
 @pytest.mark.gpu
 def test_several_threads_and_more_shapes_than_are_kept(on_cuda):
-    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+    engine = load_engine(on_cuda, "bf16")
+    plain = ModelEngine(on_cuda, "bf16")
 
     def work(number: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()) if number % 2 else nullcontext():
@@ -155,7 +163,8 @@ def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda, caplog):
             return output
 
     on_cuda.encoder.albert_layer_groups[0].albert_layers[0].ffn.__class__ = Waiting
-    engine, plain = load_engine(on_cuda, "bf16"), ModelEngine(on_cuda, "bf16")
+    engine = load_engine(on_cuda, "bf16")
+    plain = ModelEngine(on_cuda, "bf16")
     for _ in range(3):
         check(engine, plain, (30, 40))
     assert caplog.text.count("one by one") == 1

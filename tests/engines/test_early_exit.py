@@ -20,7 +20,8 @@ from albertkit.model import AlbertModel, PackedBatch
 from .conftest import packed
 
 MakeModel = Callable[..., AlbertModel]
-LAYERS, CLASSES = 4, 3
+LAYERS = 4
+CLASSES = 3
 UNREACHED = 100  # layers of patience
 
 
@@ -50,7 +51,8 @@ def logits_of_every_layer(model, batch, tmp_path):
     """What classifiers say after each layer, of states that transformers computed: [N, L, C]."""
     model.save_pretrained(tmp_path / "model")
     peer = transformers.AlbertModel.from_pretrained(tmp_path / "model").eval()
-    exits, logits = some_exits(model), []
+    exits = some_exits(model)
+    logits = []
     with torch.no_grad():
         for ids in batch.input_ids.split(batch.lengths):
             hidden = peer(ids[None], output_hidden_states=True).hidden_states[1:]
@@ -65,10 +67,8 @@ def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
     """The layer after which each sequence leaves, from the logits of all: [N, L, C]."""
     exit_layers = []
     for rows in logits:
-        labels, shares = (
-            rows.argmax(1).tolist(),
-            torch.distributions.Categorical(logits=rows).entropy() / np.log(CLASSES),
-        )
+        labels = rows.argmax(1).tolist()
+        shares = torch.distributions.Categorical(logits=rows).entropy() / np.log(CLASSES)
         agreed = [
             all(labels[layer - back] == labels[layer] for back in range(exits.patience + 1))
             and layer >= exits.patience
@@ -99,7 +99,13 @@ def check(
 
 
 @pytest.mark.parametrize(
-    "rule", [{"patience": 1}, {"patience": 2}, {"threshold": 0.4}, {"threshold": 0.8}]
+    "rule",
+    [
+        {"patience": 1},
+        {"patience": 2},
+        {"threshold": 0.4},
+        {"threshold": 0.8},
+    ],
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sequences_leave_by_the_rule(model, batch, logits_of_every_layer, rule, threads):
@@ -108,7 +114,13 @@ def test_sequences_leave_by_the_rule(model, batch, logits_of_every_layer, rule, 
     check(load_engine(model, "fp32"), batch, exits, logits_of_every_layer, threads)
 
 
-@pytest.mark.parametrize("rule", [{"patience": 1}, {"threshold": 0.4}])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"patience": 1},
+        {"threshold": 0.4},
+    ],
+)
 def test_the_model_itself_does_the_same(model, batch, logits_of_every_layer, rule):
     check(ModelEngine(model, "fp32"), batch, some_exits(model, **rule), logits_of_every_layer)
 
@@ -123,7 +135,8 @@ def test_packed_weights(model, batch, logits_of_every_layer, precision):
 
 
 def test_nobody_leaves_early(model, batch, precision):
-    engine, exits = load_engine(model, precision), some_exits(model, patience=UNREACHED)
+    engine = load_engine(model, precision)
+    exits = some_exits(model, patience=UNREACHED)
     exited = exit_early(engine, batch, exits)
     assert set(exited.layers.tolist()) == {LAYERS}
     pooled = engine.encode(batch, positions=batch.starts).pooled
@@ -145,7 +158,8 @@ def kind(request):
 
 
 def test_bits_depend_on_neither_threads_nor_company(model, batch, kind):
-    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
+    engine = load_engine(model, kind)
+    exits = some_exits(model, patience=1)
     expected = with_threads(1, lambda: exit_early(engine, batch, exits))
     ids = [part.tolist() for part in batch.input_ids.split(batch.lengths)]
     reversed_batch = PackedBatch.from_sequences(ids[::-1])
@@ -161,7 +175,8 @@ def test_bits_depend_on_neither_threads_nor_company(model, batch, kind):
 
 def test_a_sequence_longer_than_the_room_and_one_alone(make_model):
     model = make_model(max_position_embeddings=700)
-    engine, exits = load_engine(model, "fp32"), some_exits(model, threshold=0.5)
+    engine = load_engine(model, "fp32")
+    exits = some_exits(model, threshold=0.5)
     rows = [[7] * 600, [8] * 3, [9] * 600]
     together = exit_early(engine, PackedBatch.from_sequences(rows), exits)
     alone = [exit_early(engine, PackedBatch.from_sequences([row]), exits) for row in rows]
@@ -192,23 +207,23 @@ def test_shapes_that_are_not_round(make_model, batch, kind, changes):
 
 def test_a_feed_forward_block_in_halves(make_model, kind, monkeypatch):
     """With few rows, two threads divide the block; the bits are those of one thread."""
-    model, halves = make_model(intermediate_size=1600), []
+    model = make_model(intermediate_size=1600)
+    halves = []
     plan = early_exit.new_member_state
     monkeypatch.setattr(
         early_exit, "new_member_state", lambda *sizes: halves.append(plan(*sizes)) or halves[-1]
     )
-    engine, exits, batch = (
-        load_engine(model, kind),
-        some_exits(model, patience=1),
-        packed((17, 5, 2, 30, 9, 12)),
-    )
+    engine = load_engine(model, kind)
+    exits = some_exits(model, patience=1)
+    batch = packed((17, 5, 2, 30, 9, 12))
     single, shared = (with_threads(n, lambda: exit_early(engine, batch, exits)) for n in (1, 2))
     assert all(map(torch.equal, single, shared))
     assert [state.halves.any() for state in halves][:2] == [False, True]
 
 
 def test_several_callers_at_once(model, kind):
-    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
+    engine = load_engine(model, kind)
+    exits = some_exits(model, patience=1)
     batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [exit_early(engine, batch, exits) for batch in batches]
     with ThreadPoolExecutor(4) as pool:
@@ -220,8 +235,10 @@ def test_several_callers_at_once(model, kind):
 
 
 def test_one_member_does_what_others_have_taken(model, batch, kind, monkeypatch):
-    engine, exits = load_engine(model, kind), some_exits(model, patience=1)
-    expected, compiled = exit_early(engine, batch, exits), early_exit.run_until_sure
+    engine = load_engine(model, kind)
+    exits = some_exits(model, patience=1)
+    expected = exit_early(engine, batch, exits)
+    compiled = early_exit.run_until_sure
 
     def alone(call: Call, *arguments: object) -> None:  # the others are never there
         if call.member == 0:

@@ -94,8 +94,10 @@ def test_every_configuration(make_model, batch, precision, changes):
     model = make_model(**changes)
     engine = load_engine(model, precision)
     assert isinstance(engine, FusedEngine)
-    assert (engine.precision, engine.notes) == (precision, ())
-    output, expected = engine.encode(batch), in_fp32(model, batch)
+    assert engine.precision == precision
+    assert engine.notes == ()
+    output = engine.encode(batch)
+    expected = in_fp32(model, batch)
     assert output.hidden.dtype == torch.float32
     assert worst_cosine(output.hidden, expected) > WORST[precision]
     assert (
@@ -180,7 +182,8 @@ def test_outliers_of_trained_models_are_kept(make_model, batch, precision):
     with torch.no_grad():  # two channels of the feed-forward far above the rest
         layer.ffn.bias[[7, 300]] += 20
         layer.ffn_output.weight[:, [7, 300]] *= 0.05
-    engine, expected = load_engine(model, "int8"), in_fp32(model, batch)
+    engine = load_engine(model, "int8")
+    expected = in_fp32(model, batch)
     assert worst_cosine(engine.encode(batch).hidden, expected) > 0.999
     engine.layers[0][0].outer_rows[:] = 0
     assert worst_cosine(engine.encode(batch).hidden, expected) < 0.99
@@ -257,7 +260,9 @@ class Wrapped(torch.nn.Module):
 
     def __init__(self, base: torch.nn.Linear) -> None:
         super().__init__()
-        self.base_layer, self.weight, self.bias = base, base.weight, base.bias
+        self.base_layer = base
+        self.weight = base.weight
+        self.bias = base.bias
 
     def forward(self, values: Tensor) -> Tensor:
         return self.base_layer(values) + 0.5 * values

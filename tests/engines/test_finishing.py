@@ -47,18 +47,25 @@ def finish(sums, count, columns, scale, how, out):
 @pytest.mark.parametrize("how", FUNCTIONS)
 @pytest.mark.parametrize(
     ("sums", "out_dtype", "allowed"),
-    [("fp32", "fp32", 4e-7), ("fp32", "bf16", 8e-3), ("int8", "fp32", 2e-4)],
+    [
+        ("fp32", "fp32", 4e-7),
+        ("fp32", "bf16", 8e-3),
+        ("int8", "fp32", 2e-4),
+    ],
 )
 def test_outputs_are_those_of_torch(how, sums, out_dtype, allowed):
     values = F.pad(INPUTS, (0, -len(INPUTS) % COLUMNS)).view(-1, COLUMNS)
     count = len(values)
     row_scale = torch.linspace(0.5, 2, count + 1)
     if sums == "int8":
-        scale, shift = torch.full((COLUMNS,), 1e-3), torch.arange(COLUMNS, dtype=torch.int32)
+        scale = torch.full((COLUMNS,), 1e-3)
+        shift = torch.arange(COLUMNS, dtype=torch.int32)
         tile_sums = (values.clamp(-1e4, 1e4) / scale).round().to(torch.int32) + shift
         values = (tile_sums - shift) * scale
     else:
-        scale, shift, tile_sums = torch.linspace(0.9, 1.1, COLUMNS), torch.zeros(COLUMNS), values
+        scale = torch.linspace(0.9, 1.1, COLUMNS)
+        shift = torch.zeros(COLUMNS)
+        tile_sums = values
         values = values * scale
     bias = torch.linspace(-0.1, 0.1, COLUMNS)
     expected = FUNCTIONS[how](values.double() * row_scale[1:, None] + bias)
@@ -83,7 +90,13 @@ def exponentials_of(scores, row, length, shares):
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 100])
-@pytest.mark.parametrize(("out_dtype", "allowed"), [(torch.float32, 5e-7), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize(
+    ("out_dtype", "allowed"),
+    [
+        (torch.float32, 5e-7),
+        (torch.bfloat16, 5e-3),
+    ],
+)
 def test_exponentials_of_scores(length, out_dtype, allowed):
     scores = torch.randn(3, 112) * 20 + 1e3
     scores[1, 0] = 1e3 - 500  # underflows

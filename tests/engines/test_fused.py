@@ -74,7 +74,8 @@ def rows_and_weight(numbers: str, outputs: int, inputs: int) -> tuple[np.ndarray
         return RANDOM.integers(0, 256, (count, inputs), np.uint8), torch.randint(
             -127, 128, (outputs, inputs)
         ).to(torch.int8)
-    rows, weight = torch.randn(count, inputs), torch.randn(outputs, inputs)
+    rows = torch.randn(count, inputs)
+    weight = torch.randn(outputs, inputs)
     if numbers == "fp32":
         return rows.numpy(), weight
     return rows.to(torch.bfloat16).view(torch.uint16).numpy(), weight.to(torch.bfloat16)
@@ -107,7 +108,8 @@ def test_a_tile_of_every_shape(numbers, count):
     if count > max_rows:
         pytest.skip(f"tiles have at most {max_rows} rows here")
     flat = pack(weight)
-    steps, size = 192 * rows.itemsize // 4, flat.size // 2
+    steps = 192 * rows.itemsize // 4
+    size = flat.size // 2
     out = np.full((MAX_TILE_ROWS, COLUMNS), -7, np.int32 if numbers == "int8" else np.float32)
     allowed = 0 if numbers == "int8" else 1e-3
     panel = size * vectors_together // VECTORS
@@ -175,10 +177,12 @@ SHAPES = [
 @pytest.mark.parametrize("changes", SHAPES, ids=str)
 @pytest.mark.filterwarnings("ignore:head size")
 def test_shapes_that_are_not_round(make_model, numbers, changes):
-    model, batch = make_model(max_position_embeddings=130, **changes), packed(LENGTHS)
+    model = make_model(max_position_embeddings=130, **changes)
+    batch = packed(LENGTHS)
     engine = load_engine(model, numbers)
     assert isinstance(engine, FusedEngine)
-    assert (engine.precision, engine.notes) == (numbers, ())
+    assert engine.precision == numbers
+    assert engine.notes == ()
     check(engine, model, batch, numbers)
     positions = torch.tensor([452, 0, 100, 100, 65])
     everywhere = engine.encode(batch).hidden
@@ -189,7 +193,8 @@ def test_shapes_that_are_not_round(make_model, numbers, changes):
 
 def test_more_tokens_wanted_than_there_are(make_model, numbers):
     """Every token, and first tokens for the pooler besides; some of them again and again."""
-    engine, batch = load_engine(make_model(), numbers), packed((1, 3, 2))
+    engine = load_engine(make_model(), numbers)
+    batch = packed((1, 3, 2))
     everywhere = engine.encode(batch)
     for positions in (torch.arange(6), torch.arange(6).repeat(50), torch.full((400,), 5)):
         output = engine.encode(batch, positions)
@@ -198,7 +203,8 @@ def test_more_tokens_wanted_than_there_are(make_model, numbers):
 
 
 def test_places_that_are_not_there(make_model, numbers):
-    engine, batch = load_engine(make_model(), numbers), packed((3, 2))
+    engine = load_engine(make_model(), numbers)
+    batch = packed((3, 2))
     for positions in (torch.tensor([5]), torch.tensor([0, -1])):
         with pytest.raises(IndexError, match="the batch has 5 tokens"):
             engine.encode(batch, positions)
@@ -207,7 +213,8 @@ def test_places_that_are_not_there(make_model, numbers):
 
 
 def check(engine: FusedEngine, model: AlbertModel, batch: PackedBatch, numbers: str) -> None:
-    output, expected = engine.encode(batch), ModelEngine(model, "fp32").encode(batch)
+    output = engine.encode(batch)
+    expected = ModelEngine(model, "fp32").encode(batch)
     for ours, theirs in ((output.hidden, expected.hidden), (output.pooled, expected.pooled)):
         if numbers == "fp32":
             torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
@@ -271,7 +278,8 @@ def threads(request):
 
 
 def test_a_team_computes_what_one_thread_does(make_model, numbers, threads):
-    engine, batch = load_engine(make_model(max_position_embeddings=130), numbers), packed(LENGTHS)
+    engine = load_engine(make_model(max_position_embeddings=130), numbers)
+    batch = packed(LENGTHS)
     shared = engine.encode(batch)
     torch.set_num_threads(1)
     alone = engine.encode(batch)
@@ -281,10 +289,8 @@ def test_a_team_computes_what_one_thread_does(make_model, numbers, threads):
 
 
 def test_several_callers_at_once(make_model, numbers):
-    engine, batches = (
-        load_engine(make_model(), numbers),
-        [packed((3 + n, 64, 20), seed=n) for n in range(8)],
-    )
+    engine = load_engine(make_model(), numbers)
+    batches = [packed((3 + n, 64, 20), seed=n) for n in range(8)]
     expected = [engine.encode(batch).hidden for batch in batches]
     with ThreadPoolExecutor(4) as pool:
         for states, reference in zip(
@@ -295,7 +301,8 @@ def test_several_callers_at_once(make_model, numbers):
             assert torch.equal(states, reference)
 
 
-SLOW, NEVER = 1, 2
+SLOW = 1
+NEVER = 2
 
 
 @loops
@@ -327,12 +334,11 @@ def sum_rows(member, members, numbers, sums, progress, tasks, behaviour):
 
 
 def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int = 7) -> list[int]:
-    numbers, sums = np.arange(tasks) + 1, np.zeros((members, phases, tasks), np.int64)
-    progress, finished, how = (
-        new_progress(phases, tasks, members),
-        threading.Event(),
-        np.array(behaviour),
-    )
+    numbers = np.arange(tasks) + 1
+    sums = np.zeros((members, phases, tasks), np.int64)
+    progress = new_progress(phases, tasks, members)
+    finished = threading.Event()
+    how = np.array(behaviour)
 
     def work(member: int, of: int) -> None:
         sum_rows(member, of, numbers, sums, progress, tasks, how)
@@ -345,7 +351,14 @@ def _in_a_team(members: int, behaviour: list[int], phases: int = 200, tasks: int
 
 
 @pytest.mark.parametrize(
-    "behaviour", [[0, 0], [0, SLOW], [SLOW, 0, 0], [0, NEVER], [0, NEVER, SLOW]]
+    "behaviour",
+    [
+        [0, 0],
+        [0, SLOW],
+        [SLOW, 0, 0],
+        [0, NEVER],
+        [0, NEVER, SLOW],
+    ],
 )
 def test_members_finish_whatever_becomes_of_the_others(behaviour):
     assert _in_a_team(len(behaviour), behaviour) == _in_a_team(1, [0])
@@ -353,7 +366,8 @@ def test_members_finish_whatever_becomes_of_the_others(behaviour):
 
 @pytest.mark.parametrize("member", [0, 1, 2])
 def test_one_member_does_what_the_others_have_taken(make_model, numbers, member):
-    engine, batch = load_engine(make_model(), numbers), packed((40, 64, 3), seed=3)
+    engine = load_engine(make_model(), numbers)
+    batch = packed((40, 64, 3), seed=3)
     expected = engine.encode(batch).hidden
     compiled = layers.run
 
@@ -378,7 +392,9 @@ def test_profile(make_model, numbers):
 
 
 def test_an_interrupted_call_leaves_the_team_free():
-    team, finished, sizes = ThreadTeam(), threading.Event(), []
+    team = ThreadTeam()
+    finished = threading.Event()
+    sizes = []
 
     def work(member: int, members: int) -> None:
         if member == 0:
@@ -392,7 +408,10 @@ def test_an_interrupted_call_leaves_the_team_free():
 
 
 def test_a_busy_team_lets_others_work_alone():
-    team, begun, end, sizes = ThreadTeam(), threading.Event(), threading.Event(), []
+    team = ThreadTeam()
+    begun = threading.Event()
+    end = threading.Event()
+    sizes = []
 
     def slow(member: int, members: int) -> None:
         begun.set()
@@ -412,14 +431,16 @@ def test_without_threads_one_does_all(monkeypatch):
         raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
-    finished, calls = threading.Event(), []
+    finished = threading.Event()
+    calls = []
     ThreadTeam().run(lambda member, members: calls.append((member, members)), 3, finished.set)
     assert calls == [(0, 3)]
     assert finished.is_set()
 
 
 def test_many_threads_do_not_share_one_chunk(make_model, monkeypatch):
-    engine, batch = load_engine(make_model(max_position_embeddings=130), "fp32"), packed(LENGTHS)
+    engine = load_engine(make_model(max_position_embeddings=130), "fp32")
+    batch = packed(LENGTHS)
     expected = engine.encode(batch).hidden
     torch.set_num_threads(200)
     assert torch.equal(engine.encode(batch).hidden, expected)

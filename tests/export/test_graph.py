@@ -181,7 +181,13 @@ def contents(model: onnx.ModelProto) -> Counter[str]:
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize(
-    "changes", [{}, *CONFIGURATIONS[4:6], {"num_hidden_layers": 6, "num_hidden_groups": 2}], ids=str
+    "changes",
+    [
+        {},
+        *CONFIGURATIONS[4:6],
+        {"num_hidden_layers": 6, "num_hidden_groups": 2},
+    ],
+    ids=str,
 )
 def test_every_matrix_is_stored_once(make_model, precision, changes):
     model = make_model(AlbertForPreTraining, **changes)
@@ -199,7 +205,8 @@ def test_every_matrix_is_stored_once(make_model, precision, changes):
 
 def test_base_is_small_and_its_matrices_are_int8(tmp_path):
     model = AlbertForPreTraining(AlbertConfig.from_size("base")).eval()
-    exact, small = build_onnx(model), build_onnx(model, "int8")
+    exact = build_onnx(model)
+    small = build_onnx(model, "int8")
     assert exact.ByteSize() < 50e6
     assert small.ByteSize() < 13e6
     # 72 in the passes, into them, pooler and the two of the head; beside them the sentence order,
@@ -244,7 +251,8 @@ def test_every_class_in_int8(make_model, model_class):
 @pytest.mark.parametrize("changes", CONFIGURATIONS, ids=str)
 def test_every_configuration_in_int8(make_model, changes):
     model = make_model(AlbertModel, **changes)
-    session, inputs = session_of(build_onnx(model, "int8")), padded(model, 4, 19)
+    session = session_of(build_onnx(model, "int8"))
+    inputs = padded(model, 4, 19)
     assert worst_cosine(session, model, inputs) > 0.998
     with torch.no_grad():  # a row of one matrix
         model.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight[3] *= -4

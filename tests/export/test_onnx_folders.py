@@ -76,7 +76,8 @@ def test_graphs_of_other_programs_are_refused_by_their_names(folder, tmp_path, c
             0, onnx.helper.make_node("Cast", ["ids32"], ["input_ids"], to=onnx.TensorProto.INT64)
         )
         value = next(value for value in model.graph.input if value.name == "input_ids")
-        value.name, value.type.tensor_type.elem_type = "ids32", onnx.TensorProto.INT32
+        value.name = "ids32"
+        value.type.tensor_type.elem_type = onnx.TensorProto.INT32
     onnx.save(model, path)
     assert slug_of(load_onnx, path.parent) == "unsupported"
 
@@ -110,7 +111,8 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
         ]
         assert scores[0]["accuracy"] == scores[1]["accuracy"]
     pipeline = load_pipeline(tmp_path / "onnx")
-    assert (pipeline.kind, pipeline.precision) == ("classify", precision)
+    assert pipeline.kind == "classify"
+    assert pipeline.precision == precision
     exported_answer = load_pipelines(tmp_path / "onnx")["classify"]("the fox")
     assert pipeline("the fox")["probabilities"]["a"] == pytest.approx(
         exported_answer["probabilities"]["a"]
@@ -128,7 +130,8 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, s
     export_onnx(source, tmp_path / "onnx")
     assert is_onnx_folder(tmp_path / "onnx")
     assert not is_onnx_folder(source)
-    ours, theirs = load_pipelines(tmp_path / "onnx"), load_pipelines(source, precision="fp32")
+    ours = load_pipelines(tmp_path / "onnx")
+    theirs = load_pipelines(source, precision="fp32")
     assert list(ours) == ["fill-mask", "sentence-order"]
     text = "the [MASK] fox jumps over a [MASK] dog"
     for our_guesses, their_guesses in zip(
@@ -162,7 +165,8 @@ def test_a_sentence_encoder_gives_the_same_vectors(tmp_path, make_model, tokeniz
         "",
     ]
     exported = SentenceEncoder.from_pretrained(tmp_path / "onnx")
-    assert (exported.dimension, exported.max_length) == (24, 20)
+    assert exported.dimension == 24
+    assert exported.max_length == 20
     with pytest.warns(UserWarning, match="longer than 20"):
         ours, theirs = exported.encode(texts), encoder.encode(texts)
     np.testing.assert_allclose(ours, theirs, atol=3e-5)

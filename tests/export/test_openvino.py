@@ -24,7 +24,8 @@ def test_same_logits(tiny_model_folder, tmp_path, model_class: type, precision: 
             np.int64
         )
         batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        expected, actual = session.run(["logits"], batch)[0], compiled(batch)["logits"]
+        expected = session.run(["logits"], batch)[0]
+        actual = compiled(batch)["logits"]
         real = mask.astype(bool) if expected.ndim == 3 else slice(None)
         np.testing.assert_allclose(
             actual[real], expected[real], atol=1e-5 if precision == "fp32" else 0.02

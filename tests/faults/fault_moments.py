@@ -184,7 +184,8 @@ class FileWrite:
     """A write that can be done by half."""
 
     def __init__(self, write: Callable[[Any], int], view: memoryview) -> None:
-        self._write, self._view = write, view
+        self._write = write
+        self._view = view
 
     def half(self) -> None:
         """The first half."""
@@ -248,7 +249,8 @@ def ends_the_same_when_killed(
     assert status == 0
     assert len(moments) >= kills
     for turn in range(kills):
-        at, copy = 1 + turn * (len(moments) - 1) // (kills - 1), folder / f"killed-{turn}"
+        at = 1 + turn * (len(moments) - 1) // (kills - 1)
+        copy = folder / f"killed-{turn}"
         assert in_a_fork(copy, lambda copy=copy: work(copy), at)[0] == -signal.SIGKILL, moments[
             at - 1
         ]

@@ -119,7 +119,8 @@ class Server:
     """
 
     def __init__(self, scratch: Path, warm: Sequence[Sequence[str]]) -> None:
-        self._scratch, self._count = scratch, 0
+        self._scratch = scratch
+        self._count = 0
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -224,7 +225,8 @@ def _attempt(question: dict[str, Any]) -> None:
 
 def _jumping(seconds: float) -> None:
     """The clock of the wall jumps there and back at every look."""
-    looks, plain = 0, time.time
+    looks = 0
+    plain = time.time
 
     def jumped() -> float:
         nonlocal looks

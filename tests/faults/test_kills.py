@@ -33,9 +33,11 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
     rng = random.Random(seed)
     systematic = _kinds_of_moments(moments)
     rng.shuffle(systematic)
-    faults, num_kills = [], 0
+    faults = []
+    num_kills = 0
     while num_kills < kills:
-        folder, events = bench.new_folder(), []
+        folder = bench.new_folder()
+        events = []
         while True:
             arguments = command.arguments(folder)
             if events and (num_kills >= kills or rng.random() > _AGAIN):

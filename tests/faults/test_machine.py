@@ -57,7 +57,8 @@ def test_files_that_fail(bench, command, faults, error):
     rng = random.Random(command.name + error)
     moments = bench.straight(command)[1]
     for _ in range(TIMES):
-        folder, at = bench.new_folder(), rng.randint(1, len(moments))
+        folder = bench.new_folder()
+        at = rng.randint(1, len(moments))
         outcome = bench.server.run(command.arguments(folder), root=str(folder), at=at, do=error)
         judge(
             bench,
@@ -97,7 +98,8 @@ def test_files_may_not_grow(bench, command, faults):
     rng = random.Random(command.name)
     largest = max(len(content) for content in bench.straight(command)[0].values())
     for _ in range(TIMES):
-        folder, size = bench.new_folder(), int(largest * rng.uniform(0.001, 1.1))
+        folder = bench.new_folder()
+        size = int(largest * rng.uniform(0.001, 1.1))
         outcome = bench.server.run(command.arguments(folder), file_size=size)
         judge(bench, "limit of file size", command, outcome, faults, f"{size:,} bytes", folder)
 
@@ -107,7 +109,8 @@ def test_memory_is_short(bench, command, faults):
     rng = random.Random(command.name)
     moments = bench.straight(command)[1]
     for turn in range(TIMES):
-        folder, at = bench.new_folder(), rng.randint(1, len(moments)) * (turn % 2)
+        folder = bench.new_folder()
+        at = rng.randint(1, len(moments)) * (turn % 2)
         # In the middle there is room that was taken before
         extra_bytes = 1 if at else int(1e5 * 2 ** rng.uniform(0, 8))
         plan = {"root": str(folder), "at": at, "do": "memory"} if at else {}
@@ -168,10 +171,8 @@ def test_full_disk(bench, command, faults):
     rng = random.Random(command.name)
     total_bytes = sum(len(content) + 4096 for content in bench.straight(command)[0].values())
     for _ in range(TIMES // 2):
-        folder, size = (
-            bench.new_folder(),
-            int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096,
-        )
+        folder = bench.new_folder()
+        size = int(total_bytes * rng.uniform(0.02, 0.9)) // 4096 * 4096 + 4096
         with mounted(folder, size):
             outcome = bench.server.run(command.arguments(folder))
             remount(folder, "size=1g")

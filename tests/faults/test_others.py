@@ -72,7 +72,8 @@ def test_a_bit_flips_in_what_a_killed_one_left(bench, name, command, faults):
         problems = differences(expected, final_bytes(folder)) if outcome.code == 0 else []
         ending = "same bytes" if outcome.code == 0 else outcome.slug
         if problems and bench.server.run(["doctor", folder]).slug == "corrupt":
-            problems, ending = [], "said by doctor"
+            problems = []
+            ending = "said by doctor"
         if problems or (outcome.code and not outcome.is_clear):
             faults.append(f"{event}: status {outcome.code}, {problems or outcome.output[-1500:]}")
             ending = "not noticed" if problems else "unclear"

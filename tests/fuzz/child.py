@@ -51,7 +51,8 @@ class Watch:
     """
 
     def __init__(self, root: str) -> None:
-        self.root, self.allowed = root, ()
+        self.root = root
+        self.allowed = ()
         self.bait = ""
         self.moments: list[str] = []
         sys.addaudithook(self._hook)
@@ -62,7 +63,8 @@ class Watch:
         if event in _FORBIDDEN:
             self.moments.append(f"{event} {arguments!r:.200}")
         elif event == "open" and isinstance(arguments[0], str | bytes):
-            path, flags = os.path.realpath(os.fsdecode(arguments[0])), arguments[2] or 0
+            path = os.path.realpath(os.fsdecode(arguments[0]))
+            flags = arguments[2] or 0
             if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 self._note_write(event, path)
             elif path.startswith(self.bait):
@@ -97,7 +99,8 @@ def serve(connection: Connection, scratch: str) -> None:
     import torch
 
     torch.set_num_threads(1)
-    watch, modules = Watch(str(Path(scratch).parent)), {}
+    watch = Watch(str(Path(scratch).parent))
+    modules = {}
     while True:
         try:
             file, function, folder, limited = connection.recv()
@@ -110,7 +113,8 @@ def serve(connection: Connection, scratch: str) -> None:
         )
         before = _reset_peak()
         os.chdir(folder)
-        watch.bait, watch.moments = f"{Path(folder).parent}/outside", []
+        watch.bait = f"{Path(folder).parent}/outside"
+        watch.moments = []
         # Good files: matplotlib starts fc-list when it is first imported
         watch.allowed = (folder, scratch) if limited else ()
         try:

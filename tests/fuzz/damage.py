@@ -86,7 +86,8 @@ def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
 
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a tree."""
-    nodes, open_ = [], [tree]
+    nodes = []
+    open_ = [tree]
     while open_ and len(nodes) < 5000:
         node = open_.pop()
         keys = (
@@ -282,14 +283,16 @@ _STRANGE = (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0")
 def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
     """A header that is JSON of the right length, with other names, types, shapes or places; or other numbers behind it."""
     length = int.from_bytes(data[:8], "little")
-    header, numbers = json.loads(data[8 : 8 + length]), bytearray(data[8 + length :])
+    header = json.loads(data[8 : 8 + length])
+    numbers = bytearray(data[8 + length :])
     if rng.randrange(4) == 0 and numbers:  # a file like any other, of strange numbers
         position = rng.randrange(len(numbers))
         numbers[position : position + 4] = rng.choice(_STRANGE)[: len(numbers) - position]
         return data[: 8 + length] + bytes(numbers)
     if rng.randrange(3) == 0:
         names = [name for name in header if name != "__metadata__"]
-        changed_name, other_name = rng.choice(names), rng.choice(names)
+        changed_name = rng.choice(names)
+        other_name = rng.choice(names)
         change = rng.randrange(5)
         if change == 0:
             header[changed_name], header[other_name] = header[other_name], header[changed_name]
@@ -344,11 +347,9 @@ def npy(rng: random.Random, data: bytes) -> bytes:
     """A header of numpy with another type, order or shape."""
     end = data.index(b"\n") + 1
     header = data[10:end].decode()
-    descr, shape, order = (
-        rng.choice(_TYPES),
-        rng.choice(_SHAPES),
-        rng.choice(("False", "True", "None")),
-    )
+    descr = rng.choice(_TYPES)
+    shape = rng.choice(_SHAPES)
+    order = rng.choice(("False", "True", "None"))
     written_header = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"
     broken_headers = (header.replace("False", order), header.replace("(", "(("), *_NO_HEADERS)
     header = rng.choice((written_header, written_header, *broken_headers))
@@ -404,7 +405,8 @@ def varint(number: int) -> bytes:
 
 def _fields(data: bytes) -> list[tuple[int, int, bytes]]:
     """Number, kind and content of the fields; none if these bytes are no message."""
-    fields, position = [], 0
+    fields = []
+    position = 0
     try:
         while position < len(data):
             tag, position = _number(data, position)

@@ -147,7 +147,8 @@ def run(target: str, options: list[str]) -> None:
         read_file = reader(target)
     name, good = seeds()[target]
     folder = Path(tempfile.mkdtemp(prefix="guided-"))
-    file, corpus = folder / name, folder / "corpus"
+    file = folder / name
+    corpus = folder / "corpus"
     corpus.mkdir()
     for number, content in enumerate(good):
         (corpus / str(number)).write_bytes(content)
@@ -174,7 +175,8 @@ def run(target: str, options: list[str]) -> None:
 
 def run_all(seconds: float) -> int:
     """Every target for its share of the time; how many failed."""
-    targets, failed = list(seeds()), 0
+    targets = list(seeds())
+    failed = 0
     for target in targets:
         limit = max(5, int(seconds / len(targets)))
         command = [sys.executable, __file__, target, f"-max_total_time={limit}", "-max_len=20000"]

@@ -75,7 +75,8 @@ def read_each(reads: Iterable[Callable[[], Any]]) -> list[Any]:
     """Try all; raise the last problem, or return what they returned."""
     from albertkit.errors import AlbertKitError
 
-    problem, results = None, []
+    problem = None
+    results = []
     for read_one in reads:
         try:
             results.append(read_one())
@@ -95,7 +96,8 @@ class Fuzzing:
     """
 
     def __init__(self, folder: Path, readers: int) -> None:
-        self.folder, self.share = folder.resolve(), SECONDS / max(1, readers)
+        self.folder = folder.resolve()
+        self.share = SECONDS / max(1, readers)
         self.counts: dict[str, Counter[str]] = {}
         self._good_folders: dict[str, Path] = {}
         self._child: Any = None
@@ -161,7 +163,8 @@ class Fuzzing:
 
     def damage(self, name: str, reader: Reader) -> None:
         """Damage what the files hold."""
-        case, count = self.case(name, reader), self.counts.setdefault(name, Counter())
+        case = self.case(name, reader)
+        count = self.counts.setdefault(name, Counter())
 
         def attack(rng: random.Random) -> str:
             case.restore()  # first: hypothesis may leave an example in the middle
@@ -192,7 +195,8 @@ class Fuzzing:
 
     def _long(self, name: str, case: "Case", attack: Callable[[random.Random], str]) -> None:
         """Attack until the time is up; every kind of failure once, its files kept."""
-        end, problems = time.monotonic() + self.share, {}
+        end = time.monotonic() + self.share
+        problems = {}
         while time.monotonic() < end:
 
             @seed(random.randrange(2**63))
@@ -221,10 +225,8 @@ class Fuzzing:
 
     def misplace_files(self, name: str, reader: Reader) -> None:
         """Put what is no file, or another one, where each file is."""
-        case, count = (
-            self.case(name, reader),
-            self.counts.setdefault(f"{name}, no files", Counter()),
-        )
+        case = self.case(name, reader)
+        count = self.counts.setdefault(f"{name}, no files", Counter())
         problems = []
         for file in case.files:
             for kind in PLACES[: -2 if reader.streams else None]:
@@ -271,12 +273,10 @@ class Case:
     """
 
     def __init__(self, parent: Path, good: Path, reader: Reader) -> None:
-        self.folder, self._outside, self._good, self._reader = (
-            parent / "folder",
-            parent / "outside",
-            good,
-            reader,
-        )
+        self.folder = parent / "folder"
+        self._outside = parent / "outside"
+        self._good = good
+        self._reader = reader
         shutil.rmtree(parent, ignore_errors=True)
         shutil.copytree(good, self.folder)
         shutil.copytree(good, self._outside)
@@ -284,7 +284,8 @@ class Case:
         paths = {path for glob in reader.files for path in good.glob(glob) if path.is_file()}
         self.files = sorted(path.relative_to(good).as_posix() for path in paths)
         assert self.files
-        self._around, self._touched = self._listing(), False
+        self._around = self._listing()
+        self._touched = False
         outside = ("../outside", str(self._outside))
         self.baits = (
             *outside,
@@ -306,7 +307,8 @@ class Case:
 
     def misplace(self, name: str, kind: str) -> str:
         """Put something else in a file's place; what was done."""
-        self._touched, file = True, self.folder / name
+        self._touched = True
+        file = self.folder / name
         file.unlink()
         if kind == "empty":
             file.write_bytes(b"")

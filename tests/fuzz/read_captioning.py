@@ -19,11 +19,9 @@ def _video(file: Path, codec: str = "mpeg4", frames: int = 12) -> None:
 
     with av.open(str(file), "w") as container:
         stream = container.add_stream(codec, rate=6)
-        stream.width, stream.height, stream.pix_fmt = (
-            32,
-            24,
-            "rgb8" if codec == "gif" else "yuv420p",
-        )
+        stream.width = 32
+        stream.height = 24
+        stream.pix_fmt = "rgb8" if codec == "gif" else "yuv420p"
         for number in range(frames):
             pixels = np.full((24, 32, 3), number * 20, np.uint8)
             for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")):
@@ -166,7 +164,8 @@ def hostile_pictures(rng: random.Random, folder: Path) -> str:
             )
         description = f"a picture of {side} x {side}"
     else:
-        picture, description = damage.raw(rng, base64.b64decode(fields[2])), "a damaged picture"
+        picture = damage.raw(rng, base64.b64decode(fields[2]))
+        description = "a damaged picture"
     fields[rng.choice((2, 3))] = base64.b64encode(picture).decode()
     rows[0] = "\t".join(fields)
     file.unlink()
@@ -260,7 +259,8 @@ def make_captions(folder: Path) -> None:
 def score_captions(folder: Path):
     from albertkit.captioning.score import score_caption_files
 
-    gold, kinds = [folder / "gold.json"], ("tsv", "json", "jsonl")
+    gold = [folder / "gold.json"]
+    kinds = ("tsv", "json", "jsonl")
     return read_each(
         lambda kind=kind: score_caption_files(folder / f"pred.{kind}", gold) for kind in kinds
     )
@@ -280,10 +280,8 @@ def make_captioner(folder: Path) -> None:
 
     make_wordpiece(folder)
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    backbone, sampling = (
-        load_backbone("conv3d", {"width": 64}),
-        FrameSampling(num_frames=2, size=32),
-    )
+    backbone = load_backbone("conv3d", {"width": 64})
+    sampling = FrameSampling(num_frames=2, size=32)
     sizes = dict(
         vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=32, intermediate_size=16
     )
@@ -307,11 +305,9 @@ def make_swinbert_checkpoint(folder: Path) -> None:
     """A training's folder: weights as torch pickles them, vocabulary, arguments."""
     import torch
 
-    hidden, inner, pieces = (
-        32,
-        16,
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"],
-    )
+    hidden = 32
+    inner = 16
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "runs"]
     (folder / "tokenizer").mkdir()
     (folder / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n")
     (folder / "log").mkdir()

@@ -36,7 +36,8 @@ def make_encoder(folder: Path) -> None:
     config = AlbertConfig(
         **sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
     )
-    albert, projection = AlbertModel(config).eval(), Projection(32, 8, "tanh", True)
+    albert = AlbertModel(config).eval()
+    projection = Projection(32, 8, "tanh", True)
     SentenceEncoder(albert, tokenizer, "mean", 32, projection, True).eval().save_pretrained(folder)
 
 
@@ -75,8 +76,11 @@ def read_pair_files(folder: Path):
     from albertkit.tables.bad_rows import BadRows
     from albertkit.tables.columns import Columns
 
-    nli, stop, skip = Columns(text="a", pair="b", label="l"), BadRows("stop"), BadRows("skip")
-    scored, pairs = folder / "korsts.tsv", folder / "pairs.tsv"
+    nli = Columns(text="a", pair="b", label="l")
+    stop = BadRows("stop")
+    skip = BadRows("skip")
+    scored = folder / "korsts.tsv"
+    pairs = folder / "pairs.tsv"
     settings = EmbedSettings(held_out=0.3)
 
     def learned(kind: str, file: Path, bad_rows: BadRows, triplets: bool = True, **options):

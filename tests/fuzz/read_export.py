@@ -40,10 +40,12 @@ def numbers_elsewhere(rng: random.Random, folder: Path) -> str:
     location = rng.choice(
         (f"../{bait}", f"../../{bait}", f"{folder.parent}/{bait}", "/dev/zero", "x")
     )
-    offset, length = rng.choice(("0", "-1", str(2**62))), rng.choice(("0", "64", str(2**62)))
+    offset = rng.choice(("0", "-1", str(2**62)))
+    length = rng.choice(("0", "64", str(2**62)))
     for key, value in (("location", location), ("offset", offset), ("length", length)):
         entry = tensor.external_data.add()
-        entry.key, entry.value = key, value
+        entry.key = key
+        entry.value = value
     file.unlink()
     file.write_bytes(model.SerializeToString())
     return f"numbers in {location}"

@@ -41,7 +41,8 @@ def other_tensors(rng: random.Random, folder: Path) -> str:
     tensors = {name: bundle.read(name) for name in bundle.names}
     for _ in range(rng.choice((1, 1, 3))):
         name = rng.choice(sorted(tensors))
-        values, change = tensors[name], rng.randrange(8)
+        values = tensors[name]
+        change = rng.randrange(8)
         if change == 0:
             tensors[name] = values.T
         elif change == 1 and values.dtype != object:
@@ -95,7 +96,8 @@ def read_archive(folder: Path):
 
 def hostile_members(rng: random.Random, folder: Path) -> str:
     """An archive whose members leave the folder, by name or by link, or are devices, or pretend to be large."""
-    path, out = folder / "model.tar.gz", io.BytesIO()
+    path = folder / "model.tar.gz"
+    out = io.BytesIO()
     changes = []
     with tarfile.open(path) as source, tarfile.open(fileobj=out, mode="w:gz") as target:
         for member in source.getmembers():

@@ -41,7 +41,8 @@ def stand_in(query, key, value, starts, key_starts, longest, longest_key):
 @pytest.mark.parametrize("lengths", [(5, 1, 33), (200, 3)])
 def test_the_call_of_packed_attention(monkeypatch, lengths):
     batch = PackedBatch.from_sequences([[1] * n for n in lengths])
-    heads, size = 3, 8
+    heads = 3
+    size = 8
     qkv = torch.randn(
         sum(lengths), 3 * heads * size, generator=torch.Generator().manual_seed(1)
     ).to(torch.bfloat16)

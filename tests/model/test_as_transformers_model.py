@@ -52,7 +52,8 @@ def test_what_is_returned_may_stand_in_the_configuration(folder, source):
             model.config.output_hidden_states = model.config.output_attentions = True
     inputs = padded_inputs()
     with torch.no_grad():
-        output, expected = ours(**inputs), theirs(**inputs)
+        output = ours(**inputs)
+        expected = theirs(**inputs)
     mask = inputs["attention_mask"].bool()
     assert list(output) == list(expected) == ["logits", "hidden_states", "attentions"]
     for a, b in zip(output.hidden_states, expected.hidden_states, strict=True):
@@ -88,10 +89,8 @@ def test_a_model_is_made_of_transformers_configuration():
         assert getattr(ours.config, name) == getattr(theirs.config, name)
     assert AlbertConfig().model_type == theirs.config.model_type
     assert ours.config.get_text_config() is ours.config
-    assert (ours.main_input_name, ours.base_model_prefix) == (
-        theirs.main_input_name,
-        theirs.base_model_prefix,
-    )
+    assert ours.main_input_name == theirs.main_input_name
+    assert ours.base_model_prefix == theirs.base_model_prefix
     assert ours.supports_gradient_checkpointing
     with pytest.raises(ConfigError, match="not a configuration"):
         AlbertModel({"hidden_size": 64})
@@ -101,10 +100,8 @@ def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
     """Version 4 had `head_mask` before `inputs_embeds`, so what came after it stands one place further."""
     ours, theirs = pair
     inputs = padded_inputs()
-    ids, shared = (
-        inputs["input_ids"],
-        (inputs["attention_mask"], inputs["token_type_ids"], None, None),
-    )
+    ids = inputs["input_ids"]
+    shared = (inputs["attention_mask"], inputs["token_type_ids"], None, None)
     labels = torch.tensor([0, 2, 1])
     with torch.no_grad():
         expected = theirs(ids, *shared, labels).loss

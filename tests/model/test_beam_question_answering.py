@@ -43,7 +43,8 @@ def model(golden):
     folder = golden / "tf1" / "squad_v2"
     loaded = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
     bundle = TensorBundle.open(folder / "model.ckpt-3")
-    state, used = {}, set()
+    state = {}
+    used = set()
     for name, parameter in loaded.state_dict().items():
         tensor = torch.from_numpy(bundle.read(their_name(name)).copy())
         used.add(their_name(name))

@@ -51,14 +51,21 @@ def inputs_for(
     }
 
 
-@pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "eager",
+        pytest.param("aot_eager", marks=pytest.mark.slow),
+    ],
+)
 def test_the_packed_losses_are_one_graph_for_all_batches(make_class, backend):
     """`aot_eager` traces the backward pass too, as the compilers behind `torch.compile` get it."""
     model = make_class(AlbertForPreTraining, num_hidden_layers=2).train()
     compiled = torch.compile(model.pretraining_losses, fullgraph=True, backend=backend)
     for lengths in ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2)):
         batch = sequences(lengths)
-        outputs, expected = compiled(batch), model.pretraining_losses(batch)
+        outputs = compiled(batch)
+        expected = model.pretraining_losses(batch)
         assert [int(count) for count in outputs[2:]] == [int(count) for count in expected[2:]]
         losses = [(sums[0] / sums[4] + sums[1] / sums[5]) for sums in (outputs, expected)]
         torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
@@ -95,7 +102,13 @@ def test_a_padded_pass_is_one_graph(make_class, model_class):
             torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("strict", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "strict",
+    [
+        True,
+        pytest.param(False, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("model_class", CASES)
 def test_exported_programs_take_any_batch_and_length(make_class, model_class, strict):
     model = make_class(model_class, num_labels=3, num_hidden_layers=2)
@@ -113,7 +126,8 @@ def test_exported_programs_take_any_batch_and_length(make_class, model_class, st
     loaded = torch.export.load(file).module()
     for rows, width in ((3, 11), (1, 24), (5, 6)):
         inputs = inputs_for(model_class, rows, width)
-        output, expected = loaded(**inputs), model(**inputs)
+        output = loaded(**inputs)
+        expected = model(**inputs)
         assert type(output) is type(expected)
         for name, value in expected.items():
             torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)

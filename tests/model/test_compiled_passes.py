@@ -61,7 +61,13 @@ def test_all_passes_and_batches_share_one_graph(make_class, recompute):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+@pytest.mark.parametrize(
+    ("dtype", "atol"),
+    [
+        (torch.float32, 1e-5),
+        (torch.bfloat16, 0.05),
+    ],
+)
 def test_fused_kernels_compute_the_same(make_class, monkeypatch, dtype, atol):
     monkeypatch.setattr(
         layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention))
@@ -87,7 +93,8 @@ def test_a_whole_model_is_compiled_with_packed_attention(make_class, monkeypatch
     compiled = torch.compile(model.encode, fullgraph=True, backend=keep)
     for lengths in SHAPES:
         hidden, pooled = compiled(sequences(lengths).to("meta"))
-        assert (len(hidden), len(pooled)) == (sum(lengths), len(lengths))
+        assert len(hidden) == sum(lengths)
+        assert len(pooled) == len(lengths)
         (hidden.sum() + pooled.sum()).backward()
     assert len(graphs) <= 2
     assert sum("varlen_attn" in str(node.target) for node in graphs[-1].graph.nodes) == 2

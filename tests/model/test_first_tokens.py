@@ -16,14 +16,21 @@ def of_all_tokens(model: PretrainedAlbert, batch: PackedBatch) -> torch.Tensor:
 
 @pytest.mark.parametrize("model_class", [AlbertForSequenceClassification, AlbertForMultipleChoice])
 @pytest.mark.parametrize(
-    "changes", [{}, {"num_hidden_layers": 1}, {"num_hidden_groups": 3}], ids=str
+    "changes",
+    [
+        {},
+        {"num_hidden_layers": 1},
+        {"num_hidden_groups": 3},
+    ],
+    ids=str,
 )
 def test_logits_and_gradients_are_those_of_a_whole_last_pass(
     make_class, packed, model_class, changes
 ):
     # In fp32 the sums of two threads differ by 1e-5
     model = make_class(model_class, **changes).double()
-    logits, expected = model.packed_logits(packed), of_all_tokens(model, packed)
+    logits = model.packed_logits(packed)
+    expected = of_all_tokens(model, packed)
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
     torch.testing.assert_close(
         gradients(model, logits.square().sum()),

@@ -126,7 +126,12 @@ def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"hidden_act": "gelu"}, {"layer_norm_eps": 1e-3}, {"hidden_act": "relu"}]
+    "wrong",
+    [
+        {"hidden_act": "gelu"},
+        {"layer_norm_eps": 1e-3},
+        {"hidden_act": "relu"},
+    ],
 )
 def test_the_comparison_can_fail(golden: Path, wrong: dict[str, object]) -> None:
     model, inputs, expected = load(golden / "hf" / "pretraining_g1", **wrong)

@@ -77,7 +77,8 @@ def test_exponentials_of_logits(shape, monkeypatch):
     labels = torch.randint(0, shape[1], shape[:1])
     labels[::2] = logits.argmax(1)[::2]
     logits[0, -1] = logits[0].max()  # the first of equal ones counts
-    results, expected = logits.clone(), logits.clone()
+    results = logits.clone()
+    expected = logits.clone()
     total, loss, right = heads.exponentials_with_torch(results, labels)
     monkeypatch.setattr(cpu_loops, "is_supported_by_loops", lambda values: False)
     torchs = heads.exponentials_with_torch(expected, labels)
@@ -94,7 +95,14 @@ def test_of_equal_logits_the_first_is_the_prediction():
         assert heads.exponentials_with_torch(logits.clone(), torch.tensor(labels))[2] == right
 
 
-@pytest.mark.parametrize("odd", [float("inf"), float("nan"), -float("nan")])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        float("inf"),
+        float("nan"),
+        -float("nan"),
+    ],
+)
 def test_a_row_that_is_not_finite_has_no_loss(odd):
     logits = torch.zeros(2, 40).bfloat16()
     logits[1, 7] = odd
@@ -112,7 +120,14 @@ def test_a_logit_of_minus_infinity_has_no_share():
     assert logits.tolist()[0] == pytest.approx([1, 0, 1], abs=1e-29)
 
 
-@pytest.mark.parametrize("odd", [float("inf"), float("nan"), -float("nan")])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        float("inf"),
+        float("nan"),
+        -float("nan"),
+    ],
+)
 def test_attention_to_what_is_not_finite_is_not_a_number(odd):
     qkv = torch.ones(30, 3 * 64).bfloat16()
     qkv[11, 64 + 5] = odd  # a key of the first head of the second sequence
@@ -135,8 +150,10 @@ def test_lengths_of_other_tokens_are_refused():
 
 def test_bits_do_not_depend_on_threads():
     torch.manual_seed(0)
-    values, labels = (torch.randn(64, 500) * 3).bfloat16(), torch.randint(0, 500, (64,))
-    threads, results = torch.get_num_threads(), []
+    values = (torch.randn(64, 500) * 3).bfloat16()
+    labels = torch.randint(0, 500, (64,))
+    threads = torch.get_num_threads()
+    results = []
     try:
         for count in (1, 2, 5):
             torch.set_num_threads(count)

@@ -49,7 +49,8 @@ def test_attention_equals_torch_on_each_sequence(implementation, dtype, packed, 
     torch.manual_seed(0)
     qkv = torch.randn(packed.num_tokens, 3 * 64, dtype=torch.float64).to(dtype)
     grad = torch.randn(packed.num_tokens, 64).to(dtype)
-    ours, theirs = qkv.clone().requires_grad_(), qkv.double().requires_grad_()
+    ours = qkv.clone().requires_grad_()
+    theirs = qkv.double().requires_grad_()
     context = packed_attention(ours, packed, num_heads=2)
     pieces = []
     for sequence in theirs.split(packed.lengths):
@@ -119,7 +120,8 @@ def test_attention_dropout_drops_probabilities_and_its_gradient_matches(
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_gradients_of_reused_weights_are_autograds(make_model, monkeypatch, recompute):
-    model, batch = make_model(num_hidden_layers=4), sequences((9, 1, 17, 5))
+    model = make_model(num_hidden_layers=4)
+    batch = sequences((9, 1, 17, 5))
     model.gradient_checkpointing = recompute
     results = gradients(model, total_loss(model, batch))
     with monkeypatch.context() as patched:
@@ -131,7 +133,8 @@ def test_the_gradients_of_reused_weights_are_autograds(make_model, monkeypatch, 
 
 
 def test_reused_weights_after_a_pass_for_less_than_all_gradients(make_model):
-    model, batch = make_model(num_hidden_layers=3), sequences((9, 1, 17, 5))
+    model = make_model(num_hidden_layers=3)
+    batch = sequences((9, 1, 17, 5))
     loss = model.albert.encode(batch).hidden.square().sum()
     words = torch.autograd.grad(loss, model.get_input_embeddings().weight, retain_graph=True)[0]
     expected = gradients(model, model.albert.encode(batch).hidden.square().sum())
@@ -166,7 +169,13 @@ def test_a_packed_batch_equals_its_sequences_alone(make_model, packed):
         torch.testing.assert_close(pooled[n], alone.pooler_output[0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("changes", [{}, {"inner_group_num": 2, "num_hidden_groups": 3}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"inner_group_num": 2, "num_hidden_groups": 3},
+    ],
+)
 def test_packed_losses_and_gradients_equal_the_padded_ones(make_model, packed, padded, changes):
     model = make_model(**changes)
     output = model(**padded)
@@ -181,7 +190,8 @@ def test_packed_losses_and_gradients_equal_the_padded_ones(make_model, packed, p
     )
     loss = losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum / 5
     torch.testing.assert_close(loss, output.loss, atol=1e-5, rtol=1e-6)
-    ours, theirs = gradients(model, loss), gradients(model, output.loss)
+    ours = gradients(model, loss)
+    theirs = gradients(model, output.loss)
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
 
 
@@ -286,7 +296,8 @@ def test_dropout_stands_where_the_original_has_it(make_model, packed, monkeypatc
     def record(
         values: torch.Tensor, p: float, training: bool, inplace: bool = False
     ) -> torch.Tensor:
-        assert (p, training) == (0.25, True)
+        assert p == 0.25
+        assert training is True
         shapes.append(tuple(values.shape))
         return values
 
@@ -369,7 +380,8 @@ def test_absent_sentence_order_labels_do_not_count():
     logits = torch.tensor([[1.0, 2.0], [3.0, 0.0], [0.0, 5.0]])
     counted = class_loss(logits, torch.tensor([1, -100, 0]))
     torch.testing.assert_close(counted.loss_sum, -logits.log_softmax(1)[[0, 2], [1, 0]].sum())
-    assert (counted.correct, counted.label_count) == (1, 2)
+    assert counted.correct == 1
+    assert counted.label_count == 2
 
 
 def test_too_long_a_sequence_is_named(make_model):

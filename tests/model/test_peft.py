@@ -60,7 +60,8 @@ def test_adapters_in_half_precision_and_with_checkpointing(make_class, padded):
     lora = adapted(model, ["query", "value"]).train()
     grads = []
     for dtype, checkpointing in ((None, False), (None, True), (torch.bfloat16, False)):
-        model.compute_dtype, model.gradient_checkpointing = dtype, checkpointing
+        model.compute_dtype = dtype
+        model.gradient_checkpointing = checkpointing
         lora.zero_grad()
         lora(**inputs, labels=labels).loss.backward()
         grads.append(torch.cat([p.grad.flatten() for p in lora.parameters() if p.requires_grad]))

@@ -28,7 +28,9 @@ TINY = dict(
     vocab_size=99, embedding_size=16, hidden_size=36, num_hidden_layers=2, num_hidden_groups=2, num_attention_heads=6,
     intermediate_size=37, max_position_embeddings=32, num_labels=3,
 )  # fmt: skip
-B, S, CHOICES = 13, 7, 4
+B = 13
+S = 7
+CHOICES = 4
 SHAPES = {
     AlbertModel: {"last_hidden_state": (B, S, 36), "pooler_output": (B, 36)},
     AlbertForPreTraining: {"prediction_logits": (B, S, 99), "sop_logits": (B, 2)},
@@ -70,7 +72,8 @@ def inputs_for(model_class: type[PretrainedAlbert]) -> Tensors:
 
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_shapes_of_everything(model_class):
-    model, inputs = tiny(model_class), inputs_for(model_class)
+    model = tiny(model_class)
+    inputs = inputs_for(model_class)
     output = model(**inputs, output_hidden_states=True, output_attentions=True)
     assert {name: tuple(output[name].shape) for name in SHAPES[model_class]} == SHAPES[model_class]
     rows = B * CHOICES if model_class is AlbertForMultipleChoice else B
@@ -81,7 +84,8 @@ def test_shapes_of_everything(model_class):
 
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_return_dict_false_is_a_tuple_of_the_same(model_class):
-    model, inputs = tiny(model_class), inputs_for(model_class)
+    model = tiny(model_class)
+    inputs = inputs_for(model_class)
     output = model(**inputs, return_dict=None, output_attentions=None)
     values = model(**inputs, return_dict=False)
     assert type(values) is tuple
@@ -91,7 +95,8 @@ def test_return_dict_false_is_a_tuple_of_the_same(model_class):
 
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_embeddings_in_place_of_ids(model_class):
-    model, inputs = tiny(model_class), inputs_for(model_class)
+    model = tiny(model_class)
+    inputs = inputs_for(model_class)
     expected = model(**inputs)
     embeds = model.get_input_embeddings()(inputs.pop("input_ids"))
     for name, value in model(**inputs, inputs_embeds=embeds).items():
@@ -169,10 +174,12 @@ def test_right_predictions_are_counted():
     model = tiny(AlbertForSequenceClassification)
     logits = torch.tensor([[1.0, 2.0, 0.0], [3.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
     counted = model.task_loss(logits, torch.tensor([1, 2, -100]))
-    assert (counted.correct, counted.label_count) == (1, 2)
+    assert counted.correct == 1
+    assert counted.label_count == 2
     model.config.problem_type = "multi_label_classification"
     counted = model.task_loss(logits, torch.tensor([[1.0, 1, 1], [1, 0, 0], [0, 0, 0]]))
-    assert (counted.correct, counted.label_count) == (5, 9)
+    assert counted.correct == 5
+    assert counted.label_count == 9
 
 
 def test_positions_outside_are_ignored_as_in_transformers():
@@ -207,11 +214,9 @@ def test_dropout_before_the_head_is_classifier_dropout():
 
 def test_labels_live_under_transformers_keys(tmp_path):
     config = AlbertConfig.from_dict({**TINY, "num_labels": 2, "id2label": {"0": "no", "1": "yes"}})
-    assert (config.num_labels, config.id2label, config.label2id) == (
-        2,
-        {0: "no", 1: "yes"},
-        {"no": 0, "yes": 1},
-    )
+    assert config.num_labels == 2
+    assert config.id2label == {0: "no", 1: "yes"}
+    assert config.label2id == {"no": 0, "yes": 1}
     AlbertForSequenceClassification(config).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["id2label"] == {"0": "no", "1": "yes"}
     assert AlbertForSequenceClassification.from_pretrained(tmp_path).config.id2label == {
@@ -253,7 +258,9 @@ def test_the_configuration_is_fixed_but_for_foreign_keys():
         config.hiden_size = 5
     copy = config.replace(vocab_size=5)
     copy.use_cache = False
-    assert (copy.vocab_size, copy.use_cache, config.vocab_size) == (5, False, 99)
+    assert copy.vocab_size == 5
+    assert copy.use_cache is False
+    assert config.vocab_size == 99
     assert not hasattr(config, "use_cache")
     assert json.loads(copy.to_json_string())["use_cache"] is False
     assert hash(copy) != hash(config)
@@ -264,7 +271,8 @@ def test_the_configuration_is_fixed_but_for_foreign_keys():
 
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_save_and_load_give_the_same_numbers(tmp_path, model_class):
-    model, inputs = tiny(model_class), inputs_for(model_class)
+    model = tiny(model_class)
+    inputs = inputs_for(model_class)
     model.save_pretrained(tmp_path)
     loaded = model_class.from_pretrained(tmp_path)
     assert loaded.config == model.config
@@ -317,7 +325,8 @@ def test_a_second_copy_of_the_word_embeddings_must_be_the_same(tmp_path):
 @pytest.mark.parametrize("rows", [89, 99, 109])
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_resizing_the_vocabulary(tmp_path, model_class, rows):
-    model, inputs = tiny(model_class), inputs_for(model_class)
+    model = tiny(model_class)
+    inputs = inputs_for(model_class)
     inputs["input_ids"] = inputs["input_ids"].clamp(max=88)
     before = model(**inputs)
     old = model.get_input_embeddings().weight.detach().clone()
@@ -325,7 +334,8 @@ def test_resizing_the_vocabulary(tmp_path, model_class, rows):
     count = model.num_parameters()
     words = model.resize_token_embeddings(rows)
     assert words is model.get_input_embeddings()
-    assert (words.num_embeddings, tuple(words.weight.shape)) == (rows, (rows, 16))
+    assert words.num_embeddings == rows
+    assert tuple(words.weight.shape) == (rows, 16)
     assert torch.equal(words.weight[:99], old[:rows])
     assert not words.weight.requires_grad
     assert model.config.vocab_size == model.encoder_model.config.vocab_size == rows
@@ -362,12 +372,11 @@ def test_parameters_device_and_dtype():
     everything = model.num_parameters()
     for parameter in model.albert.parameters():
         parameter.requires_grad_(False)
-    assert (everything, model.num_parameters(only_trainable=True)) == (
-        model.num_parameters(),
-        3 * 36 + 3,
-    )
+    assert everything == model.num_parameters()
+    assert model.num_parameters(only_trainable=True) == 3 * 36 + 3
     assert everything - model.num_parameters(exclude_embeddings=True) == (99 + 32 + 2) * 16
-    assert (model.device.type, model.dtype) == ("cpu", torch.float32)
+    assert model.device.type == "cpu"
+    assert model.dtype == torch.float32
     assert model.double().dtype == torch.float64
 
 
@@ -390,7 +399,8 @@ def test_base_has_as_many_parameters_as_in_transformers(model_class, parameters)
 
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_checkpointing_by_transformers_names(model_class):
-    model, inputs = tiny(model_class).train(), inputs_for(model_class)
+    model = tiny(model_class).train()
+    inputs = inputs_for(model_class)
     grads = []
     switches: list[Callable[[], None]] = [
         lambda: model.gradient_checkpointing_enable({"use_reentrant": True}),

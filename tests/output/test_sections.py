@@ -100,7 +100,12 @@ def test_code_in_markdown_ends_where_it_ends():
 
 @pytest.mark.parametrize(
     "render",
-    [printed, partial(to_page, ""), to_markdown, lambda sections: json.dumps(to_json(sections))],
+    [
+        printed,
+        partial(to_page, ""),
+        to_markdown,
+        lambda sections: json.dumps(to_json(sections)),
+    ],
 )
 def test_every_kind_is_shown_everywhere(render):
     output = render(one_of_each("word"))
@@ -211,7 +216,14 @@ def test_a_narrow_terminal_loses_nothing(width):
 
 @pytest.mark.parametrize(
     "sections",
-    [[], [TableSection(["a"], [])], [FactList({})], [Bars([])], [Paragraph("")], [Panel()]],
+    [
+        [],
+        [TableSection(["a"], [])],
+        [FactList({})],
+        [Bars([])],
+        [Paragraph("")],
+        [Panel()],
+    ],
 )
 def test_nothing_is_no_error(sections):
     printed(sections)

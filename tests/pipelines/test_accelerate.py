@@ -96,7 +96,8 @@ def test_bf16_is_as_near_as_torchs_own():
 
 
 def test_what_the_engine_does_not_compute_is_the_models_own(batch):
-    model, untouched = make_model(""), make_model("")
+    model = make_model("")
+    untouched = make_model("")
     albertkit.accelerate(model, "fp32")
     left_padded = {name: values.flip(1) for name, values in batch.items()}
     embedded = model.embeddings.word_embeddings(batch["input_ids"]).detach()
@@ -107,7 +108,8 @@ def test_what_the_engine_does_not_compute_is_the_models_own(batch):
             left_padded,
             {"inputs_embeds": embedded, "attention_mask": batch["attention_mask"]},
         ):
-            ours, theirs = model(**call), untouched(**call)
+            ours = model(**call)
+            theirs = untouched(**call)
             assert list(ours) == list(theirs)
             assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
         assert len(model(**batch, output_hidden_states=True).hidden_states) == 4

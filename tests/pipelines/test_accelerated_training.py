@@ -78,7 +78,8 @@ def assert_same_gradients(model, twin, batch, tolerance=1e-5):
 
 @pytest.mark.parametrize("name", LABELS)
 def test_losses_and_gradients_of_every_class(name):
-    model, twin = make_model(name).train(), make_model(name).train()
+    model = make_model(name).train()
+    twin = make_model(name).train()
     assert albertkit.accelerate(model, "fp32", training=True) is model
     assert_same_gradients(model, twin, batch_of(name))
     assert_same_gradients(model.eval(), twin.eval(), batch_of(name))
@@ -134,9 +135,11 @@ def test_a_sentence_transformer_trains(tiny_model_folder, tiny_texts):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
 def test_logits_of_all_places_and_odd_calls_of_masked_words(name):
-    model, twin = make_model(name).train(), make_model(name).train()
+    model = make_model(name).train()
+    twin = make_model(name).train()
     albertkit.accelerate(model, "fp32", training=True)
-    batch, real = batch_of(name), MASK.bool()
+    batch = batch_of(name)
+    real = MASK.bool()
     for part in (model, twin):  # a loss of one's own reads the logits, too
         output = part(**batch, num_items_in_batch=torch.tensor(7), return_dict=False)
         (output[0] + output[1][real].square().mean()).backward()

@@ -288,7 +288,8 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write):
     engine = load_engine(model, "fp32")
     before = engine.encode(batch)
     write(model)
-    after, expected = engine.encode(batch), model.encode(batch)
+    after = engine.encode(batch)
+    expected = model.encode(batch)
     assert (
         max(float((new - old).abs().max()) for new, old in zip(expected, before, strict=True))
         > 1e-3
@@ -304,7 +305,8 @@ def test_pipelines_and_sentence_encoders_follow(tiny_model_folder, tiny_texts):
         tiny_model_folder(AlbertForSequenceClassification), precision="fp32"
     )
     encoder = SentenceEncoder.from_pretrained(tiny_model_folder(AlbertModel))
-    results, vectors = classifier(texts), encoder.encode(texts, precision="fp32")
+    results = classifier(texts)
+    vectors = encoder.encode(texts, precision="fp32")
     for albert in (classifier.model.albert, encoder.albert):
         layer(albert).ffn_output.weight.data.mul_(-3)
     assert classifier(texts) != results

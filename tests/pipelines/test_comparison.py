@@ -87,7 +87,8 @@ def test_cosines_and_choices_are_those_of_numpy(pretrained):
     model = AlbertForPreTraining.from_pretrained(pretrained)
     batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
     int8_model = on_engine(model, load_engine(model, "int8"))
-    cosines, same_choice = [], []
+    cosines = []
+    same_choice = []
     with torch.no_grad():
         for batch in batches:
             for exact, near in zip(
@@ -138,7 +139,14 @@ def test_labels_at_an_address_decide_as_here(classifier):
     )
 
 
-@pytest.mark.parametrize(("loss", "refused"), [(0.5, False), (0.51, True), (-3.0, False)])
+@pytest.mark.parametrize(
+    ("loss", "refused"),
+    [
+        (0.5, False),
+        (0.51, True),
+        (-3.0, False),
+    ],
+)
 def test_half_a_point(loss, refused):
     report = PrecisionComparison(
         "int8", "dev.tsv", 100, 0.5, 0.1, 0.5, "accuracy", 90.0, 90.0 - loss
@@ -148,7 +156,8 @@ def test_half_a_point(loss, refused):
 
 def test_the_command(pretrained, run_command, monkeypatch):
     process = run_command("compare-precision", pretrained, "--json")
-    assert (process.status, process.json["problems"]) == (0, [])
+    assert process.status == 0
+    assert process.json["problems"] == []
     damage(monkeypatch, 0.7)
     process = run_command("compare-precision", pretrained)
     assert process.status == 1

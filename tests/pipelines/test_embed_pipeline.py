@@ -93,7 +93,8 @@ def test_low_precision_is_near_fp32(encoder_folder, sentences, low_precision):
         load_pipeline(path, precision=precision) for precision in ("fp32", low_precision)
     )
     assert near.precision == low_precision
-    first, second = vectors_of(exact(sentences)), vectors_of(near(sentences))
+    first = vectors_of(exact(sentences))
+    second = vectors_of(near(sentences))
     cosines = (
         (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
     )

@@ -101,7 +101,8 @@ def era_4(tokens, **flags):
 
     def add(folder):
         (folder / "tokenizer.json").unlink(missing_ok=True)
-        decoder, number = {}, len(VOCABULARY)
+        decoder = {}
+        number = len(VOCABULARY)
         for token, special in tokens:
             is_known = token in VOCABULARY
             usual = dict(lstrip=False, normalized=not special, rstrip=False, single_word=False)
@@ -136,10 +137,8 @@ def own_json(folder):
 
     ids = {token: n for n, token in enumerate([*VOCABULARY[:5], *reversed(VOCABULARY[5:])])}
     tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = (
-        normalizers.Lowercase(),
-        pre_tokenizers.Whitespace(),
-    )
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), VOCABULARY[:5], strict=True))
     theirs = transformers.PreTrainedTokenizerFast(
@@ -194,7 +193,9 @@ def json_alone(**flags):
     return save
 
 
-E1, WORD, UNUSED = ("<e1>", True), ("newword", False), ("[unused1]", True)
+E1 = ("<e1>", True)
+WORD = ("newword", False)
+UNUSED = ("[unused1]", True)
 READ = {
     "no tokenizer_config": ("words", lambda folder: (folder / "tokenizer_config.json").unlink()),
     "cased": ("words", settings(do_lower_case=False)),
@@ -274,10 +275,8 @@ def check_refused(slug, words, load, *arguments):
 @pytest.mark.parametrize("name", READ)
 def test_ids_are_those_of_transformers(copy, name):
     folder = copy(*READ[name])
-    ours, theirs = (
-        AlbertTokenizer.from_pretrained(folder),
-        transformers.AutoTokenizer.from_pretrained(folder),
-    )
+    ours = AlbertTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
     # As the cards of such models on the hub say
     if name in ("no tokenizer_config", "max_len of transformers 2"):
         theirs = transformers.BertTokenizer.from_pretrained(folder)
@@ -500,7 +499,8 @@ PAIRS = [
     ("the quick brown fox jumps over a lazy dog " * 9, "the fox and a dog " * 20),
     ("a fox [SEP]", "the [MASK] dog"),
 ]
-SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+SIGMOID = "torch.nn.modules.activation.Sigmoid"
+IDENTITY = "torch.nn.modules.linear.Identity"
 ERAS = {
     "2.x, nothing": {},
     "2.x, a short name": {
@@ -760,10 +760,8 @@ def test_masks_of_any_name_are_filled(copy, mask):
     add_model(folder, "AlbertForMaskedLM")
     shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
     guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
-    assert (guess["id"], guess["probability"]) == (
-        shares.argmax().item(),
-        pytest.approx(shares.max().item(), abs=1e-5),
-    )
+    assert guess["id"] == shares.argmax().item()
+    assert guess["probability"] == pytest.approx(shares.max().item(), abs=1e-5)
 
 
 def test_masked_lm_of_ckiplab_s_shape(with_model):
@@ -773,10 +771,8 @@ def test_masked_lm_of_ckiplab_s_shape(with_model):
     change(folder / "config.json", tokenizer_class="BertTokenizerFast")
     shares = logits_of(folder, "AlbertForMaskedLM", "我爱北[MASK]").softmax(-1)[4]
     guess = load_pipeline(folder, precision="fp32")("我爱北[MASK]")["masks"][0][0]
-    assert (guess["id"], guess["probability"]) == (
-        shares.argmax().item(),
-        pytest.approx(shares.max().item(), abs=1e-5),
-    )
+    assert guess["id"] == shares.argmax().item()
+    assert guess["probability"] == pytest.approx(shares.max().item(), abs=1e-5)
 
 
 def test_decoders_that_are_not_tied(with_model, tmp_path):
@@ -1063,10 +1059,8 @@ def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_texts_are_cut_and_padded_on_their_tokenizers_side(copy, side):
     folder = copy("words", settings(truncation_side=side, padding_side=side))
-    ours, theirs = (
-        AlbertTokenizer.from_pretrained(folder),
-        transformers.AutoTokenizer.from_pretrained(folder),
-    )
+    ours = AlbertTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
     options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
     words = "the quick brown fox jumps over a lazy dog".split()
     for length in range(4, 16):

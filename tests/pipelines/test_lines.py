@@ -64,7 +64,9 @@ def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monk
     report = predict(
         pretrained, tmp_path / f"in.txt{packing}", tmp_path / "out.jsonl", precision="fp32"
     )
-    assert (report.examples, report.left_out, report.written) == (12, (), (tmp_path / "out.jsonl",))
+    assert report.examples == 12
+    assert report.left_out == ()
+    assert report.written == (tmp_path / "out.jsonl",)
     records = records_of(tmp_path / "out.jsonl")
     assert [record["line"] for record in records] == list(range(1, 13))
     expected = load_pipeline(pretrained, precision="fp32")(TEXTS * 3)
@@ -311,7 +313,9 @@ def test_the_command_answers_on_the_spot(pretrained, run_command):
     process = run_command(
         "predict", pretrained, "--text", "the [MASK]", "--text", "[MASK] fox", "--json"
     )
-    assert (process.status, process.err, process.out.count("\n")) == (0, "", 1)
+    assert process.status == 0
+    assert process.err == ""
+    assert process.out.count("\n") == 1
     assert [record["text"] for record in process.json["results"]] == ["the [MASK]", "[MASK] fox"]
     pair = ("--text", "the fox", "--pair", "a dog", "--kind", "sentence-order")
     assert "in order" in run_command("predict", pretrained, *pair).out
@@ -326,7 +330,8 @@ def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
     assert "left out" in process.err
     assert "line 2" in process.err
     printed = run_command(*arguments, "--out", tmp_path / "out.jsonl", "--json").json
-    assert (printed["examples"], len(printed["left_out"])) == (2, 1)
+    assert printed["examples"] == 2
+    assert len(printed["left_out"]) == 1
     assert (tmp_path / "out.jsonl").read_text() == process.out
 
 
@@ -344,6 +349,7 @@ def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
 )
 def test_mistakes_are_named_with_a_hint(pretrained, run_command, arguments, slug):
     process = run_command("predict", *(argument.format(model=pretrained) for argument in arguments))
-    assert (process.status, process.out) == (2, "")
+    assert process.status == 2
+    assert process.out == ""
     assert f"error[{slug}]" in process.err
     assert "hint: " in process.err

@@ -107,7 +107,8 @@ def test_a_sentence_encoder_is_one_and_so_is_its_run(tmp_path, tokenizer, make_m
     encoder = SentenceEncoder(make_model(AlbertModel), tokenizer, pooling="cls", max_length=16)
     encoder.save_pretrained(tmp_path / subfolder)
     pipeline = load_pipeline(tmp_path)
-    assert (pipeline.kind, pipeline.encoder.pooling) == ("embed", "cls")
+    assert pipeline.kind == "embed"
+    assert pipeline.encoder.pooling == "cls"
     assert list(load_pipelines(tmp_path)) == ["embed"]
 
 

@@ -111,7 +111,8 @@ def test_sentence_order_is_transformers(folder, tokenizer, sentences):
 def test_a_list_is_answered_as_its_values_and_in_its_order(folder, sentences):
     fill = load_pipeline(folder(AlbertForPreTraining), precision="fp32")
     texts = [f"{text} [MASK]" for text in sentences]
-    together, small = fill(texts), fill(texts, batch_tokens=16)
+    together = fill(texts)
+    small = fill(texts, batch_tokens=16)
     for text, of_list, of_small_batch in zip(texts, together, small, strict=True):
         alone = fill(text)
         assert of_list["text"] == text
@@ -182,7 +183,8 @@ def test_what_is_no_input_is_refused_with_one_that_works(folder, kind, value, sl
 
 def test_objects_with_a_text_are_texts(folder):
     path = folder(AlbertForPreTraining)
-    fill, order = load_pipeline(path), load_pipeline(path, "sentence-order")
+    fill = load_pipeline(path)
+    order = load_pipeline(path, "sentence-order")
     assert fill({"text": MASKED[0], "id": 7}) == fill(MASKED[0])
     assert (
         order({"text": "the fox", "pair": "a dog"})

@@ -133,7 +133,8 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tokenizer, text):
-    path, words = folder(AlbertForTokenClassification, **TAGGED), TEXTS[text]
+    path = folder(AlbertForTokenClassification, **TAGGED)
+    words = TEXTS[text]
     result = load_pipeline(path, precision="fp32")(text)
     assert result["words"] == words
     joined = " ".join(words)
@@ -151,13 +152,15 @@ def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tok
     assert result["tags"] == expected
     entities = seqeval.get_entities(expected)
     assert [entity["type"] for entity in result["entities"]] == [kind for kind, _, _ in entities]
-    end, word_spans = 0, []
+    end = 0
+    word_spans = []
     for word in words:
         start = text.index(word, end)
         end = start + len(word)
         word_spans.append((start, end))
     for entity, (_, first, last) in zip(result["entities"], entities, strict=True):
-        assert (entity["start"], entity["end"]) == (word_spans[first][0], word_spans[last][1])
+        assert entity["start"] == word_spans[first][0]
+        assert entity["end"] == word_spans[last][1]
         assert entity["text"] == text[entity["start"] : entity["end"]]
 
 
@@ -262,7 +265,8 @@ def test_of_a_long_context_the_answer_may_be_in_its_last_window(folder, tokenize
     for before, after in ((300, 0), (0, 300), (150, 150)):
         context = "the lazy fox " * before + "wizards" + " a calm dog" * after
         result = answer({"question": "who?", "context": context})
-        assert (result["answer"], result["start"]) == ("wizards", context.index("wizards"))
+        assert result["answer"] == "wizards"
+        assert result["start"] == context.index("wizards")
 
 
 def test_several_questions_are_answered_as_one_by_one(folder):
@@ -274,7 +278,8 @@ def test_several_questions_are_answered_as_one_by_one(folder):
     ]
     for value, result in zip(values, answer(values), strict=True):
         alone = answer(value)
-        assert (result["answer"], result["start"]) == (alone["answer"], alone["start"])
+        assert result["answer"] == alone["answer"]
+        assert result["start"] == alone["start"]
         assert result["score"] == pytest.approx(alone["score"], abs=1e-5)
     assert len(answer(values[0], top=2)["nbest"]) == 2
 
@@ -283,7 +288,9 @@ def test_no_answer_is_one_of_squad_2(tmp_path, tokenizer, make_model):
     task = AnswerTask(name="squad2", version=2, length=64, threshold=-1e9)
     save_task_model(tmp_path, make_model(AlbertForQuestionAnswering), tokenizer, task)
     result = load_pipeline(tmp_path)({"question": "the fox?", "context": CONTEXT})
-    assert (result["answer"], result["start"], result["end"]) == ("", None, None)
+    assert result["answer"] == ""
+    assert result["start"] is None
+    assert result["end"] is None
     assert result["null_odds"] > -1e9
     assert any(guess["text"] for guess in result["nbest"])
 
@@ -349,7 +356,15 @@ def test_what_is_no_input_is_refused_and_results_are_plain_values(folder, kind, 
     assert "id" not in result
 
 
-@pytest.mark.parametrize("text", ["", " ", ("the fox", ""), ("", "the fox")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        ("the fox", ""),
+        ("", "the fox"),
+    ],
+)
 def test_empty_texts_are_classified_as_in_transformers(folder, text):
     path = folder(AlbertForSequenceClassification)
     first, second = text if isinstance(text, tuple) else (text, None)
@@ -370,13 +385,18 @@ def test_an_empty_text_has_no_entities_as_in_transformers(folder):
 
 
 @pytest.mark.parametrize(
-    "collect", [np.array, pd.Series, iter, lambda texts: (text for text in texts), deque]
+    "collect",
+    [
+        np.array,
+        pd.Series,
+        iter,
+        lambda texts: (text for text in texts),
+        deque,
+    ],
 )
 def test_several_texts_may_be_of_any_kind_that_has_an_order(folder, collect):
-    pipeline, texts = (
-        load_pipeline(folder(AlbertForSequenceClassification)),
-        ["the fox", "", "a dog"],
-    )
+    pipeline = load_pipeline(folder(AlbertForSequenceClassification))
+    texts = ["the fox", "", "a dog"]
     assert pipeline(collect(texts)) == pipeline(texts)
     # The names of columns; without an order
     for value in (pd.DataFrame({"text": texts}), set(texts)):

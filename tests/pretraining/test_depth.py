@@ -58,7 +58,8 @@ def test_few_passes_are_a_model_of_fewer_layers(store, settings):
 
 def test_a_run_grows_and_is_evaluated_with_all_passes(store, settings, tmp_path, monkeypatch):
     depths = []
-    losses, evaluate = PretrainingObjective.losses, running.evaluate_batches
+    losses = PretrainingObjective.losses
+    evaluate = running.evaluate_batches
 
     def noted(self, batch):
         depths.append(self.model.albert.encoder.depth)

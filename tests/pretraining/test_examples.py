@@ -25,7 +25,8 @@ from albertkit.pretraining.randomness import make_key
 
 def numbered(lengths: list[list[int]], **how) -> MemoryStore:
     """A store whose tokens count up from 5, so that a token tells where it comes from."""
-    token, documents = 5, []
+    token = 5
+    documents = []
     for sentences in lengths:
         documents.append([])
         for n in sentences:
@@ -85,7 +86,8 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
         documents = {origins[token][0] for token in a + b}
         assert all(flags[d] for d in documents)
         if kind == SINGLE:
-            assert (how.pair_task, b) == ("none", [])
+            assert how.pair_task == "none"
+            assert b == []
             continue
         assert b == list(range(b[0], b[-1] + 1))
         if kind == RANDOM:
@@ -124,7 +126,8 @@ def test_truncation_ends_where_the_original_loop_ends(a_length, b_length, max_to
             a -= 1
         else:
             b -= 1
-    assert (a_kept, b_kept) == (a, b)
+    assert a_kept == a
+    assert b_kept == b
     assert 0 <= a_front <= a_length - a_kept
     assert 0 <= b_front <= b_length - b_kept
 
@@ -199,7 +202,12 @@ def test_an_example_takes_twenty_bytes():
 
 @pytest.mark.parametrize(
     "wrong",
-    [dict(pair_task="sopp"), dict(sop_pairs="both"), dict(max_length=4), dict(short_seq_prob=1.5)],
+    [
+        dict(pair_task="sopp"),
+        dict(sop_pairs="both"),
+        dict(max_length=4),
+        dict(short_seq_prob=1.5),
+    ],
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ConfigError) as caught:

@@ -92,7 +92,8 @@ def test_what_training_draws_is_what_is_exported(tmp_path, store, how):
     for features, (ids, segments, label, (positions, labels)) in zip(
         records, examples, strict=True
     ):
-        tokens, masked = len(ids), len(positions)
+        tokens = len(ids)
+        masked = len(positions)
         assert features["input_ids"].tolist() == ids.tolist() + [0] * (32 - tokens)
         assert features["input_mask"].tolist() == [1] * tokens + [0] * (32 - tokens)
         assert features["segment_ids"].tolist() == segments.tolist() + [0] * (32 - tokens)
@@ -124,7 +125,8 @@ def test_the_report_is_what_is_there(tmp_path, store):
     assert sum(sizes) == report.instances
     assert max(sizes) - min(sizes) <= 1
     assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
-    assert (report.max_seq_length, report.max_predictions_per_seq) == (32, 5)
+    assert report.max_seq_length == 32
+    assert report.max_predictions_per_seq == 5
     export = json.loads((tmp_path / "out" / "export.json").read_text())
     assert export["report"] == report.to_dict()
     assert ExportSettings(**export["settings"]) == SMALL

@@ -65,10 +65,8 @@ def test_units_and_token_boundaries(instances, lines):
     across = 0
     for instance in instances:
         example = example_of(instance, starts)[0]
-        a_length, length = (
-            int(example["a_length"]),
-            int(example["a_length"]) + int(example["b_length"]),
-        )
+        a_length = int(example["a_length"])
+        length = int(example["a_length"]) + int(example["b_length"])
         ids = np.zeros(length + 3, np.int64)
         tokens = store.tokens[0]
         ids[1 : 1 + a_length] = tokens[example["a_start"] :][:a_length]

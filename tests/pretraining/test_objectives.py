@@ -57,11 +57,9 @@ def test_order_alone(tmp_path, store, settings, train):
     assert loss_names == {"sentence_order_loss"}
     assert all(math.isfinite(record["loss"]) for record in records if record["event"] == "step")
     evaluation = evaluate(result.model, store)
-    assert (evaluation.masked_lm_loss, evaluation.unigram_loss, evaluation.masked_lm_count) == (
-        None,
-        None,
-        0,
-    )
+    assert evaluation.masked_lm_loss is None
+    assert evaluation.unigram_loss is None
+    assert evaluation.masked_lm_count == 0
     assert evaluation.sentence_order_accuracy == pytest.approx(
         result.evaluation["sentence_order_accuracy"]
     )
@@ -87,7 +85,8 @@ def tale(rng: np.random.Generator) -> str:
 
 @pytest.fixture(scope="module")
 def tales(tmp_path_factory) -> TokenStore:
-    folder, rng = tmp_path_factory.mktemp("tales"), np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("tales")
+    rng = np.random.default_rng(0)
     (folder / "tales.txt").write_text("\n\n".join(dict.fromkeys(tale(rng) for _ in range(400))))
     (folder / "tokenizer").mkdir()
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] morning noon evening night fox dog wizard potion river".split()
@@ -110,8 +109,10 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
         (batch,) = next(stream)
         labels += batch.sentence_order_labels.tolist()
         for n, label in enumerate(batch.sentence_order_labels.tolist()):
-            begin, end = batch.offsets[n], batch.offsets[n + 1]
-            ids, types = batch.input_ids[begin:end].tolist(), batch.token_type_ids[begin:end]
+            begin = batch.offsets[n]
+            end = batch.offsets[n + 1]
+            ids = batch.input_ids[begin:end].tolist()
+            types = batch.token_type_ids[begin:end]
             middle = ids.index(3) + 1
             assert types.tolist() == [0] * middle + [1] * (len(ids) - middle)
             assert len(ids) - middle > 1

@@ -72,10 +72,12 @@ def write_features(path, features):
 def test_the_originals_records_are_read_without_their_padding(golden, albert_tokenizer):
     expected = [json.loads(line) for line in (golden / "masking" / "seq128_cap20.jsonl").open()]
     records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
-    assert (len(records), records.length) == (200, 128)
+    assert len(records) == 200
+    assert records.length == 128
     for number, features in enumerate(expected):
         batch = records.batch(np.array([number]))
-        tokens, masked = sum(features["input_mask"]), int(sum(features["masked_lm_weights"]))
+        tokens = sum(features["input_mask"])
+        masked = int(sum(features["masked_lm_weights"]))
         assert batch.input_ids.tolist() == features["input_ids"][:tokens]
         assert batch.token_type_ids.tolist() == features["segment_ids"][:tokens]
         assert batch.position_ids.tolist() == list(range(tokens))
@@ -202,7 +204,8 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
         (2, 2, 64),
         (3, 1, 1000),
     ):
-        epochs, steps = [[], []], set()
+        epochs = [[], []]
+        steps = set()
         for rank in range(world_size):
             stream = RecordStream(
                 records, included, seed=3, batch_tokens=batch_tokens, accumulation=accumulation, rank=rank,
@@ -445,7 +448,8 @@ def test_records_of_another_vocabulary_are_refused_at_once(exported, store, spec
     TrainingRecords(exported, tokenizer)
 
     class Other:
-        vocab_size, fingerprint = tokenizer.vocab_size, tokenizer.fingerprint
+        vocab_size = tokenizer.vocab_size
+        fingerprint = tokenizer.fingerprint
         cls_id = tokenizer.cls_id
         sep_id = tokenizer.sep_id
         mask_id = tokenizer.mask_id
@@ -474,10 +478,8 @@ def test_a_model_is_evaluated_on_records_as_they_were_masked(
     assert evaluation.sentence_order_loss == pytest.approx(
         float(cross_entropy(order, batch.sentence_order_labels)), rel=1e-5
     )
-    assert (evaluation.masked_lm_count, evaluation.sentence_order_count) == (
-        len(batch.masked_labels),
-        len(records),
-    )
+    assert evaluation.masked_lm_count == len(batch.masked_labels)
+    assert evaluation.sentence_order_count == len(records)
 
     masked_lm = AlbertForMaskedLM.from_pretrained(tmp_path / "model", strict=False)
     masked_lm.save_pretrained(tmp_path / "masked_lm", tokenizer)

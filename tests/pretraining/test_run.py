@@ -229,7 +229,8 @@ def test_transformers_loads_the_folder_and_computes_the_same(train):
     )
     assert encoded["token_type_ids"].sum() > 0
     with torch.inference_mode():
-        expected, computed = theirs(**encoded), ours(**encoded)
+        expected = theirs(**encoded)
+        computed = ours(**encoded)
     torch.testing.assert_close(
         computed.prediction_logits, expected.prediction_logits, rtol=0, atol=1e-5
     )

@@ -121,7 +121,8 @@ def test_a_pass_covers_every_example_once_however_it_is_divided():
         (1, 4, 32),
         (5, 1, 500),
     ):
-        divided, steps = [], set()
+        divided = []
+        steps = set()
         for rank in range(world_size):
             stream = stream_of(
                 store,
@@ -260,7 +261,8 @@ def test_epochs_are_masked_and_cut_anew():
 
 def test_what_is_not_included_never_appears():
     store = MemoryStore([[[10 + d] * 4] * 5 for d in range(40)])
-    held_out, masks = [np.arange(40) % 4 == 0], MaskSettings(whole_word=False)
+    held_out = [np.arange(40) % 4 == 0]
+    masks = MaskSettings(whole_word=False)
     how = ExampleSettings(max_length=16, sop_pairs="google")
     train = BatchStream(store, [~held_out[0]], how, masks, batch_tokens=64)
     labels = {

@@ -92,7 +92,8 @@ def test_states_are_those_of_transformers(bert, teacher, store):
 
 @torch.no_grad()
 def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, settings):
-    batch, sample = draw_batch(store.vocab_size), draw_batch(store.vocab_size, 1)
+    batch = draw_batch(store.vocab_size)
+    sample = draw_batch(store.vocab_size, 1)
     torch.manual_seed(0)
     student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     module = TaughtStudent(student, teacher, [sample])
@@ -137,7 +138,8 @@ def test_masked_tokens_are_learned_as_the_teacher_guesses_them(bert, teacher, st
     student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     losses = TeacherObjective(TaughtStudent(student, teacher, [batch])).losses(batch)
     loss = losses["teacher_guesses"]
-    assert (loss.count, losses["masked_lm"].count) == (6, 6)
+    assert loss.count == 6
+    assert losses["masked_lm"].count == 6
     with torch.no_grad():
         guessed = transformers_probabilities(
             transformers.BertForMaskedLM.from_pretrained(bert).eval(), batch
@@ -222,11 +224,9 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     ]
     assert unexplained == sorted(unexplained, reverse=True)
     model = AlbertForPreTraining.from_pretrained(result.model, strict=True)
-    assert (
-        model.config.hidden_size,
-        model.config.num_hidden_groups,
-        model.config.num_hidden_layers,
-    ) == (64, 1, 4)
+    assert model.config.hidden_size == 64
+    assert model.config.num_hidden_groups == 1
+    assert model.config.num_hidden_layers == 4
     assert not [name for name in weights(result.model) if "maps" in name]
     assert not [
         command for command, _ in result.next if "evaluate" in command or "fill-mask" in command
@@ -258,7 +258,12 @@ def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):
 
 
 @pytest.mark.parametrize(
-    "shape", [dict(embedding_size=128), dict(max_position_embeddings=128), dict(hidden_size=32)]
+    "shape",
+    [
+        dict(embedding_size=128),
+        dict(max_position_embeddings=128),
+        dict(hidden_size=32),
+    ],
 )
 def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape):
     student = AlbertForPreTraining(student_config(teacher.config, 64).replace(**shape)).eval()

@@ -84,7 +84,8 @@ def records():
     noise = random.Random(7)
     lines = []
     for index in range(1, 121):
-        step, share = 10 * index, index / 120
+        step = 10 * index
+        share = index / 120
         loss = 4 + 5 * math.exp(-5 * share) + noise.gauss(0, 0.1)
         lines.append(
             {

@@ -136,7 +136,8 @@ def test_thinning_keeps_the_extremes():
     values[5_000], values[7_001] = 9.0, -9.0
     steps, thinned = _thin(list(range(10_000)), values)
     assert len(thinned) < 1_600
-    assert (max(thinned), min(thinned)) == (9.0, -9.0)
+    assert max(thinned) == 9.0
+    assert min(thinned) == -9.0
     assert steps == sorted(steps)
     assert all(values[step] == value for step, value in zip(steps, thinned, strict=True))
 
@@ -186,7 +187,8 @@ def test_the_line_of_chance_has_its_words_inside(narrow):
         figure.draw_without_rendering()
     axes = next(axes for axes in figure.axes if "sentence order" in axes.get_ylabel())
     (words,) = axes.texts
-    frame, extent = axes.get_window_extent(), words.get_window_extent()
+    frame = axes.get_window_extent()
+    extent = words.get_window_extent()
     assert words.get_text() == "coin toss"
     assert frame.y0 + extent.height < extent.y0 < extent.y1 < frame.y1
     assert frame.x0 < extent.x0 < extent.x1 < frame.x1 - extent.height / 2

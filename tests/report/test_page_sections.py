@@ -74,7 +74,8 @@ def test_filled_in_masks_show_the_right_answer(harmless):
 @pytest.mark.parametrize("write", [to_markdown, terminal_text])
 def test_the_mark_that_is_explained_is_there_in_plain_text_too(write):
     right, wrong = (write(filled_masks([example])) for example in EXAMPLES)
-    assert ("cat ✓" in right, "✓ marks the token" in right) == (True, True)
+    assert "cat ✓" in right
+    assert "✓ marks the token" in right
     assert "✓" not in wrong
 
 

@@ -32,7 +32,9 @@ def test_records_are_read_from_a_run_folder(tmp_path):
     metrics = read_metrics(tmp_path)
     assert metrics.series("step", "masked_lm_loss") == ([10, 20], [6.5, 6.0])
     assert metrics.series("eval", "masked_lm_loss") == ([20], [6.1])
-    assert (metrics.unreadable_lines, metrics.superseded, metrics.last_step) == (0, 0, 20)
+    assert metrics.unreadable_lines == 0
+    assert metrics.superseded == 0
+    assert metrics.last_step == 20
 
 
 def test_a_torn_last_line_is_counted_and_skipped(tmp_path):

@@ -133,12 +133,10 @@ def finetuning(tmp_path):
 
 def test_an_unfinished_pretraining_reports_what_there_is(pretraining, read_report):
     report, words = read_report(pretraining)
-    assert (report.kind, report.finished, report.step, report.notes) == (
-        "pretraining",
-        False,
-        1200,
-        (),
-    )
+    assert report.kind == "pretraining"
+    assert report.finished is False
+    assert report.step == 1200
+    assert report.notes == ()
     check_all([
         "Unfinished: recorded up to step 1,200 of 5,000.", "newest checkpoint is of step 900", "--resume",
         "unigram baseline 6.700", "30.0%", "27.2% to 32.9%", "updates skipped 3", "store 0f0f",
@@ -159,7 +157,9 @@ def test_a_finished_run_is_not_called_unfinished(pretraining, read_report):
 
 def test_a_fine_tuning_shows_scores_classes_and_examples(finetuning, tmp_path, harmless):
     report = write_run_report(finetuning, tmp_path / "page.html")
-    assert (report.kind, report.finished, report.step) == ("fine-tuning", True, 60)
+    assert report.kind == "fine-tuning"
+    assert report.finished is True
+    assert report.step == 60
     assert not (finetuning / "report.html").exists()
     html = report.report.read_text(encoding="utf-8")
     words = harmless(html).words
@@ -418,7 +418,15 @@ def test_whatever_files_hold_there_is_a_page(
 
 
 @pytest.mark.parametrize(
-    "values", [[1e300, -1e300], [math.nan] * 3, [10**300], [True], ["x"], [0.0]]
+    "values",
+    [
+        [1e300, -1e300],
+        [math.nan] * 3,
+        [10**300],
+        [True],
+        ["x"],
+        [0.0],
+    ],
 )
 def test_curves_of_strange_numbers(finetuning, words_of, values):
     records = [
@@ -471,8 +479,6 @@ def test_what_is_no_run_is_refused(tmp_path, pretraining):
 def test_the_command_names_the_page(pretraining, run_command):
     assert f"report    {pretraining / 'report.html'}" in run_command("report", pretraining).out
     printed = run_command("report", pretraining, "--out", pretraining / "other.html", "--json").json
-    assert (printed["report"], printed["finished"], printed["step"]) == (
-        str(pretraining / "other.html"),
-        False,
-        1200,
-    )
+    assert printed["report"] == str(pretraining / "other.html")
+    assert printed["finished"] is False
+    assert printed["step"] == 1200

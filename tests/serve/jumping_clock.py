@@ -8,7 +8,8 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self):
         super().__init__()
-        self._now, select = 0.0, self._selector.select
+        self._now = 0.0
+        select = self._selector.select
 
         def jump(timeout=None):
             events = select(0)

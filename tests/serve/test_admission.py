@@ -179,7 +179,9 @@ class Service:
 
 def arrivals(times, seconds=30.0, of=0.4, clients=40):
     """Random requests at `times` the rate of the service."""
-    rng, time, requests = np.random.default_rng(0), 0.0, []
+    rng = np.random.default_rng(0)
+    time = 0.0
+    requests = []
     while time < seconds:
         requests.append((time, f"c{rng.integers(clients)}", of * rng.integers(1, 4) / 2))
         time += rng.exponential(of / times)

@@ -97,12 +97,15 @@ def test_small_requests_share_a_batch():
     for number in range(64):
         queue.add(job([20], first=number))
     (batch,) = drain(queue)
-    assert (len(batch.jobs), batch.sequences, batch.tokens) == (64, 64, 64 * 20)
+    assert len(batch.jobs) == 64
+    assert batch.sequences == 64
+    assert batch.tokens == 64 * 20
 
 
 def test_a_small_request_does_not_wait_behind_a_large_one():
     queue = Queue(800)
-    large, small = job([20] * 2000), job([20])
+    large = job([20] * 2000)
+    small = job([20])
     queue.add(large)
     queue.add(small)
     first = queue.next_batch()
@@ -127,8 +130,10 @@ def test_calls_are_alone():
                 ("model", "passes"), {"text": str(number)}, asyncio.new_event_loop().create_future()
             )
         )
-    first, second = queue.next_batch(), queue.next_batch()
-    assert (first.content(), second.content()) == ({"text": "0"}, {"text": "1"})
+    first = queue.next_batch()
+    second = queue.next_batch()
+    assert first.content() == {"text": "0"}
+    assert second.content() == {"text": "1"}
     assert queue.next_batch() is None
 
 
@@ -156,7 +161,8 @@ def test_what_a_dead_worker_had_comes_first_again(answered):
 
 def test_what_nobody_waits_for_is_not_computed():
     queue = Queue(100)
-    abandoned, awaited = job([30] * 5), job([30])
+    abandoned = job([30] * 5)
+    awaited = job([30])
     queue.add(abandoned)
     queue.add(awaited)
     queue.next_batch()

@@ -245,7 +245,13 @@ def test_who_takes_nothing_of_an_answer_is_let_go(monkeypatch):
     assert talk(client)
 
 
-@pytest.mark.parametrize(("sent", "wait"), [(signal.SIGTERM, True), (signal.SIGINT, False)])
+@pytest.mark.parametrize(
+    ("sent", "wait"),
+    [
+        (signal.SIGTERM, True),
+        (signal.SIGINT, False),
+    ],
+)
 def test_a_server_that_is_told_to_end_goes_on_for_a_while(sent, wait):
     server = Server(uvicorn.Config(app, log_config=None), 1000.0)
     assert not server.is_draining
@@ -259,7 +265,12 @@ def test_a_server_that_is_told_to_end_goes_on_for_a_while(sent, wait):
 
 
 @pytest.mark.parametrize(
-    ("before", "drains"), [(signal.SIG_DFL, True), (signal.SIG_IGN, False)], ids=["", "nohup"]
+    ("before", "drains"),
+    [
+        (signal.SIG_DFL, True),
+        (signal.SIG_IGN, False),
+    ],
+    ids=["", "nohup"],
 )
 def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
     """The kernel and the shell send a SIGHUP each; `nohup` has both ignored."""

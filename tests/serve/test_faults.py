@@ -79,7 +79,8 @@ def load(service, texts, clients, until):
 
 
 def test_a_killed_worker_loses_no_request(sturdy, texts):
-    first, restarts = sturdy.worker, sturdy.metric("albertkit_worker_restarts_total")
+    first = sturdy.worker
+    restarts = sturdy.metric("albertkit_worker_restarts_total")
 
     def kill(counts):
         sturdy.wait_until(lambda: counts[200] > 50)
@@ -98,7 +99,8 @@ def test_a_killed_worker_loses_no_request(sturdy, texts):
 def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(sturdy, served_folder):
     """The worker would load other weights than the tokenizer and the labels belong to: 200, and wrong."""
     weights = served_folder / "model.safetensors"
-    original, size = weights.read_bytes(), weights.stat().st_size
+    original = weights.read_bytes()
+    size = weights.stat().st_size
     ask = lambda: sturdy.post("/fill-mask", {"texts": ["the quick [MASK]"]})  # noqa: E731
     before = ask().json()
     save_file(
@@ -108,7 +110,8 @@ def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(stu
     assert weights.stat().st_size == size
     sturdy.worker.kill()
     sturdy.wait_until(lambda: ask().json().get("error", {}).get("slug") == "changed")
-    assert (ask().status_code, sturdy.get("/ready").status_code) == (503, 503)
+    assert ask().status_code == 503
+    assert sturdy.get("/ready").status_code == 503
     weights.write_bytes(original)
     sturdy.wait_until_ready()
     assert ask().json() == before
@@ -117,7 +120,8 @@ def test_a_folder_that_was_replaced_is_not_mixed_with_what_the_service_holds(stu
 @pytest.mark.skipif(sys.platform != "linux", reason="sets the limit of another process")
 def test_a_worker_that_dies_while_no_descriptor_is_free_is_replaced_once_there_is_one(sturdy):
     limit = psutil.Process(sturdy.process.pid).rlimit
-    before, first = limit(psutil.RLIMIT_NOFILE), sturdy.worker
+    before = limit(psutil.RLIMIT_NOFILE)
+    first = sturdy.worker
     lowest = 3
     limit(psutil.RLIMIT_NOFILE, (lowest, before[1]))
     first.kill()
@@ -156,7 +160,8 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
 
     The workers go on, `/ready` says that the end is near, new requests are answered.
     """
-    workers, died = sturdy.workers, str(sturdy.lines).count("died")
+    workers = sturdy.workers
+    died = str(sturdy.lines).count("died")
 
     def end(counts):
         sturdy.wait_until(lambda: counts[200] > 50)
@@ -172,11 +177,14 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
         for worker in workers:
             worker.resume()
         answer = sturdy.get("/ready")
-        assert (answer.status_code, answer.json()) == (503, {"status": "draining"})
+        assert answer.status_code == 503
+        assert answer.json() == {"status": "draining"}
         answer = sturdy.post("/fill-mask", {"texts": [f"{text} [MASK]" for text in texts]})
-        assert (answer.status_code, answer.headers["Connection"]) == (200, "close")
+        assert answer.status_code == 200
+        assert answer.headers["Connection"] == "close"
         long = long_request.result(PATIENCE)
-        assert (long.status_code, len(long.json()["results"])) == (200, 10 * len(texts))
+        assert long.status_code == 200
+        assert len(long.json()["results"]) == 10 * len(texts)
         assert sturdy.process.wait(PATIENCE) == 0
 
     with ThreadPoolExecutor(1) as pool:

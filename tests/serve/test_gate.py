@@ -164,7 +164,8 @@ def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed
 ):
     before = service.metric("albertkit_tokens_total")
     answer = service.post(path, body)
-    assert (answer.status_code, answer.json()["error"]["slug"]) == (status, "too-large")
+    assert answer.status_code == status
+    assert answer.json()["error"]["slug"] == "too-large"
     assert message in answer.json()["error"]["message"]
     assert service.metric("albertkit_tokens_total") == before
 
@@ -346,7 +347,13 @@ def test_a_terminal_shows_lines(message, level, extra, line):
 FORGED = "/x\n12:00:00 ready\r\x1b[2J\x9b2J\x7f\u202e\u2028\ud800 \x85é한"
 
 
-@pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()])
+@pytest.mark.parametrize(
+    "formatter",
+    [
+        PlainFormatter(),
+        JsonFormatter(),
+    ],
+)
 @pytest.mark.parametrize("message", ["request", "other"])
 def test_words_of_a_client_neither_forge_a_line_nor_reach_the_terminal(formatter, message):
     """In the path, in a traceback, and in the message of a library."""
@@ -385,7 +392,12 @@ def test_what_libraries_warn_of_is_logged_as_everything_else(monkeypatch):
 
 @pytest.mark.parametrize(
     ("is_terminal", "level", "is_logged"),
-    [(True, None, False), (True, "info", True), (False, None, True), (False, "error", False)],
+    [
+        (True, None, False),
+        (True, "info", True),
+        (False, None, True),
+        (False, "error", False),
+    ],
 )
 def test_requests_are_logged_to_files_and_where_asked(monkeypatch, is_terminal, level, is_logged):
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)

@@ -165,7 +165,8 @@ class Watched:
         longest: Seconds that the longest `/health` took.
     """
 
-    peak, longest = 0, 0.0
+    peak = 0
+    longest = 0.0
 
     def __str__(self):
         return f"front's peak above idle {self.peak / 1e6:4.0f} MB, longest /health {self.longest * 1000:5.0f} ms"
@@ -174,7 +175,8 @@ class Watched:
 @contextmanager
 def watched(service):
     """Ask `/health` on and on; the front's memory above what it had at the beginning."""
-    front, over = Watched(), threading.Event()
+    front = Watched()
+    over = threading.Event()
     status, clear = (
         Path(f"/proc/{service.process.pid}/{name}") for name in ("status", "clear_refs")
     )
@@ -220,14 +222,17 @@ def send(service, name):
 
 
 def check(service, names):
-    peak, longest, lines = 0, 0.0, []
+    peak = 0
+    longest = 0.0
+    lines = []
     for name in names:
         BODIES[name][1]()  # made before the clock runs
         with watched(service) as front:
             answer = send(service, name)
         assert answer.status_code < 500 or answer.status_code == 504, (name, answer.text[:500])
         assert answer.status_code == 200 or answer.json()["error"]["message"]
-        peak, longest = max(peak, front.peak), max(longest, front.longest)
+        peak = max(peak, front.peak)
+        longest = max(longest, front.longest)
         lines.append(f"{name:34} {answer.status_code} {len(answer.content) / 1e6:6.1f} MB  {front}")
     print(*lines, f"longest /health {longest * 1000:.0f} ms", sep="\n")
     assert peak < IDLE, lines

@@ -88,7 +88,11 @@ def test_a_panic_is_an_answer():
 
 
 @pytest.mark.parametrize(
-    "target", [(formparsers, "SpooledTemporaryFile"), (routes, "NamedTemporaryFile")]
+    "target",
+    [
+        (formparsers, "SpooledTemporaryFile"),
+        (routes, "NamedTemporaryFile"),
+    ],
 )
 def test_a_full_disk_of_uploads_is_named(target, monkeypatch):
     monkeypatch.setattr(*target, lambda *_, **__: open("/dev/full", "wb", buffering=0))  # noqa: SIM115 (its user closes it)

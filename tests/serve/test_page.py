@@ -48,7 +48,8 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kc
 
 def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
     """An answer of the form that `trace_layers` has."""
-    random, count = np.random.default_rng(0), len(tokens)
+    random = np.random.default_rng(0)
+    count = len(tokens)
     attention = np.exp(random.normal(0, 1.4, (passes, heads, count, count)))
     attention /= attention.sum(-1, keepdims=True)
     moves = (
@@ -97,7 +98,8 @@ class Stub:
     """The service as the page knows it; `bodies` are the requests; what it answers, and how soon, may be changed."""
 
     def __init__(self):
-        self.app, self.bodies = FastAPI(openapi_url=None), []
+        self.app = FastAPI(openapi_url=None)
+        self.bodies = []
         self.reset()
         self.app.middleware("http")(self.guard)
         self.app.get("/models")(lambda: {"models": self.models})
@@ -107,7 +109,9 @@ class Stub:
 
     def reset(self):
         self.bodies.clear()
-        self.key, self.pause, self.answers = None, 0, ANSWERS | {"passes": passes_answer()}
+        self.key = None
+        self.pause = 0
+        self.answers = ANSWERS | {"passes": passes_answer()}
         self.models = [model()]
 
     def will_answer(self, kind, **result):
@@ -160,7 +164,9 @@ class Watched:
     """A page of the browser, what it complained of, and where it sent requests."""
 
     def __init__(self, context):
-        self.page, self.complaints, self.addresses = context.new_page(), [], []
+        self.page = context.new_page()
+        self.complaints = []
+        self.addresses = []
         complain = self.complaints.append
         self.page.on(
             "console",
@@ -231,7 +237,8 @@ def shares(cells):
 
 # --- each tab does its work -----------------------------------------------------------------------
 
-BARS, VERDICT = ".bars li", ".verdict"
+BARS = ".bars li"
+VERDICT = ".verdict"
 FILLED = ["centre 41.4%", "wall 22.8%", "cathedral 11.9%", "rest 3.1%", ". < 0.1%"]
 FILLED += ["19th 60.4%", "previous 12.6%", "same 8.0%", "last 4.1%", "(space) 1.0%"]
 SHOWN = {
@@ -316,7 +323,8 @@ def test_sentences_are_swapped(opened, stub, answered):
 
 def test_candidates_show_where_they_stand(opened, page):
     panel = opened("answer")
-    marked, candidates = panel.locator(".context mark"), panel.locator(".candidates button")
+    marked = panel.locator(".context mark")
+    candidates = panel.locator(".candidates button")
     candidates.nth(3).hover()
     assert marked.inner_text() == "1843"
     page.mouse.move(0, 0)
@@ -336,7 +344,10 @@ NBEST = [
 
 @pytest.mark.parametrize(
     ("nbest", "message"),
-    [([], "It is not in the text."), (NBEST, "“No answer” is judged by itself")],
+    [
+        ([], "It is not in the text."),
+        (NBEST, "“No answer” is judged by itself"),
+    ],
 )
 def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, message):
     stub.will_answer("answer", answer="", score=0.9, start=None, end=None, nbest=nbest)
@@ -347,7 +358,11 @@ def test_an_answer_that_is_not_in_the_text(opened, stub, nbest, message):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "count"), [(["classify", "passes"], 0), (["fill-mask", "passes"], 1)]
+    ("kinds", "count"),
+    [
+        (["classify", "passes"], 0),
+        (["fill-mask", "passes"], 1),
+    ],
 )
 def test_layers_promise_words_only_of_models_that_have_them(opened, stub, kinds, count):
     stub.models = [model("one", kinds)]
@@ -401,7 +416,8 @@ def test_entities_are_marked_where_they_stand(opened):
 def test_similarities_stand_on_colours(opened, stub):
     panel = opened("embed")
     kind, body = stub.bodies[0]
-    assert (kind, len(body["texts"])) == ("similarity", 4)
+    assert kind == "similarity"
+    assert len(body["texts"]) == 4
     assert rows(panel, VERDICT) == ["Nearest: 1 and 2 · 0.82"]
     assert rows(panel, "td[style]")[:5] == ["1.00", "0.82", "0.07", "−0.14", "0.82"]
     assert (
@@ -454,7 +470,8 @@ def test_a_video_is_described(opened, stub, tmp_path):
 
 
 def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
-    panel, answer = opened("passes"), stub.answers["passes"]
+    panel = opened("passes")
+    answer = stub.answers["passes"]
     press = page.keyboard.press
 
     def focused(attribute):
@@ -477,7 +494,8 @@ def test_the_layer_viewer_by_keyboard_alone(opened, page, stub):
         best = answer["predictions"][0]["passes"][number - 1][0]
         return f"{best['piece'].lstrip('▁')} {100 * best['probability']:.1f}%"
 
-    assert (layer(panel), rows(panel, BARS)[0]) == ("Layer 12 of 12", best_guess(12))
+    assert layer(panel) == "Layer 12 of 12"
+    assert rows(panel, BARS)[0] == best_guess(12)
     press("ArrowLeft")
     assert layer(panel) == "Layer 11 of 12"
     assert focused("getAttribute('aria-valuetext')") == "layer 11 of 12"
@@ -802,7 +820,8 @@ def test_an_empty_form_asks_nothing(opened, stub):
 
 
 def test_texts_run_in_their_own_direction(opened, stub, answered):
-    text, city = "وُلدت آدا لوفلايس في لندن 🙂 한국어", "لندن"
+    text = "وُلدت آدا لوفلايس في لندن 🙂 한국어"
+    city = "لندن"
     start = text.index(city)
     entity = {"type": "LOC", "text": city, "start": start, "end": start + 4, "score": 0.9}
     stub.will_answer("tag", words=[city], tags=["B-LOC"], entities=[entity])

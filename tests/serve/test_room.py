@@ -40,7 +40,9 @@ class Client:
     """
 
     def __init__(self, app, front, number):
-        self._app, self._front, self.statuses = app, front, []
+        self._app = app
+        self._front = front
+        self.statuses = []
         self._address = f"127.0.{number // 250}.{1 + number % 250}", 50_000
 
     async def ask(self):
@@ -52,7 +54,8 @@ class Client:
             await asyncio.sleep(wait + 0.001)  # the answer takes time, too
 
     async def _post(self):
-        headers, answer = [(b"host", b"localhost"), (b"content-length", b"%d" % SIZE)], {}
+        headers = [(b"host", b"localhost"), (b"content-length", b"%d" % SIZE)]
+        answer = {}
         scope = {
             "type": "http",
             "method": "POST",
@@ -75,7 +78,13 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    "bound", [{"MAX_REQUESTS": 20}, {"MAX_REQUESTS": 100}, {"MAX_BODIES": 10}], ids=str
+    "bound",
+    [
+        {"MAX_REQUESTS": 20},
+        {"MAX_REQUESTS": 100},
+        {"MAX_BODIES": 10},
+    ],
+    ids=str,
 )
 def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     """600 clients, three times as many as can be served while they come.
@@ -102,4 +111,5 @@ def test_who_finds_no_room_and_waits_as_told_finds_some(monkeypatch, bound):
     second = Counter(client.statuses[1] for client in clients if client.statuses[0] == 429)
     assert second.total() > 100
     assert second[200] >= 0.9 * second.total()
-    assert (app._slots.used, app._bodies.used) == (0, 0)
+    assert app._slots.used == 0
+    assert app._bodies.used == 0

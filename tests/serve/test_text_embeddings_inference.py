@@ -13,7 +13,8 @@ from torch import nn
 from albertkit.serve.service import Models
 from albertkit.tokenizer import AlbertTokenizer
 
-TEXT, PAIR = "the quick fox", ["the quick fox", "a lazy dog"]
+TEXT = "the quick fox"
+PAIR = ["the quick fox", "a lazy dog"]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +126,8 @@ def test_padded_ids_of_transformers_tokenizer_are_the_texts(
     texts = [TEXT, "seven old wizards brew strong potions", ""]
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder, padding_side=side)
     batch = tokenizer(texts, padding="max_length", max_length=40, add_special_tokens=special)
-    rows, expected = batch["input_ids"], theirs.encode(texts)
+    rows = batch["input_ids"]
+    expected = theirs.encode(texts)
     assert {len(row) for row in rows} == {40}
     assert_near(vectors_of(rows, normalize=False), expected)
     assert_near(vectors_of(rows[0], normalize=False), expected[:1])

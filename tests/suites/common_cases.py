@@ -44,8 +44,13 @@ from tests.test_tokenization_common import TokenizerTesterMixin  # noqa: E402
 class AlbertTester:
     """Configuration and inputs as the common tests ask for them."""
 
-    batch_size, seq_length, hidden_size, num_hidden_layers, num_attention_heads = 3, 9, 64, 2, 4
-    num_choices, is_training = 3, True
+    batch_size = 3
+    seq_length = 9
+    hidden_size = 64
+    num_hidden_layers = 2
+    num_attention_heads = 4
+    num_choices = 3
+    is_training = True
 
     def __init__(self, parent):
         self.parent = parent

@@ -160,7 +160,8 @@ def hub(data, tmp_path_factory):
     AlbertForMaskedLM(config()).save_pretrained(
         folder_of("sparse-encoder-testing/splade-bert-tiny-nq"), tokenizer
     )
-    google, original = folder_of("albert/albert-base-v1"), home / "google"
+    google = folder_of("albert/albert-base-v1")
+    original = home / "google"
     original.mkdir()
     (original / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
     AlbertTokenizer.from_pretrained(original).save_pretrained(google)

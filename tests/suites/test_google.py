@@ -93,7 +93,8 @@ def words_around(character: str) -> list[str]:
 def tokenization() -> types.ModuleType:
     """Return a module with the names of theirs, made of our tokenizer."""
     module = types.ModuleType("albert.tokenization")
-    module.FullTokenizer, module.BasicTokenizer = FullTokenizer, BasicTokenizer
+    module.FullTokenizer = FullTokenizer
+    module.BasicTokenizer = BasicTokenizer
     module.WordpieceTokenizer = WordpieceTokenizer
     module.convert_tokens_to_ids = lambda vocab, tokens: [
         {token: number for number, token in enumerate(vocab)}[token] for token in tokens
@@ -188,7 +189,8 @@ class TestCase(unittest.TestCase):
 
 def tensorflow() -> types.ModuleType:
     """Return what their tests use of TensorFlow."""
-    module, variables = types.ModuleType("tensorflow.compat.v1"), []
+    module = types.ModuleType("tensorflow.compat.v1")
+    variables = []
 
     def get_variable(name: str, shape: list[int], initializer: list[float]) -> Node:
         parameter = torch.nn.Parameter(torch.tensor(initializer))
@@ -198,12 +200,14 @@ def tensorflow() -> types.ModuleType:
     def gradients(loss: Node, of: list[Node]) -> list[Node]:
         return [Node(lambda v=v: torch.autograd.grad(loss.compute(), v.compute())[0]) for v in of]
 
-    module.int32, module.float32 = torch.int32, torch.float32
+    module.int32 = torch.int32
+    module.float32 = torch.float32
     module.constant = lambda value, dtype=None, shape=None, name=None: torch.tensor(
         value, dtype=dtype
     ).reshape(shape or (-1,))
     module.constant_initializer = list
-    module.get_variable, module.gradients = get_variable, gradients
+    module.get_variable = get_variable
+    module.gradients = gradients
     module.trainable_variables = lambda: variables
     module.square = lambda node: Node(lambda: node.compute() ** 2)
     module.reduce_mean = lambda node: Node(lambda: node.compute().mean())
@@ -233,8 +237,11 @@ def their_tests(monkeypatch):
         AdamWeightDecayOptimizer=AdamWeightDecayOptimizer
     )
     six = modules["six"]
-    six.PY2, six.ensure_str, six.ensure_binary = False, str, str.encode
-    modules["six.moves"].range, modules["six.moves"].zip = range, zip
+    six.PY2 = False
+    six.ensure_str = str
+    six.ensure_binary = str.encode
+    modules["six.moves"].range = range
+    modules["six.moves"].zip = zip
     modules["tensorflow"].compat = modules["tensorflow.compat"]
     modules["tensorflow.compat"].v1 = modules["tensorflow.compat.v1"]
 

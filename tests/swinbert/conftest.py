@@ -5,10 +5,8 @@ import json
 import pytest
 from swinbert_numbers import original, shell  # noqa: F401
 
-TRAIN, INFERENCE = (
-    "src/tasks/run_caption_VidSwinBert.py",
-    "src/tasks/run_caption_VidSwinBert_inference.py",
-)
+TRAIN = "src/tasks/run_caption_VidSwinBert.py"
+INFERENCE = "src/tasks/run_caption_VidSwinBert_inference.py"
 VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"
 
 _TRAIN = '''from __future__ import absolute_import, division, print_function

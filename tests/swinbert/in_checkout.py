@@ -65,7 +65,8 @@ def compute(model, checkpoint, caption, out, *videos):
     assert not unused, unused
     transformer.float().eval()
     clips = [task._transforms(args, task._online_video_decode(args, video)) for video in videos]
-    frames, arrays = clips[0], {"frames": torch.stack(clips).numpy()}
+    frames = clips[0]
+    arrays = {"frames": torch.stack(clips).numpy()}
     torch.manual_seed(5)
     np.random.seed(5)
     with torch.no_grad():

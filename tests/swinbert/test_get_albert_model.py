@@ -100,18 +100,17 @@ print(f"Model loaded successfully! Total parameters: {sum(p.numel() for p in mod
     assert "warning: initialised_from: scratch" in printed.err
     assert names["args"].initialised_from == "scratch"
     config = names["config"]
-    assert (config.vocab_size, config.embedding_size, config.hidden_dropout_prob) == (
-        30_522,
-        128,
-        0.1,
-    )
+    assert config.vocab_size == 30_522
+    assert config.embedding_size == 128
+    assert config.hidden_dropout_prob == 0.1
     config.num_visual_tokens = 784  # as the script does when it takes over another mask
     assert names["tokenizer"].vocab_size == 30_522
     # The guide's other import
     from src.layers.albert import AlbertConfig, AlbertForImageCaptioning, AlbertTokenizer
 
     assert isinstance(names["model"], AlbertForImageCaptioning)
-    assert (AlbertConfig, AlbertTokenizer) == (type(config), type(names["tokenizer"]))
+    assert AlbertConfig is type(config)
+    assert AlbertTokenizer is type(names["tokenizer"])
 
 
 def test_pretrained_weights_are_kept_whatever_the_visual_width(pretrained, capsys):
@@ -132,7 +131,8 @@ def test_pretrained_weights_are_kept_whatever_the_visual_width(pretrained, capsy
             == state["albert.img_embedding.projection.weight"].shape[1]
             == width
         )
-        assert (args.initialised_from, config.hidden_dropout_prob) == (str(pretrained), 0.2)
+        assert args.initialised_from == str(pretrained)
+        assert config.hidden_dropout_prob == 0.2
     messages = capsys.readouterr().err
     assert "sop_classifier.classifier.weight" in messages
     assert "initialised afresh: albert.img_embedding" in messages
@@ -184,16 +184,12 @@ def test_arguments_of_the_loss_reach_the_model(pretrained):
     )  # fmt: skip
     model, _, _ = get_albert_model(args)
     caption = model.caption
-    assert (caption.tie_weights, caption.freeze_embedding, caption.label_smoothing) == (
-        True,
-        True,
-        0.1,
-    )
-    assert (caption.drop_worst_ratio, caption.drop_worst_after, caption.video_attention) == (
-        0.2,
-        5,
-        "full",
-    )
+    assert caption.tie_weights is True
+    assert caption.freeze_embedding is True
+    assert caption.label_smoothing == 0.1
+    assert caption.drop_worst_ratio == 0.2
+    assert caption.drop_worst_after == 5
+    assert caption.video_attention == "full"
     assert not model.albert.embeddings.word_embeddings.weight.requires_grad
     assert "predictions.decoder.weight" not in model.state_dict()
 
@@ -232,7 +228,8 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
         def forward(self, images):
             return images
 
-    tokens, length = 4, 8
+    tokens = 4
+    length = 8
     args = Namespace(
         model_name_or_path=str(pretrained),
         use_checkpoint=False,
@@ -356,7 +353,8 @@ def test_evaluation_refuses_a_checkpoint_that_does_not_fill_the_model(trained_ru
     """SwinBERT loads with strict=False: what is missing would stay as it was initialised."""
     from src.modeling.load_albert import get_albert_model
 
-    args, file = evaluation(trained_run), trained_run / "checkpoint-1-2" / "model.bin"
+    args = evaluation(trained_run)
+    file = trained_run / "checkpoint-1-2" / "model.bin"
     state = torch.load(file, weights_only=True)
     del state["trans_encoder.predictions.bias"]
     for names, reason in (
@@ -414,9 +412,14 @@ def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretra
         str(pretrained), num_labels=2, finetuning_task="image_captioning"
     )
     AlbertTokenizer.from_pretrained(str(pretrained), do_lower_case=True)
-    config.img_feature_type, config.loss_type = "frcnn", "classification"
-    config.hidden_dropout_prob, config.tie_weights, config.label_smoothing = 0.2, True, 0.1
-    assert (config.num_labels, config.hidden_dropout_prob, config.img_feature_dim) == (2, 0.2, 512)
+    config.img_feature_type = "frcnn"
+    config.loss_type = "classification"
+    config.hidden_dropout_prob = 0.2
+    config.tie_weights = True
+    config.label_smoothing = 0.1
+    assert config.num_labels == 2
+    assert config.hidden_dropout_prob == 0.2
+    assert config.img_feature_dim == 512
     config.img_feature_dim = 7
     model = AlbertForImageCaptioning.from_pretrained(
         str(pretrained), from_tf=bool(".ckpt" in str(pretrained)), config=config
@@ -427,11 +430,9 @@ def test_a_loader_written_for_bert_runs_with_the_names_replaced(migrated, pretra
         for name in original
         if "sop_classifier" not in name
     )
-    assert (
-        model.caption.tie_weights,
-        model.caption.label_smoothing,
-        model.caption.img_feature_dim,
-    ) == (True, 0.1, 7)
+    assert model.caption.tie_weights is True
+    assert model.caption.label_smoothing == 0.1
+    assert model.caption.img_feature_dim == 7
     assert "initialised afresh: albert.img_embedding" in capsys.readouterr().err
     assert AlbertForImageCaptioning(config=config).config.hidden_dropout_prob == 0.2
     with pytest.raises(ConfigError, match="hidden_size 65"):

@@ -16,12 +16,12 @@ import pytest
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.swinbert.migrate import migrate, show_migration
 
-TRAIN, INFERENCE = (
-    "src/tasks/run_caption_VidSwinBert.py",
-    "src/tasks/run_caption_VidSwinBert_inference.py",
-)
-VIDEO, SAVING = "src/modeling/video_captioning_e2e_vid_swin_bert.py", "src/utils/load_save.py"
-SCORING, CONFIG = "src/evalcap/utils_caption_evaluate.py", "src/configs/config.py"
+TRAIN = "src/tasks/run_caption_VidSwinBert.py"
+INFERENCE = "src/tasks/run_caption_VidSwinBert_inference.py"
+VIDEO = "src/modeling/video_captioning_e2e_vid_swin_bert.py"
+SAVING = "src/utils/load_save.py"
+SCORING = "src/evalcap/utils_caption_evaluate.py"
+CONFIG = "src/configs/config.py"
 ADDED = {
     *(f"src/layers/albert/{name}.py" for name in (
         "__init__", "modeling_albert", "tokenization_albert", "tokenization_utils", "modeling_utils", "file_utils",
@@ -101,7 +101,9 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
         once = files_of(checkout)
         second = migrate(checkout, apply=True, portable=portable)
         assert files_of(checkout) == once
-        assert (second.changed, second.added, second.diff) == ((), (), "")
+        assert second.changed == ()
+        assert second.added == ()
+        assert second.diff == ""
         assert migrate(checkout, check=True).migrated  # --portable stays chosen
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
     report = migrate(checkout, revert=True)
@@ -179,7 +181,8 @@ def test_portable(checkout, files_of):
     assert after["src/layers/bert/modeling_bert.py"] == before["src/layers/bert/modeling_bert.py"]
     assert after["src/evalcap/python2.py"] == before["src/evalcap/python2.py"]
     values = json.loads(after["src/configs/VidSwinBert/vatex_8frm_albert.json"])
-    assert (values["mixed_precision_method"], values["use_checkpoint"]) == ("apex", False)
+    assert values["mixed_precision_method"] == "apex"
+    assert values["use_checkpoint"] is False
     for path in (*report.changed, *ADDED):
         if path.endswith(".py"):
             ast.parse(after[path])
@@ -212,7 +215,8 @@ def killed_after(writes, checkout, action):
     """Run an action in a process of its own, which ends without any cleaning up after so many files were written."""
     process = os.fork()
     if process == 0:
-        real, remaining_writes = os.replace, iter(range(writes))
+        real = os.replace
+        remaining_writes = iter(range(writes))
         os.replace = lambda source, target: (
             real(source, target) if next(remaining_writes, None) is not None else os._exit(9)
         )
@@ -231,7 +235,8 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
             if not path.startswith(".albertkit")
         }
 
-    original, finished = files(checkout), Path(shutil.copytree(checkout, tmp_path / "finished"))
+    original = files(checkout)
+    finished = Path(shutil.copytree(checkout, tmp_path / "finished"))
     migrate(finished, apply=True, portable=True)
     expected = {"apply": files(finished), "revert": original}
     for writes in (0, 4, 5, 8, 13):
@@ -318,7 +323,8 @@ def test_another_list_of_what_does_not_decay_is_reported(checkout):
 def test_what_was_edited_since_is_not_lost(checkout, files_of):
     original = files_of(checkout)
     migrate(checkout, apply=True)
-    script, config = checkout / TRAIN, checkout / "src/configs/VidSwinBert/vatex_8frm_albert.json"
+    script = checkout / TRAIN
+    config = checkout / "src/configs/VidSwinBert/vatex_8frm_albert.json"
     migrated = script.read_bytes()
     script.write_bytes(migrated + b"\n# mine\n")
     for portable in (False, True):  # in another place than the migration's: kept, whatever is done
@@ -429,7 +435,9 @@ def test_check_tells_by_its_exit_status(checkout, run_command):
     assert run("--check").status == 0
     assert "nothing left to change" in run().err
     report = run("--revert", "--json").json
-    assert (report["action"], report["migrated"], len(report["removed"])) == ("revert", False, 10)
+    assert report["action"] == "revert"
+    assert report["migrated"] is False
+    assert len(report["removed"]) == 10
     refused = run("--apply", "--revert")
     assert refused.status == 2
     assert "--apply and --revert cannot be combined" in refused.err

@@ -31,7 +31,8 @@ def test_a_package_that_is_broken_says_so_itself(monkeypatch, tmp_path):
 
 def test_training_without_apex_is_plain_float32(monkeypatch):
     monkeypatch.setitem(sys.modules, "apex", None)
-    amp, parallel = optional("apex", "amp"), optional("apex.parallel", "DistributedDataParallel")
+    amp = optional("apex", "amp")
+    parallel = optional("apex.parallel", "DistributedDataParallel")
     layer = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
     assert amp.initialize(layer, optimizer, enabled=True, opt_level="O0") == (layer, optimizer)

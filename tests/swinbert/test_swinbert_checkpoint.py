@@ -22,17 +22,17 @@ SWIN = dict(
 
 def test_every_tensor_is_accounted_for(golden):
     _, plain = load_swinbert(golden / "captioning" / "untied_seq2seq")
-    assert (plain.left_out, plain.tied, plain.fc) == ({"cls_img_feat.*": 6}, False, False)
+    assert plain.left_out == {"cls_img_feat.*": 6}
+    assert plain.tied is False
+    assert plain.fc is False
     assert load_swinbert(golden / "captioning" / "tied_text_b_smoothing_dropworst")[1].tied
     model, learned = load_swinbert(golden / "captioning" / "learned_mask_hard")
     stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
     tokens = round(stored["learn_vid_att.weight"].numel() ** 0.5)
     assert learned.fc
-    assert (learned.gate_tokens, model.caption.video_attention, model.caption.hard_gate) == (
-        tokens,
-        "legacy",
-        True,
-    )
+    assert learned.gate_tokens == tokens
+    assert model.caption.video_attention == "legacy"
+    assert model.caption.hard_gate is True
     assert torch.equal(model.albert.video_gate, stored["learn_vid_att.weight"])
 
 
@@ -68,31 +68,28 @@ def training(golden, tmp_path):
 
 def test_a_training_without_configuration(golden, training, tmp_path):
     original = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")
-    layers, width = original["num_hidden_layers"], original["hidden_size"]
+    layers = original["num_hidden_layers"]
+    width = original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
-    assert (report.left_out, report.backbone_tensors) == (
-        {},
-        len(published_state(VideoSwinBackbone(**SWIN))),
-    )
-    assert (report.training["max_num_frames"], report.training["img_res"]) == (12, 8)
+    assert report.left_out == {}
+    assert report.backbone_tensors == len(published_state(VideoSwinBackbone(**SWIN)))
+    assert report.training["max_num_frames"] == 12
+    assert report.training["img_res"] == 8
     captioner = VideoCaptioner.from_pretrained(tmp_path / "captioner")
     model, config = captioner.model, captioner.model.config
-    assert (config.num_hidden_layers, config.num_hidden_groups, config.embedding_size) == (
-        layers,
-        layers,
-        width,
-    )
+    assert config.num_hidden_layers == layers
+    assert config.num_hidden_groups == layers
+    assert config.embedding_size == width
     for name in ("num_attention_heads", "intermediate_size", "vocab_size"):
         assert getattr(config, name) == original[name]
     assert config.hidden_dropout_prob == 0.2
-    assert (model.caption.hard_gate, model.caption.backbone_dim, model.caption.img_feature_dim) == (
-        True,
-        13,
-        10,
-    )
+    assert model.caption.hard_gate is True
+    assert model.caption.backbone_dim == 13
+    assert model.caption.img_feature_dim == 10
     assert captioner.tokenizer.vocab_size == config.vocab_size
     assert captioner.sampling == FrameSampling(num_frames=12, size=8, rounding="floor")
-    assert (captioner.generation.num_beams, captioner.generation.swinbert) == (3, True)
+    assert captioner.generation.num_beams == 3
+    assert captioner.generation.swinbert is True
     assert read_json(tmp_path / "captioner" / "provenance.json")["swinbert"]["img_res"] == 8
     (captions,) = captioner.describe(
         captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8))
@@ -169,4 +166,5 @@ def test_a_checkpoint_is_converted(golden, tmp_path, run_command):
     assert "6 cls_img_feat.*" in printed
     assert "- no swin.* in the file" in printed
     report = run("again", "--tokenizer", golden / "captioning", "--json").json
-    assert (report["tied"], report["text_model"]) == (False, "bert")
+    assert report["tied"] is False
+    assert report["text_model"] == "bert"

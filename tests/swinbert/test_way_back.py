@@ -26,7 +26,9 @@ from albertkit.errors import CheckpointError
 from albertkit.swinbert.checkpoints import convert_swinbert
 from albertkit.swinbert.scripts import get_albert_model
 
-FRAMES, SIZE, WIDTH = 4, 32, 16
+FRAMES = 4
+SIZE = 32
+WIDTH = 16
 SMALL = CaptionSettings(length=16, steps=2, batch_size=8, lr=1e-3, eval_every=2, precision="fp32")
 
 
@@ -50,7 +52,8 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
         embed_dim=8, depths=[1, 2], num_heads=[1, 2], window_size=[2, 3, 3], patch_size=[2, 4, 4]
     ).eval()
     tokens = swin.grid(FRAMES, SIZE).num_tokens
-    fc, gate = torch.nn.Linear(WIDTH, 12), torch.nn.Embedding(tokens**2, 1)
+    fc = torch.nn.Linear(WIDTH, 12)
+    gate = torch.nn.Embedding(tokens**2, 1)
     with torch.no_grad():
         for parameter in [*text.parameters(), *swin.parameters()]:
             parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() > 1 else 0.1))
@@ -82,7 +85,8 @@ def captions_of_the_checkout(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and scores as VideoTransformer gets them: Swin, `fc`, the mask with the learned block, `is_decode`."""
     tokenizer = run["tokenizer"]
-    length, tokens = 14, run["tokens"]
+    length = 14
+    tokens = run["tokens"]
     mask = torch.zeros(len(pixels), length + tokens, length + tokens)
     mask[:, :length, :length] = torch.ones(length, length).tril()
     mask[:, :, length:] = 1
@@ -106,7 +110,8 @@ def captions_of_the_checkout(
 
 def test_a_run_of_a_migrated_checkout_comes_home(run, tmp_path):
     report = convert_swinbert(run["place"], tmp_path / "home")
-    assert (report.text_model, report.notes) == ("albert", ())
+    assert report.text_model == "albert"
+    assert report.notes == ()
     captioner = VideoCaptioner.from_pretrained(tmp_path / "home")
     assert captioner.sampling == FrameSampling(num_frames=FRAMES, size=SIZE, rounding="floor")
     pixels = torch.from_numpy(
@@ -130,7 +135,8 @@ def test_a_run_of_a_migrated_checkout_comes_home(run, tmp_path):
         name.removeprefix("trans_encoder."): tensor for name, tensor in stored.items()
     }
     ours = {"fc": "albert.img_embedding.fc", "learn_vid_att.weight": "albert.video_gate"}
-    model, backbone = captioner.model.state_dict(), published_state(captioner.backbone)
+    model = captioner.model.state_dict()
+    backbone = published_state(captioner.backbone)
     for name, tensor in checkpoint_state.items():
         if (
             not (name == "predictions.decoder.weight" and report.tied)

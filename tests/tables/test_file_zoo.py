@@ -127,7 +127,13 @@ def test_other_encodings_are_named(
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1_0", False), ("10", True), ("-1e3", True), ("nan", False), ("1_000.5", False)],
+    [
+        ("1_0", False),
+        ("10", True),
+        ("-1e3", True),
+        ("nan", False),
+        ("1_000.5", False),
+    ],
 )
 def test_numbers_are_those_of_files_not_of_python(text: str, expected: bool) -> None:
     assert is_number(text) is expected
@@ -1088,7 +1094,8 @@ def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error, Table(tmp_path / name) as table:
         list(table.rows(list(table.columns)))
-    assert (error.value.slug, bool(error.value.hint)) == (slug, True)
+    assert error.value.slug == slug
+    assert error.value.hint
     assert name in error.value.message
 
 

@@ -52,7 +52,8 @@ class OneBatch:
     """A stream of the same batch again and again."""
 
     def __init__(self, batch: Any) -> None:
-        self.batch, self.cursor = batch, 0
+        self.batch = batch
+        self.cursor = 0
 
     def __next__(self) -> list[Any]:
         self.cursor += 1

@@ -130,7 +130,8 @@ def test_every_way_of_sharing(sharing):
     assert len({block.attention.query for block in blocks}) == (
         1 if sharing in ("all", "attention") else 3
     )
-    attention, feed_forward = 4 * 4 * 2 * 64, 2 * 4 * (64 + 96)
+    attention = 4 * 4 * 2 * 64
+    feed_forward = 2 * 4 * (64 + 96)
     sets = {"all": (1, 1), "attention": (1, 3), "ffn": (3, 1), "none": (3, 3)}[sharing]
     assert model.num_parameters() - before == sets[0] * attention + sets[1] * feed_forward
     merged = merge_lora(lora)
@@ -214,7 +215,8 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
         for parameter in trainable(resumed).values():
             parameter.normal_()
     run_training(resumed, tmp_path / "halves", 4, resume=True)
-    ours, theirs = resumed.state_dict(), uninterrupted.state_dict()
+    ours = resumed.state_dict()
+    theirs = uninterrupted.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     best = AlbertForSequenceClassification.from_pretrained(
         tmp_path / "halves" / "checkpoints" / "step-000004"

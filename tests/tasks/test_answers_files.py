@@ -133,7 +133,8 @@ def test_official_files(data):
         examples = list(
             read_questions(data / "squad" / name, version=version, labelled=True, bad_rows=bad_rows)
         )
-        assert (len(examples), sum(e.impossible for e in examples)) == (total, impossible)
+        assert len(examples) == total
+        assert sum(e.impossible for e in examples) == impossible
         assert not bad_rows.rows
         assert sum(e.repaired for e in examples) == 0
         for example in examples:
@@ -202,7 +203,8 @@ def test_an_answer_may_have_other_white_space_than_its_text(tmp_path, text, star
         return
     target = examples[0].target
     assert target is not None
-    assert (target.text, target.in_context) == (text, learned)
+    assert target.text == text
+    assert target.in_context == learned
     assert CONTEXT[target.start : target.start + len(learned)] == learned
     assert abs(target.start - start) <= 1
     assert [
@@ -223,7 +225,8 @@ def test_klue_mrc(tmp_path):
     ):
         examples, bad_rows = read_content(tmp_path, content)
         assert [example.id for example in examples] == ["klue-mrc-a", "klue-mrc-b", "klue-mrc-c"]
-        assert (examples[2].answers, examples[2].impossible) == ((), True)
+        assert examples[2].answers == ()
+        assert examples[2].impossible is True
         assert [
             ": 1 question marked as `is_impossible` in spite of answers" in note
             for note in bad_rows.notes
@@ -287,7 +290,8 @@ def test_half_characters_do_not_stop_the_writing(tmp_path):
     example = read_content(
         tmp_path, '{"question": "Wh\\ud800y?", "context": "Rain \\udfff"}', labelled=False
     )[0][0]
-    assert (example.question, example.context) == ("Wh\ufffdy?", "Rain \ufffd")
+    assert example.question == "Wh\ufffdy?"
+    assert example.context == "Rain \ufffd"
 
 
 @pytest.mark.parametrize(
@@ -367,4 +371,5 @@ def test_files_that_are_no_json_or_not_utf8(tmp_path):
     ):
         with pytest.raises(DataError) as caught:
             read_content(tmp_path, content)
-        assert (caught.value.slug, hint in caught.value.hint) == ("bad-file", True)
+        assert caught.value.slug == "bad-file"
+        assert hint in caught.value.hint

@@ -51,7 +51,9 @@ class AskedQuestion:
     def __init__(
         self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray
     ) -> None:
-        self.example, self.windows, self.rows = example, windows, rows
+        self.example = example
+        self.windows = windows
+        self.rows = rows
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +199,8 @@ def plain_postprocessing(
     longest: int,
 ) -> tuple[list[str], float]:
     """transformers' `postprocess_qa_predictions` with negatives, in plain loops, answers of one text listed once."""
-    candidates, null = [], None
+    candidates = []
+    null = None
     for row, window in enumerate(windows):
         score = float(start[row, 0]) + float(end[row, 0])
         null = score if null is None or score < null else null
@@ -209,7 +212,8 @@ def plain_postprocessing(
                     candidates.append((float(start[row, s]) + float(end[row, e]), text))
     assert null is not None
     candidates.append((null, ""))
-    texts, best = [], None
+    texts = []
+    best = None
     for score, text in sorted(candidates, key=lambda pair: -pair[0]):
         best = score if best is None and text else best
         if text not in texts and (len(texts) < size or not text):
@@ -222,11 +226,13 @@ def plain_postprocessing(
 def test_no_answer_by_two_logits(golden, questions, name, shift):
     """The golden logits have little for the first place, "no answer"; with more of it, it goes up the list."""
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
-    start, end = logits["start_logits"].copy(), logits["end_logits"]
+    start = logits["start_logits"].copy()
+    end = logits["end_logits"]
     start[:, 0] += shift
     ranks = []
     for question in questions("v11", "s128"):
-        context, rows = question.example.context, question.rows
+        context = question.example.context
+        rows = question.rows
         texts, odds = plain_postprocessing(
             context, question.windows, start[rows], end[rows], 10, 30
         )
@@ -281,7 +287,8 @@ def beam_verdicts(
 
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS)
 def test_beams_are_googles(golden, questions, kind, setting, beams):
-    asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    asked_questions = questions(kind, setting)
+    name = f"{kind}_{setting}_{beams}"
     noticed = 0
     for limits, expected in json.loads(
         (golden / "squad" / f"pred_v2_{name}.json").read_text()
@@ -312,7 +319,8 @@ def test_beams_are_googles(golden, questions, kind, setting, beams):
 @pytest.mark.parametrize(("kind", "setting", "beams"), BEAMS[:3])
 def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, beams):
     """Google answers only below the threshold that the official search found inclusive, and so falls short of it."""
-    asked_questions, name = questions(kind, setting), f"{kind}_{setting}_{beams}"
+    asked_questions = questions(kind, setting)
+    name = f"{kind}_{setting}_{beams}"
     expected = json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text())["n20_l30"]
     gold = gold_pairs([question.example for question in asked_questions])
     verdicts = {

@@ -54,7 +54,8 @@ def questions(version: int = 2) -> list[QuestionExample]:
     """Twenty about five texts, of which every fourth has no answer in version 2."""
     examples = []
     for number in range(20):
-        city, other_city = PLACES[number % 5], PLACES[(number + 2) % 5]
+        city = PLACES[number % 5]
+        other_city = PLACES[(number + 2) % 5]
         context = (
             f"Anna lives in {city}. "
             + "The weather was fine. " * (number % 3 * 5)
@@ -234,11 +235,19 @@ def test_where_no_answer_may_lie(tokenizer, golden):
 # --- predictions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("head", "version"), [("spans", 1), ("spans", 2), ("beam", 2)])
+@pytest.mark.parametrize(
+    ("head", "version"),
+    [
+        ("spans", 1),
+        ("spans", 2),
+        ("beam", 2),
+    ],
+)
 def test_what_is_learned_is_predicted(tokenizer, tmp_path, head, version):
     """A small model learns twenty questions by heart; then its answers are right, and so is all that is made of them."""
     task = task_of(head, version, length=128)
-    model, examples = tiny_model(task), questions(version)
+    model = tiny_model(task)
+    examples = questions(version)
     features = task.features(examples, tokenizer, labelled=True)
     assert features.num_sequences == len(examples)
     batch = features.batch(np.arange(features.num_sequences))
@@ -322,7 +331,8 @@ def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer):
     assert chosen.score(questions(), after)["f1"] == pytest.approx(best)
     assert task.score(questions(), before)["f1"] < best
     details = chosen.details(questions(), after)
-    assert (details["threshold"], details["threshold_from"]) == (chosen.threshold, "dev")
+    assert details["threshold"] == chosen.threshold
+    assert details["threshold_from"] == "dev"
     # Whatever it was before
     assert chosen.calibrated(questions(), after, "train").threshold == chosen.threshold
     assert AnswerTask.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
@@ -337,7 +347,8 @@ def test_of_questions_better_left_alone_none_is_answered():
 
 
 def test_whole_articles_are_kept_for_the_threshold():
-    task, examples = task_of("beam"), questions()
+    task = task_of("beam")
+    examples = questions()
     train, calibration = task.calibration_split(examples)
     assert {e.article for e in train}.isdisjoint({e.article for e in calibration})
     assert len({e.article for e in calibration}) == 1
@@ -352,7 +363,8 @@ def test_whole_articles_are_kept_for_the_threshold():
 
 
 def test_a_model_that_learned_nothing_is_said():
-    task, examples = task_of("spans"), questions()
+    task = task_of("spans")
+    examples = questions()
     nothing = [record(example.id, "Rome", 1.0) for example in examples]
     assert task.collapsed(examples, nothing) == "all 20 answers are empty, 15 questions have one"
     assert task.collapsed([e for e in examples if e.impossible], nothing[:5]) is None
@@ -380,7 +392,13 @@ def test_a_cut_question_is_counted(tokenizer):
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 3}, {"head_kind": "spam"}, {"length": 10}, {"stride": 0}]
+    "change",
+    [
+        {"version": 3},
+        {"head_kind": "spam"},
+        {"length": 10},
+        {"stride": 0},
+    ],
 )
 def test_impossible_settings(change):
     with pytest.raises(ConfigError, match="bad-value"):

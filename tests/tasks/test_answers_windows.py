@@ -77,7 +77,8 @@ def padded(features: Features, sequences: np.ndarray, width: int) -> dict[str, n
         arrays[name] = np.full((len(sequences), width), -1)
     for row, number in enumerate(sequences):
         tokens = slice(features.offsets[number], features.offsets[number + 1])
-        size, first = features.lengths[number], features.per_sequence["text_starts"][number]
+        size = features.lengths[number]
+        first = features.per_sequence["text_starts"][number]
         text_tokens = slice(tokens.start + first, tokens.stop - 1)
         arrays["input_ids"][row, :size] = features.input_ids[tokens]
         arrays["segment_ids"][row, :size] = features.token_type_ids[tokens]
@@ -161,7 +162,12 @@ def test_every_place_of_the_list_is_found(load, tokenizer):
 
 
 @pytest.mark.parametrize(
-    "change", [{"doc_stride": 31}, {"doc_stride": 200}, {"max_query_length": 10}]
+    "change",
+    [
+        {"doc_stride": 31},
+        {"doc_stride": 200},
+        {"max_query_length": 10},
+    ],
 )
 def test_another_setting_is_noticed(load, change):
     _, features, expected = load("v11", "s128", **change)
@@ -255,7 +261,14 @@ def test_a_text_of_fifty_thousand_words(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "room", "stride"), [(0, 10, 5), (1, 10, 5), (10, 10, 5), (11, 10, 5), (99, 10, 40)]
+    ("pieces", "room", "stride"),
+    [
+        (0, 10, 5),
+        (1, 10, 5),
+        (10, 10, 5),
+        (11, 10, 5),
+        (99, 10, 40),
+    ],
 )
 def test_windows_leave_nothing_out(pieces, room, stride):
     cut = context_windows(pieces, room, stride)

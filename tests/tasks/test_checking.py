@@ -84,10 +84,8 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
         split: [" ".join(e.text.lower().split()) for e in part] for split, part in rows.items()
     }
     for split, part in rows.items():
-        split_check, lengths = (
-            report.splits[split],
-            sorted(2 + len(tokenizer.encode(e.text)) for e in part),
-        )
+        split_check = report.splits[split]
+        lengths = sorted(2 + len(tokenizer.encode(e.text)) for e in part)
         assert split_check.examples == len(part)
         assert split_check.labels == Counter(e.label for e in part)
         assert split_check.tokens == {
@@ -96,11 +94,9 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
             "p99": lengths[-(len(part) // 100) - 1],
             "longest": lengths[-1],
         }
-        assert (split_check.cut, split_check.windowed, split_check.windows) == (
-            sum(n > 20 for n in lengths),
-            0,
-            len(part),
-        )
+        assert split_check.cut == sum(n > 20 for n in lengths)
+        assert split_check.windowed == 0
+        assert split_check.windows == len(part)
         assert split_check.repeated == len(part) - len(set(plain[split]))
     assert (
         report.splits["dev"].overlap.same
@@ -116,7 +112,8 @@ def test_squad_and_wnut(data, tokenizer):
     task = AnswerTask(name="squad2", version=2, length=128, stride=64)
     rows = read_examples(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
-    train, dev = report.splits["train"], report.splits["dev"]
+    train = report.splits["train"]
+    dev = report.splits["dev"]
     assert train.labels == Counter(
         "impossible" if e.impossible else "answerable" for e in rows[:250]
     )
@@ -266,7 +263,12 @@ def test_labels_that_look_alike_are_found(name, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "separator"), [("multilabel", "|"), ("multilabel", ";"), ("classification", ",")]
+    ("kind", "separator"),
+    [
+        ("multilabel", "|"),
+        ("multilabel", ";"),
+        ("classification", ","),
+    ],
 )
 def test_labels_that_are_several_names_are_found(kind, separator):
     names = ["a", "b", f"a{separator}b", f"b{separator}c"]
@@ -318,12 +320,10 @@ def test_numbers_label_sets_and_choices(tokenizer):
     report = check_data(choice_task("choice"), {"train": questions}, tokenizer)
     assert report.splits["train"].labels == {"choice 1": 36, "choice 2": 4}
     split_check = report.splits["train"]
-    assert (split_check.windows, split_check.windowed, split_check.wordless, split_check.empty) == (
-        80,
-        0,
-        0,
-        0,
-    )
+    assert split_check.windows == 80
+    assert split_check.windowed == 0
+    assert split_check.wordless == 0
+    assert split_check.empty == 0
     assert report.findings == (
         "90.0% of the right choices are choice 1: always saying so is right as often",
     )
@@ -336,7 +336,9 @@ def test_what_finetune_would_train_on(start, table, tmp_path):
     columns = Columns(text="sentence", label="label")
     report = check_task("classify", start, folder, FinetuneSettings(length=12), columns=columns)
     train = report.splits["train"]
-    assert (report.length, train.examples, report.splits["dev"].examples) == (12, 300, 100)
+    assert report.length == 12
+    assert train.examples == 300
+    assert report.splits["dev"].examples == 100
     assert train.labels == {"magic": 150, "plain": 150}
     tokenizer = AlbertTokenizer.from_pretrained(start)
     lines = (table / "train.tsv").read_text().splitlines()[1:]
@@ -579,7 +581,8 @@ def test_examples_that_all_hang_together_are_held_out_with_what_can_be_kept_apar
 
 
 def test_the_overlap_with_a_dev_file_is_said_at_every_training(tmp_path):
-    train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
+    train = tmp_path / "train.csv"
+    dev = tmp_path / "dev.csv"
     rows = [(f"first {n}", f"second {n}", "ab"[n % 2]) for n in range(30)]
     theirs = [
         *rows[:3],

@@ -148,7 +148,8 @@ def test_race_with_bad_rows(tmp_path, change, reason, num_examples):
     (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
     examples, bad_rows = read_file(choice_task("race"), tmp_path)
     assert len(examples) == num_examples
-    assert (bad_rows.rows[0].line, bad_rows.rows[0].reason) == (1, reason)
+    assert bad_rows.rows[0].line == 1
+    assert bad_rows.rows[0].reason == reason
 
 
 def test_race_that_is_none(tmp_path):
@@ -180,7 +181,8 @@ def test_race_that_is_none(tmp_path):
 
 def test_real_files(data):
     folder = data / "multiple-choice"
-    siqa, arc = choice_task("siqa"), choice_task("arc")
+    siqa = choice_task("siqa")
+    arc = choice_task("arc")
     assert {split: path.name for split, path in siqa.files(folder).items()} == {
         "dev": "siqa-dev.jsonl"
     }
@@ -191,7 +193,8 @@ def test_real_files(data):
         "test_easy": "arc_easy_test.csv",
     }
     examples, bad_rows = read_file(siqa, siqa.files(folder)["dev"])
-    assert (len(examples), bad_rows.rows) == (1954, [])
+    assert len(examples) == 1954
+    assert bad_rows.rows == []
     assert sorted(Counter(example.label for example in examples).items()) == [
         (0, 643),
         (1, 654),
@@ -214,7 +217,8 @@ def test_real_files(data):
             dict(reasons),
         )
     # Rows whose choices were lost, or the fifth one
-    nothing, fifth = "0 choices that are not empty", "label `E`"
+    nothing = "0 choices that are not empty"
+    fifth = "label `E`"
     assert counts == {
         "dev": (1096, {4: 1095, 3: 1}, {nothing: 23}),
         "test": (294, {4: 291, 3: 3}, {nothing: 4, fifth: 1}),
@@ -268,7 +272,8 @@ def test_numbers_as_names_of_choices(tmp_path):
         tmp_path / "a.jsonl", [{"question": {"stem": "?", "choices": choices}, "answerKey": "1"}]
     )
     [example] = read_file(choice_task("arc"), tmp_path / "a.jsonl")[0]
-    assert (example.label, example.names) == (0, ("1", "2", "3", "4"))
+    assert example.label == 0
+    assert example.names == ("1", "2", "3", "4")
 
 
 def test_labels_of_socialiqa_beside_the_questions(tmp_path):
@@ -334,7 +339,8 @@ def test_choices_that_are_equal_are_said(tmp_path):
 def test_bad_rows_of_winogrande(tmp_path, change, reason):
     write_records(tmp_path / "a.jsonl", [{**PUBLISHED["WinoGrande"][0], **change}])
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
-    assert (examples, [row.reason for row in bad_rows.rows]) == ([], [reason])
+    assert examples == []
+    assert [row.reason for row in bad_rows.rows] == [reason]
 
 
 def test_tables_that_are_none(tmp_path):
@@ -595,7 +601,8 @@ def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path):
     with_story = read_file(
         find_task("choice", Columns(text="story")), tmp_path / "test.jsonl", labelled=False
     )
-    assert (with_story[0][3].context, with_story[1].notes) == ("It rained on day 3.", [])
+    assert with_story[0][3].context == "It rained on day 3."
+    assert with_story[1].notes == []
 
 
 def test_columns_of_choices_can_be_named(tmp_path):
@@ -616,7 +623,8 @@ def test_columns_of_choices_can_be_named(tmp_path):
     (tmp_path / "b.csv").write_text("Why?,Dry.,Wet.,It rained.,1\n")
     task = find_task("choice", Columns(text="c", columns="question,choice1,choice2,c,label"))
     [example] = read_examples(task, tmp_path / "b.csv")
-    assert (example.context, example.label) == ("It rained.", 1)
+    assert example.context == "It rained."
+    assert example.label == 1
     with pytest.raises(DataError, match="no column `stroy`"):
         read_examples(find_task("choice", Columns(text="stroy")), tmp_path / "a.jsonl")
     with pytest.raises(ConfigError, match="conflicting-options"):
@@ -631,7 +639,8 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path, kind):
          "when": f"2020-01-{n + 1:02} 10:00:00", "topic": "the weather report", "by": f"user{n}", "note": f"비가 {n}번 왔다 또"}
         for n in range(20)
     ]  # fmt: skip
-    frame, file = pandas.DataFrame(rows), tmp_path / f"train.{kind}"
+    frame = pandas.DataFrame(rows)
+    file = tmp_path / f"train.{kind}"
     if kind == "jsonl":
         frame.to_json(file, orient="records", lines=True, force_ascii=False)
     else:
@@ -676,7 +685,15 @@ def google(
     return rows
 
 
-@pytest.mark.parametrize(("length", "max_qa_length"), [(512, 128), (40, 128), (40, 7), (24, 12)])
+@pytest.mark.parametrize(
+    ("length", "max_qa_length"),
+    [
+        (512, 128),
+        (40, 128),
+        (40, 7),
+        (24, 12),
+    ],
+)
 def test_features_are_googles(tokenizer, length, max_qa_length):
     text = "In 2,000 BC the _ inhabitants of Mesopotamia, it is said, were fond of beer. " * 3
     examples = [
@@ -817,7 +834,8 @@ def test_transformers_with_padding(tiny_model, tmp_path):
     model.save_pretrained(tmp_path)
     theirs = Theirs.from_pretrained(tmp_path).eval()
     random = np.random.default_rng(0)
-    ids, lengths = random.integers(5, 50, (5, 3, 20)), random.integers(4, 20, (5, 3, 1))
+    ids = random.integers(5, 50, (5, 3, 20))
+    lengths = random.integers(4, 20, (5, 3, 1))
     labels = random.integers(0, 3, 5)
     mask = (np.arange(20) < lengths).astype(np.int64)
     types = (np.arange(20) >= lengths // 2).astype(np.int64) * mask
@@ -873,7 +891,8 @@ def test_predictions_scores_and_files(tmp_path):
     assert records[1]["probabilities"]["C"] == pytest.approx(np.e**3 / (2 + np.e**3))
     assert task.score(examples, records) == {"accuracy": 0.75}
     details = task.details(examples, records)
-    assert (details["accuracy_middle"], details["accuracy_high"]) == (0.5, 1.0)
+    assert details["accuracy_middle"] == 0.5
+    assert details["accuracy_high"] == 1.0
     assert details["intervals"]["accuracy_high"] == pytest.approx(
         binomtest(2, 2).proportion_ci(method="wilson")
     )
@@ -930,7 +949,9 @@ def test_the_text_to_read_first_has_many_names(tmp_path, name):
     file.write_text(json.dumps(row) + "\n")
     task = choice_task("choice")
     (example,) = task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop"))
-    assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
+    assert example.context == "It rained."
+    assert example.question == "effect"
+    assert example.label == 1
     file.write_text(json.dumps({"context": "", **row}) + "\n")
     if name != "Context":
         named = choice_task("choice").with_columns(Columns(text=name))

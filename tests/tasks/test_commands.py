@@ -26,7 +26,8 @@ def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> t
     """A run that the command made, and what it printed."""
     folder = tmp_path_factory.mktemp("commands") / "run"
     settings = ("--lr", "1e-3", "--epochs", "8", "--batch-size", "16", "--length", "32", "--json")
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
         main(
             [
@@ -83,7 +84,8 @@ def test_evaluate_predict_and_score_agree_with_the_run(
 
 
 def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_command):
-    columns, printed = Columns(text="sentence", label="label"), io.StringIO()
+    columns = Columns(text="sentence", label="label")
+    printed = io.StringIO()
     checked = check_task("classify", start, table, FinetuneSettings(length=32), columns=columns)
     to_terminal(checked.sections(), printed, width=80)
     tables = printed.getvalue().split("!")[0]

@@ -304,7 +304,14 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
     assert set(saved.state_dict()) == set(student.state_dict())  # without the projection
 
 
-@pytest.mark.parametrize("settings", [{"teacher_weight": 1.5}, {"teacher_hidden": -1.0}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"teacher_weight": 1.5},
+        {"teacher_hidden": -1.0},
+    ],
+    ids=str,
+)
 def test_numbers_out_of_range_are_refused(settings):
     with pytest.raises(ConfigError, match=r"\[bad-value\]"):
         FinetuneSettings(**settings).check()  # type: ignore[arg-type]

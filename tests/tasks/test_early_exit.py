@@ -101,7 +101,8 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
             engine, batch.packed, exits_of(model, exits, ExitRule("patience", patience))
         )
         for n in range(len(TEXTS)):
-            agreed, expected = 0, 4
+            agreed = 0
+            expected = 4
             for layer in range(1, 3):
                 agreed = agreed + 1 if labels[n, layer] == labels[n, layer - 1] else 0
                 if agreed >= patience:

@@ -104,13 +104,15 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
         predict(run, empty, tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()
     report = predict(run, empty, tmp_path / "out.jsonl", on_error="skip")
-    assert (report.examples, [row.line for row in report.left_out]) == (2, [2, 3])
+    assert report.examples == 2
+    assert [row.line for row in report.left_out] == [2, 3]
 
 
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
     settings = replace(SETTINGS, epochs=2, eval_every=4, dropout=0.1)
     learn(start, table, tmp_path / "whole", settings)
-    scores, evaluations = TaskEvaluator.scores, itertools.count(1)
+    scores = TaskEvaluator.scores
+    evaluations = itertools.count(1)
 
     def stopping(evaluator, model):
         if next(evaluations) in (1, 4, 9):
@@ -167,17 +169,20 @@ def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes", [dict(freeze=True), dict(lora=4, lr=2e-2)], ids=["freeze", "lora"]
+    "changes",
+    [
+        dict(freeze=True),
+        dict(lora=4, lr=2e-2),
+    ],
+    ids=["freeze", "lora"],
 )
 def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path, changes):
     if "lora" in changes:
         pytest.importorskip("peft")
     settings = replace(SETTINGS, epochs=2, eval_every=19, **changes)
     result = learn(start, table, tmp_path / "run", settings)
-    before, after = (
-        load_file(start / "model.safetensors"),
-        load_file(result.model / "model.safetensors"),
-    )
+    before = load_file(start / "model.safetensors")
+    after = load_file(result.model / "model.safetensors")
     encoder = [name for name in before if name.startswith("albert.") and "pooler" not in name]
     assert set(encoder) < set(after)
     changed = [name for name in encoder if not torch.equal(before[name], after[name])]
@@ -248,7 +253,8 @@ def test_an_update_is_so_many_examples_and_every_process_its_share():
         [([1] * n, n) for n in lengths], range(50), {"labels": np.arange(50)}
     )
     stream = ExampleStream(features, batch_size=8, batch_tokens=40, seed=3)
-    example_numbers, updates = [], 0
+    example_numbers = []
+    updates = 0
     while True:
         state = stream.state()
         update = next(stream)
@@ -291,10 +297,14 @@ def test_sequences_that_compete_stay_together():
 def test_published_settings_are_the_papers_and_in_proportion():
     base = AlbertConfig.from_size("base")
     exact, reasons = FinetuneSettings().resolve("mrpc", base, 3668)
-    assert (exact.steps, exact.warmup_steps, exact.lr, exact.batch_size) == (800, 200, 2e-5, 32)
+    assert exact.steps == 800
+    assert exact.warmup_steps == 200
+    assert exact.lr == 2e-5
+    assert exact.batch_size == 32
     assert any("table 14" in line for line in reasons)
     half, _ = FinetuneSettings().resolve("mrpc", base, 1834)
-    assert (half.steps, half.warmup_steps) == (400, 100)
+    assert half.steps == 400
+    assert half.warmup_steps == 100
     wide, reasons = FinetuneSettings().resolve("qqp", AlbertConfig.from_size("xlarge"), 363_849)
     assert wide.lr == 1e-5
     assert any("diverge" in line for line in reasons)
@@ -304,7 +314,9 @@ def test_published_settings_are_the_papers_and_in_proportion():
         assert resolved.lr == lr
         assert any("narrow" in line for line in reasons) == (hidden_size < 513)
     unpublished, _ = FinetuneSettings(epochs=2).resolve("classify", base, 100)
-    assert (unpublished.steps, unpublished.lr, unpublished.dropout) == (7, 2e-5, 0.0)
+    assert unpublished.steps == 7
+    assert unpublished.lr == 2e-5
+    assert unpublished.dropout == 0.0
 
 
 def test_a_label_weighs_as_much_as_what_a_teacher_says_of_a_text_without_one():

@@ -48,7 +48,9 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     }
     best = max(values, key=lambda step: (values[step], -step))
     results = json.loads((run / "results.json").read_text())
-    assert (results["data"], results["examples"], results["best_step"]) == ("dev.tsv", 100, best)
+    assert results["data"] == "dev.tsv"
+    assert results["examples"] == 100
+    assert results["best_step"] == best
     to_terminal(result_sections(result.results(), result.metric))
     printed = capsys.readouterr().out
     assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed

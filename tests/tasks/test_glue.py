@@ -137,7 +137,8 @@ def test_every_row_of_the_real_files_is_read(data, name):
 
 
 def test_klue(data):
-    inference, similarity = official_task("klue-nli"), official_task("klue-sts")
+    inference = official_task("klue-nli")
+    similarity = official_task("klue-sts")
     files = inference.files(data / "korean/klue"), similarity.files(data / "korean/klue")
     assert [list(splits) for splits in files] == [["dev"], ["dev"]]
     examples = read_examples(inference, files[0]["dev"], "dev", labelled=True)
@@ -165,7 +166,8 @@ def test_test_files_without_labels_are_said(golden):
 
 
 def test_ax_is_predicted_with_the_labels_of_mnli(golden):
-    mnli, ax = official_task("mnli"), official_task("ax")
+    mnli = official_task("mnli")
+    ax = official_task("ax")
     diagnostic = mnli.files(golden / "glue/data")["diagnostic"]
     assert ax.files(golden / "glue/data") == {"test": diagnostic}
     assert read_examples(mnli, diagnostic, "diagnostic", labelled=False) == read_examples(

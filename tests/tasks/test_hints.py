@@ -59,7 +59,12 @@ def named_in(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "label"), [("classify", "label"), ("regress", "label"), ("multilabel", "labels")]
+    ("name", "label"),
+    [
+        ("classify", "label"),
+        ("regress", "label"),
+        ("multilabel", "labels"),
+    ],
 )
 def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
     file = tmp_path / "train.csv"

@@ -29,7 +29,8 @@ from .conftest import THEIR_NAMES
 
 def furthest(case: dict) -> float:
     """The largest difference from the golden metrics of a case; NaN is None there."""
-    labels, predictions = case["labels"], case["predictions"]
+    labels = case["labels"]
+    predictions = case["predictions"]
     if case["task"] == "sts-b":
         ours = regression_scores(labels, predictions)
     else:
@@ -197,7 +198,8 @@ def test_interval_of_a_mean_equals_scipys_bootstrap():
 
 
 def test_interval_is_reproducible_and_leaves_undefined_samples_out():
-    labels, predictions = np.array([1.0, 1, 2]), np.array([1.0, 2, 2])
+    labels = np.array([1.0, 1, 2])
+    predictions = np.array([1.0, 2, 2])
     scores = lambda rows: regression_scores(labels[rows], predictions[rows])  # noqa: E731
     first, second = (bootstrap_intervals(scores, 3, samples=50, seed=4) for _ in range(2))
     assert first == second
@@ -224,10 +226,8 @@ def test_counted_samples_score_as_drawn_samples():
             rows = random.integers(0, 60, 60)
             direct = class_scores(labels[rows], predictions[rows], num_classes)(EVERY_ROW)
             assert counted(rows) == pytest.approx(direct, abs=1e-12)
-    gold, predicted = (
-        [list(map(str, random.choice(TAGS, 5))) for _ in range(9)],
-        [["B-PER"] * 5] * 9,
-    )
+    gold = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)]
+    predicted = [["B-PER"] * 5] * 9
     rows = random.integers(0, 9, 9)
     assert span_scores(gold, predicted)(rows) == span_scores(
         [gold[r] for r in rows], [predicted[r] for r in rows]

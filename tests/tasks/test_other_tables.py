@@ -420,7 +420,8 @@ def test_rows_in_memory_are_never_called_by_the_file_that_is_made_of_them(sst2, 
 def test_bad_rows_in_memory_are_counted_from_0_by_every_kind_of_task(
     tmp_path, name, good, bad, reason
 ):
-    task, results = find_task(name), {}
+    task = find_task(name)
+    results = {}
     (tmp_path / "rows.jsonl").write_text(json.dumps(good) + "\n" + json.dumps(bad))
     with as_files([good, bad]) as rows, as_files(tmp_path / "rows.jsonl") as file:
         for source in (rows, file):
@@ -430,7 +431,8 @@ def test_bad_rows_in_memory_are_counted_from_0_by_every_kind_of_task(
                 list(task.examples(train_file, split="train", labelled=True, bad_rows=bad_rows)),
                 bad_rows.lines(),
             )
-    in_memory, of_file = results[rows], results[file]
+    in_memory = results[rows]
+    of_file = results[file]
     assert len(in_memory[0]) == len(of_file[0]) == 1
     assert in_memory[0][0].id == of_file[0][0].id or name == "race"
     assert in_memory[1] == (

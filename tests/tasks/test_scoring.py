@@ -100,7 +100,8 @@ def test_tables_of_numbers_and_of_label_sets(tmp_path):
     numbers = write(tmp_path / "gold.csv", "stars\n1\n2\n4\n")
     predicted = write(tmp_path / "predicted.csv", "prediction\n2\n3\n5\n")
     scores = score_file("regress", predicted, numbers, label="stars", out=tmp_path / "out")
-    assert (scores["mse"], scores["pearson"]) == (1.0, pytest.approx(1.0))
+    assert scores["mse"] == 1.0
+    assert scores["pearson"] == pytest.approx(1.0)
     assert "pairs" not in scores
     assert json.loads((tmp_path / "out" / "results.json").read_text())["pairs"] == [
         [1, 2],
@@ -119,10 +120,8 @@ def test_tables_of_numbers_and_of_label_sets(tmp_path):
         write(tmp_path / "sets.jsonl.gz", '{"tags": ["a", "b"]}\n{"tags": []}\n{"tags": ["b"]}\n'),
         label="tags",
     )
-    assert (scores["f1_micro"], scores["subset_accuracy"]) == (
-        pytest.approx(6 / 7),
-        pytest.approx(2 / 3),
-    )
+    assert scores["f1_micro"] == pytest.approx(6 / 7)
+    assert scores["subset_accuracy"] == pytest.approx(2 / 3)
     assert scores["notes"] == ["predicted, but the label of no example: `c`"]
 
 
@@ -133,8 +132,11 @@ def test_published_predictions(data, run_command):
     squad = data / "squad"
     predictions = squad / "predictions-v1.1-bert-ensemble.json.gz"
     results = run_command("score", "squad", predictions, squad / "dev-v1.1.json.gz", "--json").json
-    assert (results["exact_match"], results["f1"]) == (86.20624408703878, 92.19557978351145)
-    assert (results["task"], results["missing"], results["extra"]) == ("squad1", 0, 0)
+    assert results["exact_match"] == 86.20624408703878
+    assert results["f1"] == 92.19557978351145
+    assert results["task"] == "squad1"
+    assert results["missing"] == 0
+    assert results["extra"] == 0
     low, high = results["intervals"]["exact_match"]
     error = 100 * (0.862 * 0.138 / 10570) ** 0.5
     assert (low, high) == pytest.approx((86.206 - 1.96 * error, 86.206 + 1.96 * error), abs=0.06)
@@ -146,10 +148,8 @@ def test_null_odds_as_the_official_script(golden, tmp_path):
     predictions = write(tmp_path / "predictions.json", results["predictions_no_threshold"])
     odds = write(tmp_path / "null_odds.json.gz", results["null_odds"])
     official = results["official_no_threshold"]
-    plain, with_odds = (
-        score_file("squad", predictions, gold),
-        score_file("squad2", predictions, gold, null_odds=odds),
-    )
+    plain = score_file("squad", predictions, gold)
+    with_odds = score_file("squad2", predictions, gold, null_odds=odds)
     for scores, theirs in (
         (plain, official["without_na_file"]),
         (with_odds, official["with_na_file"]),
@@ -160,7 +160,8 @@ def test_null_odds_as_the_official_script(golden, tmp_path):
     assert plain["exact"] != with_odds["exact"]
     assert "null odds above 1" in with_odds["notes"][0]
     unruled = score_file("squad2", predictions, gold, null_odds=odds, null_threshold=float("inf"))
-    assert (unruled["exact"], unruled["notes"]) == (plain["exact"], [])
+    assert unruled["exact"] == plain["exact"]
+    assert unruled["notes"] == []
 
 
 def test_missing_and_superfluous_answers_are_counted_and_said(golden, tmp_path):
@@ -169,7 +170,9 @@ def test_missing_and_superfluous_answers_are_counted_and_said(golden, tmp_path):
     scores = score_file(
         "squad", write(tmp_path / "p.json", answers), golden / "squad" / "v11_dev60.json"
     )
-    assert (scores["missing"], scores["extra"], scores["examples"]) == (3, 1, 60)
+    assert scores["missing"] == 3
+    assert scores["extra"] == 1
+    assert scores["examples"] == 60
     assert scores["exact_match"] < results["eval_v1"]["exact_match"]
     assert [note.split()[0] for note in scores["notes"]] == ["3", "1"]
 
@@ -235,10 +238,15 @@ def test_tags_score_as_seqeval_does_from_one_file_and_from_two(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("siqa", "siqa-dev.jsonl"), ("arc", "arc_challenge_dev.csv")]
+    ("name", "file"),
+    [
+        ("siqa", "siqa-dev.jsonl"),
+        ("arc", "arc_challenge_dev.csv"),
+    ],
 )
 def test_choices_score_from_every_file_that_predict_writes(data, tmp_path, name, file):
-    task, gold = choice_task(name), data / "multiple-choice" / file
+    task = choice_task(name)
+    gold = data / "multiple-choice" / file
     # ARC has questions without choices
     examples = list(task.examples(gold, split="dev", labelled=True, bad_rows=BadRows("skip")))
     records = [
@@ -369,9 +377,16 @@ def test_gold_is_read_as_evaluate_reads_it(tmp_path):
     assert score_file("classify", predictions, gold, label="label")["accuracy"] == 0.5
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [(None, "fraud"), ("ok", "ok")])
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (None, "fraud"),
+        ("ok", "ok"),
+    ],
+)
 def test_the_class_of_f1_is_named_and_can_be_chosen(tmp_path, capsys, chosen, expected):
-    gold, predicted = ["ok"] * 9 + ["fraud"] * 3, ["ok"] * 8 + ["fraud"] * 2 + ["ok"] * 2
+    gold = ["ok"] * 9 + ["fraud"] * 3
+    predicted = ["ok"] * 8 + ["fraud"] * 2 + ["ok"] * 2
     write(tmp_path / "g.csv", "\n".join(["label", *gold]))
     write(tmp_path / "p.csv", "\n".join(["prediction", *predicted]))
     scores = score_file(
@@ -454,7 +469,11 @@ LIKELIEST = {  # likeliest classes, in the order of GOLD's labels yes, no, no
 
 @pytest.mark.parametrize("form", LIKELIEST)
 @pytest.mark.parametrize(
-    ("likeliest", "is_gold"), [((0.9, 0.2, 0.1), False), ((0.1, 0.2, 0.1), True)]
+    ("likeliest", "is_gold"),
+    [
+        ((0.9, 0.2, 0.1), False),
+        ((0.1, 0.2, 0.1), True),
+    ],
 )
 def test_labels_beside_probabilities_are_the_likeliest_or_refused(
     tmp_path, form, likeliest, is_gold
@@ -518,7 +537,10 @@ def test_entities_that_cannot_be_placed_are_not_taken_for_others(tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "hint"),
-    [("category", "name it with --label-column"), ("labell", "did you mean `labell`?")],
+    [
+        ("category", "name it with --label-column"),
+        ("labell", "did you mean `labell`?"),
+    ],
 )
 def test_a_gold_file_without_the_usual_label(tmp_path, column, hint):
     predictions = write(tmp_path / "p.csv", "id,prediction\na,x\n")
@@ -580,7 +602,12 @@ def test_one_file_of_tags_says_which_column_is_the_gold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted"), [("12345", "01234"), ("01234", "12345"), ("1213", "0102")]
+    ("gold", "predicted"),
+    [
+        ("12345", "01234"),
+        ("01234", "12345"),
+        ("1213", "0102"),
+    ],
 )
 def test_numbers_of_classes_that_begin_with_another_one_are_refused(tmp_path, gold, predicted):
     texts = [
@@ -652,7 +679,8 @@ def test_tags_against_themselves_are_all_right(tmp_path, rows):
         "".join(f"w{n} {tag} {tag}\n" for n, tag in enumerate(rows.split())),
     )
     for scores in (score_file("ner", gold, gold), score_file("ner", gold_twice)):
-        assert (scores["f1"], scores["accuracy"]) == (1, 1)
+        assert scores["f1"] == 1
+        assert scores["accuracy"] == 1
 
 
 GOLD_TAGS = [
@@ -714,11 +742,9 @@ def test_tags_with_a_column_that_counts_are_scored(tmp_path):
         score_file("ner", bare, gold),
         score_file("ner", gold_and_predictions, gold),
     ):
-        assert (scores["precision"], scores["recall"], scores["accuracy"]) == (
-            0.5,
-            1,
-            pytest.approx(2 / 3),
-        )
+        assert scores["precision"] == 0.5
+        assert scores["recall"] == 1
+        assert scores["accuracy"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -744,7 +770,9 @@ def test_odd_files_of_tags_score_as_seqeval_does(tmp_path, seed):
     ]
 
     def file(name: str, rows: list[list[str]]) -> Path:
-        mark, numbered, commented = draw.choice(" \t"), draw.random() < 0.5, draw.random() < 0.5
+        mark = draw.choice(" \t")
+        numbered = draw.random() < 0.5
+        commented = draw.random() < 0.5
         lines = [""] * draw.randint(0, 2)
         for row in rows:
             lines += ["# sent_id = 1"] * commented

@@ -30,7 +30,8 @@ def string_pairs(golden: Path) -> list[dict[str, Any]]:
 def test_string_pairs(golden):
     both_empty = 0
     for pair in string_pairs(golden):
-        prediction, golds = pair["prediction"], pair["golds"]
+        prediction = pair["prediction"]
+        golds = pair["golds"]
         assert normalize_answer(prediction) == pair["normalised_prediction"]
         assert [normalize_answer(gold) for gold in golds] == pair["normalised_golds"]
         assert exact_match(prediction, golds) == pair["v2_exact"]
@@ -66,10 +67,8 @@ def test_version_2_equals_the_official_script(golden, setting):
 
 def test_version_2_comparison_notices_a_changed_rule(golden):
     results = json.loads((golden / "squad" / "pred_v2_v20_s128_k5x5.json").read_text())["n20_l30"]
-    gold, predictions = (
-        gold_of(golden / "squad" / "v20_dev60.json"),
-        results["predictions_no_threshold"],
-    )
+    gold = gold_of(golden / "squad" / "v20_dev60.json")
+    predictions = results["predictions_no_threshold"]
     official = results["official_no_threshold"]["with_na_file"]
     for threshold in (0.5, float("inf")):
         assert squad_scores(
@@ -99,7 +98,9 @@ def test_version_1_equals_the_official_script(golden, setting):
 def test_missing_predictions_count_as_wrong():
     gold: Gold = [("a", ["Ulm"]), ("b", []), ("c", ["in Bern"])]
     scores = squad_scores({"a": "ulm.", "x": "not asked"}, gold, "2.0")
-    assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (100 / 3, 3, 0.0)
+    assert scores["exact"] == 100 / 3
+    assert scores["total"] == 3
+    assert scores["NoAns_exact"] == 0.0
     assert squad_scores({"c": "Bern"}, gold[2:], "1.1") == pytest.approx(
         {"exact_match": 0.0, "f1": 200 / 3}
     )

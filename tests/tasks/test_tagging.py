@@ -144,7 +144,8 @@ def test_words_without_a_piece_of_their_own():
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
     starts, window_of = sentence_windows(num_pieces, size)
     pieces = np.arange(num_pieces)
-    num_before, num_after = pieces - starts[window_of], starts[window_of] + size - 1 - pieces
+    num_before = pieces - starts[window_of]
+    num_after = starts[window_of] + size - 1 - pieces
     assert len(window_of) == num_pieces
     assert (num_before >= 0).all()
     assert (num_after >= 0).all()
@@ -311,7 +312,8 @@ def test_klue_scores_are_the_benchmarks(sentences):
     examples = [TaggedExample("", tuple(text), tuple(gold), False) for text, gold, _ in sentences]
     ours = klue_scores(examples, [predicted for _, _, predicted in sentences])
     # The baseline puts all sentences in one list, `O` of [CLS] and [SEP] between them.
-    gold, predicted = ["O"], ["O"]
+    gold = ["O"]
+    predicted = ["O"]
     for text, gold_row, predicted_row in sentences:
         indices = [index for index, character in enumerate(text) if character != " "]
         gold += [gold_row[index] for index in indices] + ["O"]
@@ -383,10 +385,8 @@ def test_written_predictions_are_read_again(tmp_path):
 
 def test_a_perfect_model_on_real_data(data, tokenizer, korean):
     """No word of WNUT shares a token; of KLUE's characters a model with this vocabulary cannot tag 4 % of the entities."""
-    wnut, klue = (
-        ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0),
-        ("klue-ner", "korean/klue", korean, 0.3965, 0.9535),
-    )
+    wnut = ("wnut17", "ner/wnut17", tokenizer, 0.0, 1.0)
+    klue = ("klue-ner", "korean/klue", korean, 0.3965, 0.9535)
     for name, folder, of_language, shares, f1 in (wnut, klue):
         task = tagging_task(name, length=64)
         file = task.files(data / folder)["dev"]
@@ -395,10 +395,8 @@ def test_a_perfect_model_on_real_data(data, tokenizer, korean):
         features = task.features(examples, of_language, labelled=True)
         labels = np.split(features.per_token["labels"], features.offsets[1:-1])
         outputs = [(row[row != IGNORED], np.ones((row != IGNORED).sum())) for row in labels]
-        tagged, words = (
-            sum(len(row) for row, _ in outputs),
-            sum(len(example.words) for example in examples),
-        )
+        tagged = sum(len(row) for row, _ in outputs)
+        words = sum(len(example.words) for example in examples)
         assert 1 - tagged / words == pytest.approx(shares, abs=0.02)
         scores = task.score(examples, task.predictions(examples, features, outputs))
         assert scores["f1"] == pytest.approx(f1, abs=0.02 * (f1 < 1))

@@ -86,11 +86,14 @@ def test_wnut(data, name, sentences, words, entities):
 
 def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
     """KLUE's comment, `<경찰:OG>은`, as text and entities."""
-    text, entities, position = "", [], 0
+    text = ""
+    entities = []
+    position = 0
     for match in re.finditer("<(<?[^<>]+):(PS|LC|OG|DT|TI|QT)>", sentence):
         text += sentence[position : match.start()]
         entities.append((match[2], len(text), len(text) + len(match[1]) - 1))
-        text, position = text + match[1], match.end()
+        text = text + match[1]
+        position = match.end()
     return text + sentence[position:], entities
 
 
@@ -108,11 +111,9 @@ def test_klue_agrees_with_its_own_comments(data):
         for e, (_, s) in zip(examples, comments, strict=True)
         if (e.text, spans(e.tags)) != annotated(s)
     ]
-    assert (len(examples), sum(len(example.words) for example in examples), len(differing)) == (
-        5000,
-        285929,
-        0,
-    )
+    assert len(examples) == 5000
+    assert sum(len(example.words) for example in examples) == 285929
+    assert len(differing) == 0
     assert annotated(comments[0][1].replace("OG", "PS"))[1] != spans(examples[0].tags)
 
 
@@ -121,7 +122,8 @@ def test_klue_agrees_with_its_own_comments(data):
 
 @st.composite
 def sentences(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
-    entities, position = [], draw(st.integers(0, 2))
+    entities = []
+    position = draw(st.integers(0, 2))
     for kind, length, gap in draw(
         st.lists(
             st.tuples(
@@ -217,11 +219,9 @@ def test_klue_characters(tmp_path):
         ("klue-1", "가"),
         ("2", "나"),
     ]
-    assert (examples[0].tags, examples[0].spaces, bad_rows.rows) == (
-        ("B-PS", "O", "O", "O"),
-        False,
-        [],
-    )
+    assert examples[0].tags == ("B-PS", "O", "O", "O")
+    assert examples[0].spaces is False
+    assert bad_rows.rows == []
     unlabelled, _ = read_text(
         tmp_path / "b.tsv", "박\n \n씨\n\n가\n", TagFileLayout(characters=True), labelled=False
     )
@@ -334,7 +334,8 @@ def test_blanks_after_words_and_tags_belong_to_neither(tmp_path, text):
     file = tmp_path / "train.txt"
     (example,), bad_rows = read_text(file, text)
     assert not bad_rows.rows
-    assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
+    assert example.words == ("Bob", "ran")
+    assert example.tags == ("B-PER", "O")
 
 
 # --- columns that are no words, and comments ------------------------------------------------------
@@ -361,7 +362,8 @@ COUNTED = {  # file, sentences
 def test_a_column_that_counts_the_words_is_no_word(tmp_path, name):
     text, sentences = COUNTED[name]
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
-    assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
+    assert [list(example.words) for example in examples] == sentences
+    assert bad_rows.rows == []
     note = f"`{tmp_path / 'a.conll'}`: the first column counts the words of each sentence; the words are in the second"
     assert bad_rows.notes[0] == note
     assert any("2 lines with an index such as" in note for note in bad_rows.notes) is (
@@ -383,7 +385,8 @@ NAMED = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_column_that_names_the_sentences_is_no_word(tmp_path, name):
-    file, bad_rows = tmp_path / "train.conll", BadRows()
+    file = tmp_path / "train.conll"
+    bad_rows = BadRows()
     file.write_text(NAMED[name])
     examples = read_examples(find_task("ner"), file, "train", bad_rows=bad_rows)
     assert [(e.words, e.tags) for e in examples] == [
@@ -402,7 +405,8 @@ def test_words_that_stand_twice_are_words(tmp_path):
 
 
 def test_the_language_before_the_words_of_wikiann_is_left_out(tmp_path):
-    file, bad_rows = tmp_path / "train", BadRows()
+    file = tmp_path / "train"
+    bad_rows = BadRows()
     file.write_text("en:Bob\tB-PER\nen::\tO\n\nen:Paris\tB-LOC\n")
     assert [e.words for e in read_examples(find_task("ner"), file, "train", bad_rows=bad_rows)] == [
         ("Bob", ":"),
@@ -418,7 +422,8 @@ def test_the_language_before_the_words_of_wikiann_is_left_out(tmp_path):
 @pytest.mark.parametrize("blank", [*" \u00a0\u2009\u3000\u200b\ufeff"])
 @pytest.mark.parametrize("name", ["a.conll", "a.jsonl"])
 def test_blanks_that_are_not_seen_belong_to_no_label(tmp_path, blank, name):
-    words, tags = [f"Bob{blank}", f"{blank}ran"], [f"B-PER{blank}", f"{blank}O{blank}"]
+    words = [f"Bob{blank}", f"{blank}ran"]
+    tags = [f"B-PER{blank}", f"{blank}O{blank}"]
     file = tmp_path / name
     if name == "a.jsonl":
         file.write_text(json.dumps({"tokens": words, "tags": tags}) + "\n")
@@ -428,7 +433,8 @@ def test_blanks_that_are_not_seen_belong_to_no_label(tmp_path, blank, name):
             + f"{blank}\n"
         )
     (example,) = read_examples(find_task("ner"), file, "train")
-    assert (example.words, example.tags) == (("Bob", "ran"), ("B-PER", "O"))
+    assert example.words == ("Bob", "ran")
+    assert example.tags == ("B-PER", "O")
     assert score_file("ner", file, file)["accuracy"] == 1
 
 
@@ -476,7 +482,8 @@ def test_numbers_may_be_words(tmp_path, text):
 )
 def test_comments_of_unlabelled_files(tmp_path, text, sentences):
     examples, bad_rows = read_text(tmp_path / "a.conll", text, labelled=False)
-    assert ([list(example.words) for example in examples], bad_rows.rows) == (sentences, [])
+    assert [list(example.words) for example in examples] == sentences
+    assert bad_rows.rows == []
     assert any("1 line such as `# …` read as the word `#`" in note for note in bad_rows.notes) is (
         "# NN\nis" in text
     )
@@ -492,7 +499,8 @@ def test_comments_of_unlabelled_files(tmp_path, text, sentences):
 )
 def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path, text, reason):
     examples, bad_rows = read_text(tmp_path / "a.conll", text)
-    assert (examples, [row.reason.startswith(reason) for row in bad_rows.rows]) == ([], [True])
+    assert examples == []
+    assert [row.reason.startswith(reason) for row in bad_rows.rows] == [True]
 
 
 def test_bmes(tmp_path):
@@ -501,7 +509,8 @@ def test_bmes(tmp_path):
     (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
     assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
-    assert (spans(example.tags)[0], bad_rows.rows) == (("PER", 0, 3), [])
+    assert spans(example.tags)[0] == ("PER", 0, 3)
+    assert bad_rows.rows == []
 
 
 def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
@@ -514,12 +523,14 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
     }
     file = tmp_path / "train.jsonl"
     [example], _ = read_text(file, json.dumps(record))
-    assert (example.words, example.tags) == (("Ann", "ran"), ("B-PER", "O"))
+    assert example.words == ("Ann", "ran")
+    assert example.tags == ("B-PER", "O")
     [example], _ = read_text(file, json.dumps({**record, "tags": ["O", "B-ACT"]}))
     assert example.tags == ("O", "B-ACT")
     task = find_task("ner", Columns(text="words", label="ner_tags"))
     [example] = task.examples(file, split="train", labelled=True, bad_rows=BadRows())
-    assert (example.words, example.tags) == (("x", "y"), ("B-PER", "O"))
+    assert example.words == ("x", "y")
+    assert example.tags == ("B-PER", "O")
     assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     with pytest.raises(DataError, match="there is no field `gold`"):
         list(
@@ -552,7 +563,13 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "ending"), [("ner", "conll"), ("ner", "jsonl"), ("sst2", "tsv"), ("klue-nli", "jsonl")]
+    ("task", "ending"),
+    [
+        ("ner", "conll"),
+        ("ner", "jsonl"),
+        ("sst2", "tsv"),
+        ("klue-nli", "jsonl"),
+    ],
 )
 @pytest.mark.parametrize(
     "names",
@@ -633,10 +650,8 @@ def test_the_command_that_is_named_for_spans_makes_words_and_tags(
     content = json.dumps(records, indent=1) if is_array else "\n".join(map(json.dumps, records))
     file = tmp_path / "a b.json"
     error = error_of(read_text, file, content, labelled=labelled)
-    assert (error.slug, f"`{file}` has texts with spans" in error.message) == (
-        "missing-column",
-        True,
-    )
+    assert error.slug == "missing-column"
+    assert f"`{file}` has texts with spans" in error.message
     command = error.hint.replace("python", sys.executable, 1).replace("NEW", str(tmp_path / "new"))
     subprocess.run(command, shell=True, check=True)
     examples, _ = read_text(tmp_path / "new.jsonl", (tmp_path / "new.jsonl").read_text())

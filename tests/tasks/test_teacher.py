@@ -442,7 +442,8 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
         part.batch(np.arange(part.num_sequences)) for part in (mixed, features, all_features)
     )
     parts = losses.losses(batch)
-    alone, everywhere = losses.losses(labelled), losses.losses(all_labelled)
+    alone = losses.losses(labelled)
+    everywhere = losses.losses(all_labelled)
     assert losses.count_targets(batch) == {name: part.count for name, part in parts.items()}
     for name, part in parts.items():
         expected = everywhere[name] if name == "distillation" else alone[name]
@@ -598,7 +599,8 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
     assert len(rows) == 360
     np.testing.assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
 
-    scores, evaluations = TaskEvaluator.scores, itertools.count(1)
+    scores = TaskEvaluator.scores
+    evaluations = itertools.count(1)
 
     def stopping(evaluator, model):
         if next(evaluations) == 1:

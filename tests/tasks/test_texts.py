@@ -31,7 +31,9 @@ from .conftest import read_examples
 
 
 class Words(WordTokenizer):
-    cls_id, sep_id, truncation_side = 2, 3, "right"
+    cls_id = 2
+    sep_id = 3
+    truncation_side = "right"
 
 
 TOKENIZER = Words(90)
@@ -68,7 +70,8 @@ def examples_of(*labels):
 
 def truncated(first, second, room, from_second=True):
     """`_truncate_seq_pair` of the original, a piece at a time."""
-    first, second = list(first), list(second)
+    first = list(first)
+    second = list(second)
     while len(first) + len(second) > room:
         (
             first
@@ -99,23 +102,34 @@ def test_pairs_are_cut_a_piece_at_a_time_from_the_longer():
         for row, (first, second) in enumerate(pairs):
             tokens = slice(features.offsets[row], features.offsets[row + 1])
             sequence = features.input_ids[tokens].tolist(), features.token_type_ids[tokens].tolist()
-            first_ids, second_ids = TOKENIZER.ids(first), TOKENIZER.ids(second)
+            first_ids = TOKENIZER.ids(first)
+            second_ids = TOKENIZER.ids(second)
             assert sequence == expected_pair(first_ids, second_ids, length)
             differ += sequence != expected_pair(first_ids, second_ids, length, from_second=False)
     assert differ > 100  # the comparison notices a tie broken the other way
 
 
-@pytest.mark.parametrize(("size", "stride"), [(4, 1), (4, 2), (4, 4), (5, 3)])
+@pytest.mark.parametrize(
+    ("size", "stride"),
+    [
+        (4, 1),
+        (4, 2),
+        (4, 4),
+        (5, 3),
+    ],
+)
 def test_windows_cover_every_piece(size, stride):
     texts = [" ".join(f"w{number}" for number in range(count)) for count in range(1, 15)]
     features = text_features(texts, None, TOKENIZER, size + 2, stride)
     windows = [[] for _ in texts]
     for row, example in enumerate(features.examples):
         ids = features.input_ids[features.offsets[row] : features.offsets[row + 1]].tolist()
-        assert (ids[0], ids[-1]) == (2, 3)
+        assert ids[0] == 2
+        assert ids[-1] == 3
         windows[example].append(ids[1:-1])
     for text, parts in zip(texts, windows, strict=True):
-        ids, starts = TOKENIZER.ids(text), [0]
+        ids = TOKENIZER.ids(text)
+        starts = [0]
         while starts[-1] + size < len(ids):
             starts.append(starts[-1] + stride)
         assert parts == [ids[start : start + size] for start in starts]
@@ -201,7 +215,8 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
         records = task.predictions(examples, features, outputs)
         assert [record["id"] for record in records] == ["0", "1", "2", "3"]
         if task.kind == "regression":
-            values, expected = [record["value"] for record in records], output.logits[:, 0]
+            values = [record["value"] for record in records]
+            expected = output.logits[:, 0]
         else:
             values = [list(record["probabilities"].values()) for record in records]
             expected = (
@@ -222,10 +237,8 @@ def test_class_weights_multiply_each_example(tiny_model):
     batch = features.batch(np.arange(5))
     weights = torch.tensor([0.5, 2.0])
     with torch.no_grad():
-        plain, weighted = (
-            task.losses(ours, batch)["classification"],
-            task.losses(ours, batch, weights)["classification"],
-        )
+        plain = task.losses(ours, batch)["classification"]
+        weighted = task.losses(ours, batch, weights)["classification"]
         example_losses = torch.nn.functional.cross_entropy(
             ours.packed_logits(batch.packed), batch.per_sequence["labels"], reduction="none"
         )
@@ -335,17 +348,20 @@ def test_several_labels(tmp_path, form):
             ("u", "0", "0"),
             ("v", "2", "0"),
         )
-        task, bad_reason = task_of("multilabel", label="x,y"), "`x` is `2`, neither 0 nor 1"
+        task = task_of("multilabel", label="x,y")
+        bad_reason = "`x` is `2`, neither 0 nor 1"
     elif form == "list":
         path = tmp_path / "a.jsonl"
         rows = [("s", ["x"]), ("t", ["y", "x", "x"]), ("u", []), ("v", "[x")]
         path.write_text(
             "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
         )
-        task, bad_reason = task_of("multilabel"), "`[x` is not a list of labels"
+        task = task_of("multilabel")
+        bad_reason = "`[x` is not a list of labels"
     else:
         path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
-        task, bad_reason = task_of("multilabel"), None
+        task = task_of("multilabel")
+        bad_reason = None
     examples, bad_rows = read_file(task, path, on_error="skip")
     assert [set(example.label) for example in examples] == [{"x"}, {"x", "y"}, set()]
     assert [reason for _, reason in bad_rows] == ([bad_reason] if bad_reason else [])
@@ -416,7 +432,8 @@ def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
 
 def test_scores_of_samples_are_scikit_learns():
     random = np.random.default_rng(0)
-    gold, predicted = random.integers(0, 2, (50, 4)), random.integers(0, 2, (50, 4))
+    gold = random.integers(0, 2, (50, 4))
+    predicted = random.integers(0, 2, (50, 4))
     sampled = label_scores(gold, predicted)
 
     def theirs(rows, predicted_rows):
@@ -437,7 +454,8 @@ def test_scores_and_details():
     from sklearn.metrics import f1_score, matthews_corrcoef
 
     task = official_task("mrpc")
-    gold, predicted = list("0110111000"), list("0100111001")
+    gold = list("0110111000")
+    predicted = list("0100111001")
     records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
     scores = task.score(examples_of(*gold), records)
     assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label="1"))
@@ -453,7 +471,14 @@ def test_scores_and_details():
     json.dumps(details)
 
 
-@pytest.mark.parametrize(("chosen", "expected"), [("", "fraud"), ("ok", "ok"), ("fraud", "fraud")])
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ("", "fraud"),
+        ("ok", "ok"),
+        ("fraud", "fraud"),
+    ],
+)
 def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
     from sklearn.metrics import f1_score, precision_score, recall_score
 
@@ -461,10 +486,8 @@ def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
     predicted = ["ok"] * 88 + ["fraud"] * 5 + ["ok"] * 7
     task = task_of(positive_class=chosen).fitted(examples_of(*gold))
     records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
-    scores, details = (
-        task.score(examples_of(*gold), records),
-        task.details(examples_of(*gold), records),
-    )
+    scores = task.score(examples_of(*gold), records)
+    details = task.details(examples_of(*gold), records)
     for name, theirs in (
         ("f1", f1_score),
         ("precision", precision_score),
@@ -487,7 +510,8 @@ def test_scores_of_numbers():
     from scipy.stats import pearsonr
 
     task = official_task("stsb")
-    gold, predicted = [0.0, 1.0, 2.5, 4.0], [0.1, 0.7, 3.0, 3.5]
+    gold = [0.0, 1.0, 2.5, 4.0]
+    predicted = [0.1, 0.7, 3.0, 3.5]
     records = [{"id": str(n), "value": value} for n, value in enumerate(predicted)]
     assert task.score(examples_of(*gold), records)["pearson"] == pytest.approx(
         pearsonr(gold, predicted)[0]
@@ -576,11 +600,17 @@ def test_settings_that_cannot_work(make, slug):
 
 
 @pytest.mark.parametrize(
-    ("text", "pair"), [("sentence1", "sentence2"), ("question", "sentence"), ("s2", "t1")]
+    ("text", "pair"),
+    [
+        ("sentence1", "sentence2"),
+        ("question", "sentence"),
+        ("s2", "t1"),
+    ],
 )
 def test_pairs_that_are_not_swapped(text, pair):
     task = task_of(text=text, pair=pair)
-    assert (task.text_column, task.pair_column) == (text, pair)
+    assert task.text_column == text
+    assert task.pair_column == pair
 
 
 # --- data that are wrong --------------------------------------------------------------------------
@@ -657,10 +687,8 @@ def test_numbers_that_are_none(tmp_path):
 def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header, number):
     good = ("1", "a text", {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name])
     empty = tuple("" if index == number else value for index, value in enumerate(good))
-    path, bad_rows = (
-        table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty),
-        BadRows(),
-    )
+    path = table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty)
+    bad_rows = BadRows()
     task = official_task(name)
     examples = read_examples(task, path, "train", True, bad_rows)
     assert [
@@ -674,7 +702,8 @@ def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header,
 def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tmp_path):
     header = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
     rows = ("1", "1", "2", "a", "b", "0"), ("2", "3", "4", "c"), ("3", "5", "6", "d", "e", "1")
-    path, bad_rows = table(tmp_path / "train.tsv", header, *rows), BadRows()
+    path = table(tmp_path / "train.tsv", header, *rows)
+    bad_rows = BadRows()
     examples = read_examples(official_task("qqp"), path, "train", True, bad_rows)
     assert [example.id for example in examples] == ["1", "3"]
     assert bad_rows.notes == [
@@ -704,10 +733,8 @@ def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tm
 )
 def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
     """As `datasets` gives them: rows with numbers, and a ClassLabel with names, whatever their order is."""
-    task, texts = (
-        official_task(name),
-        {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"},
-    )
+    task = official_task(name)
+    texts = {"sentence": "a", "document": "a", "sentence1": "a", "sentence2": "b"}
     texts |= {"question1": "a", "question2": "b", "idx": 0}
     for order in (names, names[::-1], ("0", "1")):
         class_label = datasets.ClassLabel(names=list(order))

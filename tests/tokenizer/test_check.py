@@ -29,7 +29,8 @@ VOCABULARY = [
     for prefix in ("", "##")
     for code in [*range(33, 127), *range(0xAC00, 0xAC40)]
 ]
-AUTO, SEGMENTS = "transformers.AutoTokenizer", "transformers.AutoTokenizer, segments of a pair"
+AUTO = "transformers.AutoTokenizer"
+SEGMENTS = "transformers.AutoTokenizer, segments of a pair"
 
 
 RUNS = "tokenizer.json, runs of a character"
@@ -107,11 +108,9 @@ def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path
     ]
     assert "!!!!" in differing_runs
     runs = check_tokenizer(google_folder).comparisons[-1]
-    assert (runs.name, runs.differing, runs.first.text) == (
-        RUNS,
-        len(differing_runs),
-        differing_runs[0],
-    )
+    assert runs.name == RUNS
+    assert runs.differing == len(differing_runs)
+    assert runs.first.text == differing_runs[0]
     with pytest.warns(
         UserWarning, match=f"on {len(differing_runs)} hard lines, the first of them '!!!!'"
     ):
@@ -202,11 +201,9 @@ def test_given_texts(google_folder, tmp_path):
     (comparison,) = check_tokenizer(
         tmp_path, ["a cat", "on the mat", "in the hat", "[MASK] is [SEP]"]
     ).comparisons
-    assert (comparison.compared, comparison.differing, comparison.first.text) == (
-        4,
-        2,
-        "on the mat",
-    )
+    assert comparison.compared == 4
+    assert comparison.differing == 2
+    assert comparison.first.text == "on the mat"
 
 
 @pytest.mark.usefixtures("without_transformers")
@@ -233,7 +230,8 @@ def test_wordpiece(tmp_path):
         json.dumps({"model_type": "albert", "vocab_size": len(VOCABULARY)})
     )
     report = check_tokenizer(tmp_path)
-    assert (report.ok, report.kind) == (True, "WordPieceTokenizer")
+    assert report.ok is True
+    assert report.kind == "WordPieceTokenizer"
     assert set(differing(report).values()) == {0}
 
 
@@ -249,7 +247,9 @@ def test_command(google_folder, tmp_path, run_command):
     assert "▁the" in result.out
     result = run_command("tokenizer", "check", tmp_path, "--json")
     report = result.json
-    assert (result.status, report["ok"], report["kind"]) == (1, False, "SentencePieceTokenizer")
+    assert result.status == 1
+    assert report["ok"] is False
+    assert report["kind"] == "SentencePieceTokenizer"
     assert report["comparisons"][0].keys() == {
         "name",
         "own",

@@ -19,7 +19,12 @@ KO = [
 
 @pytest.mark.parametrize(
     ("texts", "size", "expected"),
-    [(EN, 45, ENGLISH), (KO, 62, KOREAN), (EN + KO, 96, KOREAN), ([*EN, "서울"] * 20, 48, ENGLISH)],
+    [
+        (EN, 45, ENGLISH),
+        (KO, 62, KOREAN),
+        (EN + KO, 96, KOREAN),
+        ([*EN, "서울"] * 20, 48, ENGLISH),
+    ],
     ids=["English", "Korean", "both", "two syllables"],
 )
 def test_texts_are_those_of_the_vocabulary(tmp_path, texts, size, expected):

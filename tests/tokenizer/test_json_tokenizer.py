@@ -20,7 +20,8 @@ HARD = [text for _, text in HARD_SENTENCES]
 @pytest.fixture(scope="module")
 def saved(data, tmp_path_factory):
     """Google's model through transformers: its conversion, with all its faults, is what a fine-tuned model has seen."""
-    folder, out = tmp_path_factory.mktemp("google"), tmp_path_factory.mktemp("saved")
+    folder = tmp_path_factory.mktemp("google")
+    out = tmp_path_factory.mktemp("saved")
     shutil.copyfile(data / "albert" / "30k-clean.model", folder / "spiece.model")
     (folder / "config.json").write_text('{"model_type": "albert"}')
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(out)
@@ -128,7 +129,8 @@ def test_a_regular_expression_that_fails_is_an_error_and_no_panic():
     library.pre_tokenizer = tokenizers.pre_tokenizers.Split(
         tokenizers.Regex("(a|aa)+$b"), "isolated"
     )
-    tokenizer, text = JsonTokenizer(library.to_str()), "a" * 40 + "!"
+    tokenizer = JsonTokenizer(library.to_str())
+    text = "a" * 40 + "!"
     with pytest.raises(BaseException, match="retry-limit") as panic:
         library.encode(text)
     assert not isinstance(panic.value, Exception)

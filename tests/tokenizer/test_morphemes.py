@@ -195,7 +195,9 @@ def test_free_names_and_fixed_ids(tmp_path):
         *tokenizer.encode("서울 [빈칸]을", mask_literal=True),
         3,
     ]
-    assert (theirs.mask_token_id, theirs.pad_token_id, theirs.decode([4])) == (4, 0, "[빈칸]")
+    assert theirs.mask_token_id == 4
+    assert theirs.pad_token_id == 0
+    assert theirs.decode([4]) == "[빈칸]"
 
 
 @pytest.mark.parametrize(

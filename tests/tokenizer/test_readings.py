@@ -282,7 +282,13 @@ def test_own_normalisation_is_compared(tmp_path, lines):
         assert reader.encode(text, add_special_tokens=False).ids == tokenizer.encode(text)
 
 
-@pytest.mark.parametrize("flags", [{"do_lower_case": False}, {"keep_accents": True}])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"do_lower_case": False},
+        {"keep_accents": True},
+    ],
+)
 def test_flags_of_a_loaded_tokenizer_stay(tmp_path, lines, flags):
     transformers = pytest.importorskip("transformers")
     tokenizer = SentencePieceTokenizer(trained(lines))

@@ -83,7 +83,12 @@ def compare_ids(tokenizer: AlbertTokenizer, lines: list[dict], key: str) -> None
 
 
 each_rules = pytest.mark.parametrize(
-    ("rules", "key"), [("google", "lower"), ("google-cased", "cased"), ("none", "raw")]
+    ("rules", "key"),
+    [
+        ("google", "lower"),
+        ("google-cased", "cased"),
+        ("none", "raw"),
+    ],
 )
 
 
@@ -190,7 +195,8 @@ def test_single_texts_of_transformers(golden, data, google):
             decoded = google.decode(row["input_ids"], skip_special_tokens=skip)
             assert spaced_unknown(decoded) == spaced_unknown(row[key]), row["i"]
             assert (decoded == row[key]) or google.unk_id in row["input_ids"], row["i"]
-    assert (len(lines), differing) == (300, [9, 10, 14, 15])
+    assert len(lines) == 300
+    assert differing == [9, 10, 14, 15]
 
 
 def test_offsets_of_transformers(golden, google):
@@ -228,7 +234,8 @@ def test_pairs_of_transformers(golden, google):
     }
     cut = 0
     for row in pairs:
-        first, second = requoted(row["text_a"]), requoted(row["text_b"])
+        first = requoted(row["text_a"])
+        second = requoted(row["text_b"])
         if any(name in first + second for name in SPECIAL_PIECES if name != "[MASK]"):
             joined_pairs = [2, *with_names(google, first), 3, *with_names(google, second), 3]
             assert row["input_ids"] == joined_pairs  # by hand; our class takes the names for text

@@ -49,7 +49,8 @@ def test_saved_folder_comes_back(google, data, tmp_path):
         files = sorted(p.name for p in (tmp_path / rules).iterdir())
         assert files == ["spiece.model", "tokenizer.json", "tokenizer_config.json"]
         reloaded = AlbertTokenizer.from_pretrained(tmp_path / rules)
-        assert (reloaded.text_rules, reloaded.fingerprint) == (rules, tokenizer.fingerprint)
+        assert reloaded.text_rules == rules
+        assert reloaded.fingerprint == tokenizer.fingerprint
     assert (
         AlbertTokenizer.from_pretrained(data / "albert", "none").fingerprint != google.fingerprint
     )
@@ -73,10 +74,13 @@ def test_decode(google):
 def test_batches(google):
     texts = ["", "One, 2010, two.", "   ", "Café \ud800 x", "three"]
     batch = google.encode_batch(texts, num_threads=2)
-    assert (str(batch.ids.dtype), str(batch.offsets.dtype)) == ("int32", "int64")
+    assert str(batch.ids.dtype) == "int32"
+    assert str(batch.offsets.dtype) == "int64"
     assert [ids.tolist() for ids in batch.texts()] == [google.encode(text) for text in texts]
     empty = google.encode_batch([])
-    assert (empty.num_texts, len(empty.ids), empty.offsets.tolist()) == (0, 0, [0])
+    assert empty.num_texts == 0
+    assert len(empty.ids) == 0
+    assert empty.offsets.tolist() == [0]
 
 
 def test_importing_is_light():

@@ -81,7 +81,8 @@ def test_korean(golden, golden_rows, tmp_path, rule, model):
 
 
 def test_pairs_special_tokens_and_mask(golden_rows, google, google_folder):
-    ours, theirs = google, transformers.AutoTokenizer.from_pretrained(google_folder)
+    ours = google
+    theirs = transformers.AutoTokenizer.from_pretrained(google_folder)
     pairs = [(row["text_a"], row["text_b"]) for row in golden_rows("hf/tokenizer_pairs.jsonl")]
     # transformers 5.23 takes an empty second text for none (4.57.6 did not)
     pairs = [pair for pair in pairs if without_specials([pair[0] + pair[1]]) and pair[1]]
@@ -92,7 +93,9 @@ def test_pairs_special_tokens_and_mask(golden_rows, google, google_folder):
         assert encoded["token_type_ids"] == ours.token_type_ids(encoded["input_ids"])
     # nothing but the five is special: the MLM collator must be able to mask `.` and `(`
     assert sorted(theirs.all_special_ids) == ours.special_ids() == [0, 1, 2, 3, 4]
-    assert (theirs.pad_token_id, theirs.mask_token_id, theirs.unk_token_id) == (0, 4, 1)
+    assert theirs.pad_token_id == 0
+    assert theirs.mask_token_id == 4
+    assert theirs.unk_token_id == 1
     text = "Paris is the [MASK] of France."
     assert theirs(text)["input_ids"] == ours.encode(text, special_tokens=True, mask_literal=True)
     assert theirs.decode(ours.encode("A (small) house.")) == "a (small) house."
@@ -134,8 +137,10 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
             ]
             tokenizer = WordPieceTokenizer(pieces)
         tokenizer.save_pretrained(tmp_path)
-        settings_file, json_file = tmp_path / "tokenizer_config.json", tmp_path / "tokenizer.json"
-        settings, content = json.loads(settings_file.read_text()), json.loads(json_file.read_text())
+        settings_file = tmp_path / "tokenizer_config.json"
+        json_file = tmp_path / "tokenizer.json"
+        settings = json.loads(settings_file.read_text())
+        content = json.loads(json_file.read_text())
         mask = next(token for token in content["added_tokens"] if token["content"] == "[MASK]")
         mask.update(flags)
         if list_name == "decoder":
@@ -156,15 +161,18 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
 
 @pytest.mark.parametrize(
     "flags",
-    [{"single_word": True}, {"normalized": True}, {"single_word": True, "normalized": True}],
+    [
+        {"single_word": True},
+        {"normalized": True},
+        {"single_word": True, "normalized": True},
+    ],
 )
 def test_flags_of_the_mask_are_those_of_transformers(mask_folder, tmp_path, flags):
     folder = mask_folder(flags)
-    ours, theirs = (
-        AlbertTokenizer.from_pretrained(folder),
-        transformers.AutoTokenizer.from_pretrained(folder),
-    )
-    assert (ours.mask_token, ours.mask_flags) == ("[MASK]", tuple(flags))
+    ours = AlbertTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    assert ours.mask_token == "[MASK]"
+    assert ours.mask_flags == tuple(flags)
     choose = random.Random(1).choices
     parts = [
         "[MASK]",

@@ -21,7 +21,8 @@ class Successors:
     """The objective, and the endless stream of its batches."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.update = model, 0
+        self.model = model
+        self.update = 0
 
     def __next__(self) -> list[PackedBatch]:
         self.update += 1
@@ -37,7 +38,8 @@ class Successors:
         return {"number": batch.num_tokens}
 
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
-        logits, goals = self.model(batch.input_ids), (batch.input_ids + 1) % 20
+        logits = self.model(batch.input_ids)
+        goals = (batch.input_ids + 1) % 20
         total = nn.functional.cross_entropy(logits, goals, reduction="sum")
         return {"number": LossPart(total, batch.num_tokens, (logits.argmax(1) == goals).sum())}
 

@@ -40,10 +40,12 @@ class LateCopies:
 
 @pytest.mark.parametrize("copies", [None, LateCopies()])
 def test_the_batches_and_states_are_the_streams_own(copies):
-    feed, stream = Feed(CountingStream(split=True), CPU, copies), CountingStream(split=True)
+    feed = Feed(CountingStream(split=True), CPU, copies)
+    stream = CountingStream(split=True)
     for number in range(1, 6):
         assert feed.state() == stream.state()
-        batches, expected = next(feed), next(stream)
+        batches = next(feed)
+        expected = next(stream)
         if number != 3:  # whether the loop asks for the next ones early or not
             feed.send_next()
         assert [batch.input_ids.tolist() for batch in batches] == [

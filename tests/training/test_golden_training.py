@@ -59,10 +59,8 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
         for name, parameter in parameters.items():
             parameter.copy_(read_tensor(start, name))
         model.predictions.bias[7] += perturbed
-    optimizer, batch = (
-        make_optimizer("lamb", parameters.items(), lr=0.0, **options),
-        read_batch(folder),
-    )
+    optimizer = make_optimizer("lamb", parameters.items(), lr=0.0, **options)
+    batch = read_batch(folder)
     worst = dict.fromkeys(TOLERANCE, 0.0)
 
     def compare(kind: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:

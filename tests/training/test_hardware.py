@@ -9,7 +9,8 @@ from albertkit.errors import MissingExtraError
 from albertkit.training import processes
 from albertkit.training.processes import bf16_peak, bf16_peak_flops, choose_compiled, repeatable
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda:0")
 
 
 @pytest.mark.parametrize(

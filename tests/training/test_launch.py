@@ -36,7 +36,8 @@ def torchrun(monkeypatch, tmp_path):
 def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(
     tmp_path, torchrun, capsys, slug_of
 ):
-    empty, started = tmp_path / "empty", tmp_path / "there"
+    empty = tmp_path / "empty"
+    started = tmp_path / "there"
     (started / "seed-1").mkdir(parents=True)
     (started / "seed-1" / "run.toml").write_text("")
     assert slug_of(launch.resumes, empty, True) == "missing-file"
@@ -96,7 +97,8 @@ def test_of_many_the_first_that_fails_speaks(monkeypatch):
 
 @pytest.mark.parametrize("size", [2, 5])
 def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
-    store, names = HashStore(), []
+    store = HashStore()
+    names = []
     for _ in range(3):  # starts of one launch; nothing is removed between them
         of_start = {}
 

@@ -71,7 +71,13 @@ def test_accumulation_equals_one_big_batch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"ema_decay": 0.9}, {"optimizer": "lamb"}, {"start_weights": 0.3}]
+    "options",
+    [
+        {},
+        {"ema_decay": 0.9},
+        {"optimizer": "lamb"},
+        {"start_weights": 0.3},
+    ],
 )
 def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
     straight, _ = run_training(tmp_path / "straight", **options)
@@ -85,7 +91,8 @@ def test_resumed_equals_uninterrupted_to_the_bit(tmp_path, options):
 
 @pytest.mark.parametrize("options", [{}, {"ema_decay": 0.9}])
 def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, options):
-    start, evaluated = weights(make_model()), []
+    start = weights(make_model())
+    evaluated = []
 
     def evaluate():
         evaluated.append(weights(model))
@@ -127,7 +134,12 @@ def test_a_signal_saves_and_stops(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        (signal.SIGINT, 130),
+        (signal.SIGHUP, 129),
+    ],
 )
 def test_a_stopped_training_ends_with_the_status_of_its_signal(tmp_path, number, status):
     stream = CountingStream(before={5: partial(os.kill, os.getpid(), number)})

@@ -50,7 +50,12 @@ def google_rate(step, run):
 
 
 @pytest.mark.parametrize(
-    ("file", "optimizer"), [("lamb", "lamb"), ("adamw", "adamw"), ("lamb_start", "lamb")]
+    ("file", "optimizer"),
+    [
+        ("lamb", "lamb"),
+        ("adamw", "adamw"),
+        ("lamb_start", "lamb"),
+    ],
 )
 def test_trajectory_equals_google(golden, file, optimizer):
     arrays = np.load(golden / "optim" / f"{file}.npz")
@@ -86,7 +91,8 @@ def test_corrected_adamw_is_torchs_with_another_epsilon():
     reference = torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.01)
     for update in range(1, 21):
         gradient = 1e-5 * torch.randn(7, 5)
-        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        ours.grad = gradient.clone()
+        theirs.grad = gradient.clone()
         mine.step()
         reference.param_groups[0]["eps"] = 1e-6 / math.sqrt(1 - 0.999**update)
         reference.step()
@@ -144,13 +150,24 @@ def model_garden_trajectory(optimizer_name, clip_norm, **options):
     )
 
 
-@pytest.mark.parametrize(("optimizer", "clip_norm"), [("adamw", 1.0), ("lamb", 0.0)])
+@pytest.mark.parametrize(
+    ("optimizer", "clip_norm"),
+    [
+        ("adamw", 1.0),
+        ("lamb", 0.0),
+    ],
+)
 def test_bias_correction_is_model_gardens(optimizer, clip_norm):
     assert model_garden_trajectory(optimizer, clip_norm, bias_correction=True) < 1e-6
 
 
 @pytest.mark.parametrize(
-    "wrong", [{}, {"bias_correction": True, "weight_decay": 0.0}, {"eps": 1e-8}]
+    "wrong",
+    [
+        {},
+        {"bias_correction": True, "weight_decay": 0.0},
+        {"eps": 1e-8},
+    ],
 )
 def test_the_comparison_with_model_garden_can_fail(wrong):
     for optimizer, clip_norm in (("adamw", 1.0), ("lamb", 0.0)):

@@ -63,7 +63,8 @@ def neighbour(seed):
     slow = False
     spans = []
     while ends < 1000:
-        ends, slow = ends + generator.expovariate(1 / 20), not slow
+        ends = ends + generator.expovariate(1 / 20)
+        slow = not slow
         spans.append((ends, slow))
     return lambda step, seconds: 0.1 if next(slow for end, slow in spans if seconds < end) else 1.0
 
@@ -131,7 +132,8 @@ def test_updates_are_bounded_too(clock):
 
 
 def test_plans_are_reported_when_they_change():
-    pace, lines = ClockPace(60.0, [], 0.0), []
+    pace = ClockPace(60.0, [], 0.0)
+    lines = []
     for step, total, speed in (
         (2, 600, 0.1),
         (20, 590, 0.1),
@@ -160,7 +162,8 @@ class TimedStream(CountingStream):
 
     def __init__(self, clock, speed, kill=None):
         super().__init__(before={kill: killed})
-        self.clock, self.speed = clock, speed
+        self.clock = clock
+        self.speed = speed
 
     def __next__(self):
         self.clock.seconds += self.speed(self.cursor) if self.cursor not in self.before else 0.0

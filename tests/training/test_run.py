@@ -21,11 +21,9 @@ def bits(model: Path) -> list[bytes]:
 
 def test_a_training_leaves_its_folder(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings())
-    assert (result.model, result.metric, result.steps) == (
-        tmp_path / "run" / "best",
-        "accuracy",
-        60,
-    )
+    assert result.model == tmp_path / "run" / "best"
+    assert result.metric == "accuracy"
+    assert result.steps == 60
     assert result.value == result.scores["accuracy"] > 0.9
     assert read_json(tmp_path / "run" / "results.json") == result.to_dict()
     assert read_json(tmp_path / "run" / "best" / "provenance.json") == {"data": "numbers"}
@@ -36,7 +34,8 @@ def test_a_training_leaves_its_folder(tmp_path):
 
 def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     unbroken = learn_successors(tmp_path / "whole", EpochSettings())
-    evaluate, calls = successors.scores, []
+    evaluate = successors.scores
+    calls = []
 
     def stopping(model: object) -> dict[str, float]:
         calls.append(os.kill(os.getpid(), signal.SIGTERM) if not calls else None)
@@ -44,7 +43,8 @@ def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 
     monkeypatch.setattr(successors, "scores", stopping)
     stopped = learn_successors(tmp_path / "cut", EpochSettings())
-    assert (stopped.model, stopped.steps) == (None, 20)
+    assert stopped.model is None
+    assert stopped.steps == 20
     resumed = learn_successors(tmp_path / "cut", EpochSettings(), resume=True)
     assert resumed.scores == unbroken.scores
     for folder in ("best", "checkpoints/step-000060"):

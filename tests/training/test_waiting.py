@@ -88,7 +88,11 @@ def make_model(dropout: float = 0.0):
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "dtype"), [("lamb", torch.bfloat16), ("adamw", torch.float32)]
+    ("optimizer", "dtype"),
+    [
+        ("lamb", torch.bfloat16),
+        ("adamw", torch.float32),
+    ],
 )
 def test_one_read_an_update(tmp_path, monkeypatch, dtype, optimizer):
     monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cuda", "meta"))

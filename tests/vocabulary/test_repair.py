@@ -98,13 +98,12 @@ def test_the_korean_layout(korean_layout, tmp_path, korean):
     )
     order = [processor.piece_to_id(tokenizer.id_to_piece(i)) for i in range(tokenizer.vocab_size)]
     for text in (*korean[:5], "서울 xyz 뷁 학교"):
-        old_output, new_output = processor.encode(text), tokenizer.encode(text)
+        old_output = processor.encode(text)
+        new_output = tokenizer.encode(text)
         assert [order[i] for i in new_output] == old_output
         with torch.no_grad():
-            theirs, ours = (
-                before(torch.tensor([[5, *old_output, 6]])),
-                after(torch.tensor([[2, *new_output, 3]])),
-            )
+            theirs = before(torch.tensor([[5, *old_output, 6]]))
+            ours = after(torch.tensor([[2, *new_output, 3]]))
         size = tokenizer.vocab_size
         assert torch.allclose(
             ours.prediction_logits[..., :size], theirs.prediction_logits[..., order], atol=1e-6

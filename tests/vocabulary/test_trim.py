@@ -64,10 +64,8 @@ def run_model(model, ids):
 
 def check_same_model(model_class, their_model, old_folder, new_folder, lines):
     """Compare ids with AutoTokenizer's, states with the untrimmed model's bit by bit and with transformers'."""
-    old, new = (
-        AlbertTokenizer.from_pretrained(old_folder),
-        AlbertTokenizer.from_pretrained(new_folder),
-    )
+    old = AlbertTokenizer.from_pretrained(old_folder)
+    new = AlbertTokenizer.from_pretrained(new_folder)
     old_ids_of = old.get_vocab()
     order = [old_ids_of[new.id_to_piece(number)] for number in range(new.vocab_size)]
     convert(old_folder, new_folder.parent / "untrimmed")
@@ -77,7 +75,8 @@ def check_same_model(model_class, their_model, old_folder, new_folder, lines):
     )
     theirs = transformers.AutoTokenizer.from_pretrained(new_folder)
     for line in lines:
-        ids, old_ids = new.encode(line), old.encode(line)
+        ids = new.encode(line)
+        old_ids = old.encode(line)
         assert theirs(line, add_special_tokens=False).input_ids == ids
         assert [order[number] for number in ids] == old_ids
         states, logits = run_model(after, [new.cls_id, *ids, new.sep_id])
@@ -92,16 +91,13 @@ def check_same_model(model_class, their_model, old_folder, new_folder, lines):
 def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
     lines = [*korean[:400], "뷁 café ☃"]
     report = trim_vocabulary(bert, [write_lines(tmp_path, lines)], tmp_path / "new")
-    old, new = (
-        AlbertTokenizer.from_pretrained(bert),
-        AlbertTokenizer.from_pretrained(tmp_path / "new"),
-    )
+    old = AlbertTokenizer.from_pretrained(bert)
+    new = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert new.vocab_size == report.vocab_size < old.vocab_size - 100
-    assert (report.text.changed_lines, report.text.changed_tokens) == (0, 0)
-    assert (report.text.lines, report.text.tokens) == (
-        len(lines),
-        sum(len(old.encode(line)) for line in lines),
-    )
+    assert report.text.changed_lines == 0
+    assert report.text.changed_tokens == 0
+    assert report.text.lines == len(lines)
+    assert report.text.tokens == sum(len(old.encode(line)) for line in lines)
     assert report.model_class == "AlbertForMaskedLM"
     assert "sentence-transformers" in report.notes[0]
     assert AlbertForMaskedLM.from_pretrained(tmp_path / "new").config.vocab_size == new.vocab_size
@@ -136,10 +132,8 @@ def test_no_known_text_becomes_unknown(request, kind, english, tmp_path, run_com
     ).json
     assert values["text"]["changed_lines"] == 3
     assert values["text"]["changed_tokens"] > 0
-    old, new = (
-        AlbertTokenizer.from_pretrained(folder),
-        AlbertTokenizer.from_pretrained(tmp_path / "new"),
-    )
+    old = AlbertTokenizer.from_pretrained(folder)
+    new = AlbertTokenizer.from_pretrained(tmp_path / "new")
     for line in english:
         assert (old.unk_id in old.encode(line)) == (new.unk_id in new.encode(line))
     assert (

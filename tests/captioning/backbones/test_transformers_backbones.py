@@ -122,7 +122,8 @@ def test_tokens_are_transformers_own(model_type, tiny, tmp_path):
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_changed_patch_moves_the_token_at_its_place(model_type, tiny):
     backbone = load_backbone(f"hf:{tiny(model_type).folder}")
-    grid, tubelet = backbone.grid(4, 32), TUBELET.get(model_type, 1)
+    grid = backbone.grid(4, 32)
+    tubelet = TUBELET.get(model_type, 1)
     for frame, row, column in ((0, 0, 3), (1, 2, 0), (2, 3, 1), (3, 1, 2)):
         frames = _frames(1, 4)
         before = backbone(frames)
@@ -143,7 +144,8 @@ def test_frozen_at_first_and_trained_when_asked(model_type, tiny):
     backbone.requires_grad_(True).train()
     assert all(module.training for module in backbone.modules())
     backbone.eval()
-    fingerprint, before = backbone.fingerprint(), backbone(frames).detach()
+    fingerprint = backbone.fingerprint()
+    before = backbone(frames).detach()
     backbone(frames).square().sum().backward()
     assert [name for name, parameter in backbone.named_parameters() if parameter.grad is None] == []
     torch.optim.SGD(backbone.parameters(), lr=1e-3).step()

@@ -53,7 +53,10 @@ class QuarterBackbone(Backbone):
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
-        self.name, self.out_dim, self.frame_size, self.scale = "quarters", 3, 16, scale
+        self.name = "quarters"
+        self.out_dim = 3
+        self.frame_size = 16
+        self.scale = scale
         self.batches: list[int] = []
 
     def grid(self, num_frames: int, size: int) -> TokenGrid:

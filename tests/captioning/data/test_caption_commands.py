@@ -20,7 +20,8 @@ def prepare(run_command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_prepare(tmp_path, videos, prepare):
-    data, out = tmp_path / "train.jsonl", tmp_path / "out"
+    data = tmp_path / "train.jsonl"
+    out = tmp_path / "out"
     write_clip_manifest(
         data, [Clip(key=file.stem, source=file, captions=("x",)) for file in videos]
     )
@@ -36,13 +37,13 @@ def test_prepare(tmp_path, videos, prepare):
     printed = prepare(data, out, "--frames", 4, "--size", 32)
     assert "warning: skipped: train `clip 1`: " in printed.err
     table = dict(line.split(maxsplit=1) for line in printed.out.splitlines() if "  " in line)
-    assert (table["clips"], table["reused"], table["skipped"]) == ("train 4", "4", "1")
+    assert table["clips"] == "train 4"
+    assert table["reused"] == "4"
+    assert table["skipped"] == "1"
     prepared = PreparedClips.open(out)
-    assert (prepared.backbone, prepared.kind, prepared.backbone_settings) == (
-        "conv3d",
-        "frames",
-        {"width": 192},
-    )
+    assert prepared.backbone == "conv3d"
+    assert prepared.kind == "frames"
+    assert prepared.backbone_settings == {"width": 192}
     refused = prepare(data, out, "--frames", 5, "--size", 48, "--json")
     assert "error[changed]" in refused.err
     assert "sampling was" in refused.err
@@ -58,7 +59,8 @@ def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare
         ],
         "sentences": [{"video_id": name, "caption": "x"} for name in names],
     }
-    data, out = tmp_path / "MSRVTT.json", tmp_path / "out"
+    data = tmp_path / "MSRVTT.json"
+    out = tmp_path / "out"
     data.write_text(json.dumps(content))
     printed = prepare(data, out, "--frames", 2, "--size", 32)
     lines = [
@@ -90,4 +92,6 @@ def test_prepare_features(tmp_path, prepare):
     result = prepare(
         tmp_path / "dev.jsonl", tmp_path / "out", "--backbone", "features", "--json"
     ).json
-    assert (result["clips"], result["tokens"], result["kind"]) == ({"dev": 1}, None, "features")
+    assert result["clips"] == {"dev": 1}
+    assert result["tokens"] is None
+    assert result["kind"] == "features"

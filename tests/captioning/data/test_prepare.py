@@ -46,30 +46,27 @@ def test_features(tmp_path, clips, quarters):
     report = prepare_clips(
         {"train": clips[:3], "dev": clips[3:]}, tmp_path / "out", quarters, SAMPLING, batch_size=2
     )
-    assert (report.kind, report.clips, report.captions, report.tokens) == (
-        "features",
-        {"train": 3, "dev": 2},
-        10,
-        16,
-    )
-    assert (report.computed, report.reused, report.skipped) == (5, 0, ())
+    assert report.kind == "features"
+    assert report.clips == {"train": 3, "dev": 2}
+    assert report.captions == 10
+    assert report.tokens == 16
+    assert report.computed == 5
+    assert report.reused == 0
+    assert report.skipped == ()
     assert quarters.batches == [2, 2, 1]
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.kind, prepared.backbone, prepared.sampling) == (
-        "features",
-        "quarters",
-        SAMPLING,
-    )
-    assert (prepared.grid, prepared.grid_of("dev", 1), prepared.width) == (
-        TokenGrid(4, 2, 2),
-        TokenGrid(4, 2, 2),
-        3,
-    )
+    assert prepared.kind == "features"
+    assert prepared.backbone == "quarters"
+    assert prepared.sampling == SAMPLING
+    assert prepared.grid == TokenGrid(4, 2, 2)
+    assert prepared.grid_of("dev", 1) == TokenGrid(4, 2, 2)
+    assert prepared.width == 3
     assert prepared.backbone_fingerprint == quarters.fingerprint()
     for split, part in (("train", clips[:3]), ("dev", clips[3:])):
         for number, clip in enumerate(part):
             prepared_clip = prepared.clips(split)[number]
-            assert (prepared_clip.key, prepared_clip.captions) == (clip.key, clip.captions)
+            assert prepared_clip.key == clip.key
+            assert prepared_clip.captions == clip.captions
             assert prepared_clip.origin == {"source": str(clip.source)}
             frames = torch.from_numpy(sample_frames(clip.source, SAMPLING).pixels)
             expected = quarters(frames[None])[0].half().numpy()
@@ -93,11 +90,9 @@ def test_pooled(tmp_path, clips, quarters):
 def test_frames_for_a_backbone_that_is_trained(tmp_path, clips, trained):
     prepare_clips(clips, tmp_path / "out", trained, SAMPLING, max_tokens=1)
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.kind, prepared.grid, prepared.backbone) == (
-        "frames",
-        TokenGrid(4, 2, 2),
-        "quarters",
-    )
+    assert prepared.kind == "frames"
+    assert prepared.grid == TokenGrid(4, 2, 2)
+    assert prepared.backbone == "quarters"
     assert trained.batches == []
     visual = prepared.visual("train", 2)
     assert visual.dtype == np.uint8
@@ -109,7 +104,9 @@ def test_a_second_run_does_nothing(tmp_path, clips, quarters):
     times = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")}
     calls = len(quarters.batches)
     report = prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
-    assert (report.computed, report.reused, len(quarters.batches)) == (0, 5, calls)
+    assert report.computed == 0
+    assert report.reused == 5
+    assert len(quarters.batches) == calls
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*")} == times
 
 
@@ -127,7 +124,8 @@ def test_by_content(tmp_path, clips, quarters):
     after = PreparedClips.open(tmp_path / "out").clips("train")
     # The part of a file that has changed; the other changed files are clips 2 and 3
     assert report.computed == 1
-    assert (after[1].item, after[5].item) == (after[2].item, after[3].item)
+    assert after[1].item == after[2].item
+    assert after[5].item == after[3].item
     assert after[0].item == before[0].item
 
 
@@ -167,7 +165,8 @@ def test_skipped_clips(tmp_path, clips, quarters, slug_of):
         "clip 0",
         "clip 4",
     ]
-    files, calls = everything(tmp_path / "out"), len(quarters.batches)
+    files = everything(tmp_path / "out")
+    calls = len(quarters.batches)
     prepare_clips({"train": clips}, tmp_path / "out", quarters, SAMPLING, batch_size=4)
     assert len(quarters.batches) == calls  # what cannot be read does not make its neighbours new
     assert everything(tmp_path / "out") == files  # the other split stays
@@ -292,12 +291,10 @@ def test_features_of_somebody_else(tmp_path):
     slugs = [clip.slug for clip in report.skipped]
     assert slugs == ["bad-row", *["bad-file"] * 8], [clip.reason for clip in report.skipped]
     prepared = PreparedClips.open(tmp_path / "out")
-    assert (prepared.backbone, prepared.sampling, prepared.grid, prepared.width) == (
-        "features",
-        None,
-        None,
-        6,
-    )
+    assert prepared.backbone == "features"
+    assert prepared.sampling is None
+    assert prepared.grid is None
+    assert prepared.width == 6
     for number, array in enumerate(arrays):
         assert np.array_equal(prepared.visual("train", number), array.astype(np.float16))
         assert prepared.grid_of("train", number) == TokenGrid(len(array), 1, 1)

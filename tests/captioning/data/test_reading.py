@@ -410,18 +410,14 @@ def test_other_tables_and_texts(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(DataError, match=r"is not captions of MSR-VTT, .* or TVC") as caught:
         read_clips(folder / name)
-    assert (caught.value.slug, caught.value.hint.partition(":")[0]) == (
-        "missing-file",
-        "write a manifest instead",
-    )
+    assert caught.value.slug == "missing-file"
+    assert caught.value.hint.partition(":")[0] == "write a manifest instead"
 
 
 def test_youcook2(tmp_path):
     """Steps of recipes: cut out as SwinBERT's data has them, or spans of the whole video."""
-    full, cut = (
-        video(tmp_path / "videos/GLd3aX16zBg.mp4"),
-        video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4"),
-    )
+    full = video(tmp_path / "videos/GLd3aX16zBg.mp4")
+    cut = video(tmp_path / "raw_videos/validation/fn9anlEL4FI_1.mp4")
     steps = [
         {"segment": [90, 102.5], "id": 0, "sentence": "spread margarine on bread"},
         {"segment": [114, 127], "id": 1, "sentence": "place cheese on the bread"},
@@ -555,7 +551,13 @@ def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("on_disk", "annotated"), [("NFD", "NFC"), ("NFC", "NFD")])
+@pytest.mark.parametrize(
+    ("on_disk", "annotated"),
+    [
+        ("NFD", "NFC"),
+        ("NFC", "NFD"),
+    ],
+)
 def test_a_video_is_matched_in_either_normal_form(tmp_path, on_disk, annotated):
     """A Mac writes file names in NFD."""
     file = video(tmp_path / (unicodedata.normalize(on_disk, "영상é") + ".mp4"))

@@ -69,8 +69,10 @@ def test_rows_of_frames(tmp_path, clips):
         (clip.key, clip.captions) for clip in clips
     ]
     for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
-        assert (clip.source, clip.row) == (tmp_path / "out" / "train.img.tsv", number)
-        frames, original_frames = frames_of(clip, SAMPLING), frames_of(original_clip, SAMPLING)
+        assert clip.source == tmp_path / "out" / "train.img.tsv"
+        assert clip.row == number
+        frames = frames_of(clip, SAMPLING)
+        original_frames = frames_of(original_clip, SAMPLING)
         assert frames.pixels.shape == (4, 16, 16, 3)
         # JPEG of flat colours
         assert np.abs(frames.pixels.astype(int) - original_frames.pixels).max() <= 4
@@ -101,7 +103,8 @@ def jpeg(value: int) -> bytes:
 
 
 def test_missing_and_broken_frames(tmp_path):
-    good, file = jpeg(7), tmp_path / "x.img.tsv"
+    good = jpeg(7)
+    file = tmp_path / "x.img.tsv"
     rows = {
         "empty": [good, b"", good, good], "cut": [good, good[:40], good, good], "text": [good, b"???", good, good],
         "few": [good] * 3, "none": [], "still": [good], "whole": [good] * 4,

@@ -178,7 +178,8 @@ def test_draws_follow_the_probabilities():
     expected[[IDS.start, IDS.mask, IDS.padding]] = 0
     expected /= expected.sum()
     for token in range(9):
-        share, p = float((first == token).float().mean()), float(expected[token])
+        share = float((first == token).float().mean())
+        p = float(expected[token])
         assert abs(share - p) <= 4 * math.sqrt(p * (1 - p) / 4000) + 1e-9
 
 

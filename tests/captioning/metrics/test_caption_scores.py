@@ -56,7 +56,12 @@ def with_another_word(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "change", [without_a_reference, with_another_word, lambda items: items[:59] + items[:1]]
+    "change",
+    [
+        without_a_reference,
+        with_another_word,
+        lambda items: items[:59] + items[:1],
+    ],
 )
 def test_comparison_notices_another_input(golden, change):
     reference = pretokenised(golden)

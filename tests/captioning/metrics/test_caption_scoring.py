@@ -29,7 +29,8 @@ def test_published_scores_of_nlg_eval(data):
     }
     assert len(expected) == 6
     assert dict(scores) == pytest.approx(expected, abs=1e-6)
-    assert (scores.num_captions, scores.num_references) == (2, 4)
+    assert scores.num_captions == 2
+    assert scores.num_references == 4
     swapped = score_caption_files(folder / "ref1.txt", [folder / "hyp.txt", folder / "ref2.txt"])
     assert abs(swapped["CIDEr"] - expected["CIDEr"]) > 1e-3
 
@@ -108,7 +109,8 @@ def test_layouts(tmp_path, prediction, truth):
     out = tmp_path / "details.jsonl"
     scores = score_caption_files(tmp_path / "given", [tmp_path / "truth.gz"], details=out)
     expected = score_captions(REFERENCES, CANDIDATES)
-    assert (scores.corpus, scores.per_clip) == (expected.corpus, expected.per_clip)
+    assert scores.corpus == expected.corpus
+    assert scores.per_clip == expected.per_clip
     details = read_records(out)
     assert [(row["key"], row["caption"], row["references"]) for row in details] == [
         (key, text, REFERENCES[key]) for key, text in CANDIDATES.items()
@@ -244,7 +246,11 @@ def test_other_encodings_and_folders_are_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("references", "candidates"),
-    [({"a": "one text"}, {"a": "x"}), ({"a": ["x"]}, {"a": ["x"]}), ({"a": [None]}, {"a": "x"})],
+    [
+        ({"a": "one text"}, {"a": "x"}),
+        ({"a": ["x"]}, {"a": ["x"]}),
+        ({"a": [None]}, {"a": "x"}),
+    ],
 )
 def test_texts_and_lists_are_told_apart(references, candidates, slug_of):
     assert slug_of(score_captions, references, candidates) == "bad-row"

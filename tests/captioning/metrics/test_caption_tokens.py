@@ -32,7 +32,8 @@ def test_captions(golden):
 
 def test_comparison_notices_a_missing_rule(golden, monkeypatch):
     """Each rule that decides a token of these lines is missed when it is taken away; which they are, the lines say."""
-    lines, rules = reference(golden)["tokenizer_only"], metrics._RULES
+    lines = reference(golden)["tokenizer_only"]
+    rules = metrics._RULES
     decisive = 0
     for number, rule in enumerate(rules):
         monkeypatch.setattr(metrics, "_RULES", rules[:number] + rules[number + 1 :])

@@ -17,9 +17,11 @@ def _real(count, length):
 
 def test_tables_equal_swinberts(golden):
     folder = golden / "captioning"
-    arrays, compared = np.load(folder / "attention_masks.npz"), []
+    arrays = np.load(folder / "attention_masks.npz")
+    compared = []
     for entry in json.loads((folder / "attention_masks_index.json").read_text()):
-        length, visual_length = entry["max_seq_a_length"], entry["max_img_seq_length"]
+        length = entry["max_seq_a_length"]
+        visual_length = entry["max_img_seq_length"]
         if (
             entry["attn_mask_type"] == "seq2seq"
             and entry["is_train"]

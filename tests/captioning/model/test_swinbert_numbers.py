@@ -102,7 +102,8 @@ def test_the_gate_has_no_gradient_as_swinbert_begins(original):
     """Why `legacy` is for weights only: the caption loss does not move the learned mask."""
     if not original.model.caption.learned:
         pytest.skip("the folder has no learned mask")
-    arrays, albert = original.arrays("train"), original.model.albert
+    arrays = original.arrays("train")
+    albert = original.model.albert
     inputs = original.inputs("train")
     context = albert.encode_context(albert.project(inputs["img_feats"]))
     hidden, _ = albert.read_caption(albert.embed(inputs["input_ids"]), context)

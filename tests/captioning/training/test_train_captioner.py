@@ -179,7 +179,8 @@ def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, reque
     assert stopped.model is None
     assert stopped.steps < 4
     train_captioner(shell, data, halves, settings, resume=True)
-    first, second = read_tensors(tmp_path / "whole" / "best"), read_tensors(halves / "best")
+    first = read_tensors(tmp_path / "whole" / "best")
+    second = read_tensors(halves / "best")
     assert set(first) == set(second)
     assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(CheckpointError, match="other settings"):
@@ -262,10 +263,8 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
 
     trained = VideoCaptioner.from_pretrained(tmp_path / "run")
     goes_on, notes = start_captioner(tmp_path / "run" / "best", clips, SMALL, 6)
-    assert (goes_on.model.caption.objective, goes_on.model.caption.video_attention) == (
-        "causal",
-        "diagonal",
-    )
+    assert goes_on.model.caption.objective == "causal"
+    assert goes_on.model.caption.video_attention == "diagonal"
     assert loss_of(goes_on, settings) == pytest.approx(loss_of(trained, settings), abs=1e-6)
     assert any(line.startswith("objective: causal, as the captioner in") for line in notes)
     train_captioner(
@@ -277,7 +276,8 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
     assert switched.model.caption.objective == "mlm"
     assert any(line.startswith("objective: mlm as asked") for line in notes)
     fresh, notes = start_captioner(shell, clips, SMALL, 6)
-    assert (fresh.model.caption.objective, fresh.model.caption.video_attention) == ("mlm", "full")
+    assert fresh.model.caption.objective == "mlm"
+    assert fresh.model.caption.video_attention == "full"
     assert not any(line.startswith("objective") for line in notes)
 
 
@@ -297,7 +297,8 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     short_grid, long_grid = (dataset.grid for dataset in prepared)
     settings = dataclasses.replace(SMALL, video_attention="log")
     captioner, _ = start_captioner(shell, prepared[0], settings, short_grid.num_tokens)
-    albert, folder = captioner.model.albert, short_grid.height * short_grid.width
+    albert = captioner.model.albert
+    folder = short_grid.height * short_grid.width
     with torch.no_grad():
         of_places = torch.randn(folder, folder)
         gate = of_places[None, :, None, :].expand(
@@ -314,11 +315,9 @@ def test_a_learned_gate_goes_on_with_more_frames(shell, tmp_path):
     )
     times = extended.img_embedding.time_embeddings[:, 0].detach()
     assert times.tolist() == sorted(times.tolist())
-    assert (len(times), float(times[0]), float(times[-1])) == (
-        long_grid.frames,
-        0,
-        short_grid.frames - 1,
-    )
+    assert len(times) == long_grid.frames
+    assert float(times[0]) == 0
+    assert float(times[-1]) == short_grid.frames - 1
     assert torch.equal(
         extended.img_embedding.projection.weight, albert.img_embedding.projection.weight
     )
@@ -358,7 +357,8 @@ def test_a_backbone_of_transformers_is_trained_along(shell, tmp_path):
     settings = dataclasses.replace(SMALL, steps=2)
     train_captioner(shell, tmp_path / "prepared", tmp_path / "run", settings)
     captioner = VideoCaptioner.from_pretrained(tmp_path / "run")
-    before, after = backbone.state_dict(), captioner.backbone.state_dict()
+    before = backbone.state_dict()
+    after = captioner.backbone.state_dict()
     moved = max(float((before[name] - after[name]).abs().max()) for name in before)
     # Two updates of AdamW move a weight by at most the sum of their rates, here 1e-3 and 5e-4 times
     # 0.05 (and decay).

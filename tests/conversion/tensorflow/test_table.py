@@ -51,7 +51,13 @@ def test_checksum_is_castagnolis_as_rfc_3720_has_it():
 
 
 @pytest.mark.parametrize(
-    ("number", "encoded"), [(0, "00"), (127, "7f"), (300, "ac02"), (2**64 - 1, "ff" * 9 + "01")]
+    ("number", "encoded"),
+    [
+        (0, "00"),
+        (127, "7f"),
+        (300, "ac02"),
+        (2**64 - 1, "ff" * 9 + "01"),
+    ],
 )
 def test_varints(number, encoded):
     assert write_varint(number).hex() == encoded

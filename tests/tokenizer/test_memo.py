@@ -48,13 +48,13 @@ def test_korean_wikipedia(golden, wiki, model):
     tokenizer = SentencePieceTokenizer(
         (golden / "korean" / f"{model}.model").read_bytes(), "multilingual"
     )
-    texts = wiki("ko/wiki_07")[:1400]
+    texts = wiki("ko/wiki_07")[:700]
     assert_engine_agrees(tokenizer, texts)
 
 
 def test_english_wikipedia_and_the_share_it_takes(data, wiki):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    texts = wiki("en/wiki_11")[:1000]
+    texts = wiki("en/wiki_11")[:500]
     handed_over = []
     encode = tokenizer._batch._by_sentencepiece
     tokenizer._batch._by_sentencepiece = lambda texts, threads: (
@@ -100,7 +100,7 @@ def test_white_space_of_every_kind(golden, rule):
     letters = "aB1,éΣςﬁ한\u0308¨\u00ad\u200bİ'"
     texts = [
         "".join(draw.choice(letters if draw.random() < 0.6 else blanks) for _ in range(9))
-        for _ in range(3000)
+        for _ in range(1000)
     ]
     assert_engine_agrees(tokenizer, texts)
 
@@ -158,13 +158,14 @@ def test_characters_left_alone(golden, data):
         golden / "tokenizer" / "digit_comma_toy.model",
     ):
         proto = model.read_bytes()
-        unchanged = np.ones(0x110000, dtype=bool)
+        changed = {0, ord(" "), ord("▁")}
         for key, value in sentencepiece.SentencePieceNormalizer(model_proto=proto).Decompile():
-            if len(key) == 1:
-                unchanged[ord(key)] &= key == value
-            unchanged[[ord(character) for character in key[1:]]] = False
-        unchanged[[0, ord(" "), ord("▁")]] = False
-        assert 1000 < (~unchanged).sum() < 100_000
+            if len(key) == 1 and key != value:
+                changed.add(ord(key))
+            changed.update(map(ord, key[1:]))
+        assert 1000 < len(changed) < 100_000
+        unchanged = np.ones(0x110000, dtype=bool)
+        unchanged[list(changed)] = False
         np.testing.assert_array_equal(
             read_character_tables(read_facts(proto).charsmap, b" ").unchanged, unchanged
         )

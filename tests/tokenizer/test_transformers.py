@@ -56,11 +56,22 @@ def without_specials(texts: list[str]) -> list[str]:
     return [text for text in texts if not any(name in text for name in SPECIAL_PIECES)]
 
 
+# `do_lower_case` and `keep_accents` of a saved folder
+RULE_FLAGS = {
+    "google": (True, False),
+    "google-cased": (False, False),
+    "multilingual": (False, True),
+}
+
+
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_english(golden_rows, data, wiki, tmp_path, rule):
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
     theirs = save_for_transformers(ours, tmp_path)
-    assert differing_texts(ours, theirs, wiki("en/wiki_20")[:600]) == []
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    flags = (settings["do_lower_case"], settings["keep_accents"])
+    assert flags == RULE_FLAGS.get(rule, flags)
+    assert differing_texts(ours, theirs, wiki("en/wiki_20")[:200]) == []
     hard = without_specials([row["text"] for row in golden_rows("tokenizer/lines.jsonl")])
     # Rules that leave decomposed accents to the normaliser, which `tokenizers` applies by grapheme:
     # stacked marks differ
@@ -74,9 +85,9 @@ def test_english(golden_rows, data, wiki, tmp_path, rule):
 def test_korean(golden, golden_rows, tmp_path, rule, model):
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
     texts = without_specials(
-        [row[form] for form in ("nfc", "nfd") for row in golden_rows("korean/lines.jsonl")]
+        [row[form] for form in ("nfc", "nfd") for row in golden_rows("korean/lines.jsonl")[::2]]
     )
-    assert len(texts) == 2 * 398
+    assert len(texts) == 2 * 199
     assert differing_texts(ours, save_for_transformers(ours, tmp_path), texts) == []
 
 
@@ -190,7 +201,7 @@ def test_flags_of_the_mask_are_those_of_transformers(mask_folder, tmp_path, flag
         "\u200d",
         "\n",
     ]
-    texts = ["".join(choose(parts, k=length)) for length in range(1, 8) for _ in range(60)]
+    texts = ["".join(choose(parts, k=length)) for length in range(1, 8) for _ in range(25)]
     expected = theirs(texts)["input_ids"]
     ours.save_pretrained(tmp_path / "saved")
     saved = AlbertTokenizer.from_pretrained(tmp_path / "saved")
@@ -226,17 +237,6 @@ def test_the_class_of_transformers_keeps_hangul(golden, golden_rows, tmp_path, r
         theirs = getattr(transformers, name).from_pretrained(tmp_path)
         assert len(differing_texts(ours, theirs, texts)) <= CLASS_DIFFERS[rule]
         assert theirs.unk_token_id not in theirs("대한민국의 수도는 서울이다.")["input_ids"]
-
-
-def test_english_vocabularies_keep_the_flags_of_their_rules(data, tmp_path):
-    for rule, flags in {
-        "google": (True, False),
-        "google-cased": (False, False),
-        "multilingual": (False, True),
-    }.items():
-        AlbertTokenizer.from_pretrained(data / "albert", rule).save_pretrained(tmp_path / rule)
-        settings = json.loads((tmp_path / rule / "tokenizer_config.json").read_text())
-        assert (settings["do_lower_case"], settings["keep_accents"]) == flags
 
 
 def test_offsets_are_those_of_the_class(google_folder):

@@ -214,10 +214,14 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(tmp_path, english, korean, slug_of, 
     assert slug_of(AlbertTokenizer.from_pretrained, folder) == "unsupported"
     report = trim_vocabulary(folder, [file], tmp_path / "new", vocab_size=500)
     repair_vocabulary(folder, tmp_path / "renumbered")
+    # As transformers 5 saves it: `tokenizer.json` alone
+    theirs.save_pretrained(tmp_path / "saved")
+    their_tokenizer.save_pretrained(tmp_path / "saved")
+    repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
     assert report.text.changed_lines > 0
     assert "no pooler" in caplog.text
     assert "tokenizer_class" not in json.loads((tmp_path / "new" / "config.json").read_text())
-    for name in ("new", "renumbered"):
+    for name in ("new", "renumbered", "from-json"):
         tokenizer = AlbertTokenizer.from_pretrained(tmp_path / name)
         ours = AlbertModel.from_pretrained(tmp_path / name).eval()
         special_ids = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)

@@ -192,12 +192,11 @@ def role_of(piece: str) -> int | None:
     return None
 
 
-def order_as_xlm_r(pieces: list[Piece], source: Path) -> tuple[list[Piece], list[int | None]]:
-    """Return the pieces of a model in the order of XLM-R's ids, and for each its id in the model, if it has one.
+def order_as_xlm_r(pieces: Sequence[Piece], source: Path) -> list[Piece]:
+    """Return the pieces of a model in the order of XLM-R's ids; `source` is for messages.
 
     fairseq put <s>, <pad>, </s> and <unk> before the pieces of a model that begins with <unk>, <s>
-    and </s>, and <mask> after them (`XLMRobertaTokenizer` of transformers 4.57). `source` is for
-    messages.
+    and </s>, and <mask> after them (`XLMRobertaTokenizer` of transformers 4.57).
     """
     unknown = pieces[0]
     names = [name for name, _, _ in pieces[1:3]]
@@ -208,15 +207,20 @@ def order_as_xlm_r(pieces: list[Piece], source: Path) -> tuple[list[Piece], list
             "name the class that its tokenizer has in the tokenizer_config.json of the same folder",
         )
     ordered = [pieces[1], ("<pad>", 0.0, CONTROL), pieces[2], unknown]
-    ordered += [*pieces[3:], ("<mask>", 0.0, CONTROL)]
-    return ordered, [1, None, 2, 0, *range(3, len(pieces)), None]
+    return [*ordered, *pieces[3:], ("<mask>", 0.0, CONTROL)]
 
 
-# Fields of ModelProto and TrainerSpec (sentencepiece_model.proto).
-_PIECES, _TRAINER = 1, 2
+# Fields of ModelProto, TrainerSpec and NormalizerSpec (sentencepiece_model.proto).
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_CHARSMAP = 2
 _INPUT, _MODEL_PREFIX, _VOCAB_SIZE, _SEED_FILE = 1, 2, 4, 54
 _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
 _UNK_PIECE, _PAD_PIECE = 45, 48
+
+
+def empty_model(charsmap: bytes) -> bytes:
+    """Return a unigram model without pieces, for `rebuild_model`, with the compiled rules of a normaliser."""
+    return _field(_TRAINER, b"") + _field(_NORMALIZER, _field(_CHARSMAP, charsmap))
 
 
 def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:

@@ -211,8 +211,8 @@ def order_as_xlm_r(pieces: Sequence[Piece], source: Path) -> list[Piece]:
 
 
 # Fields of ModelProto, TrainerSpec and NormalizerSpec (sentencepiece_model.proto).
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
-_CHARSMAP = 2
+_PIECES, _TRAINER = 1, 2
+_NORMALIZER, _CHARSMAP = 3, 2
 _INPUT, _MODEL_PREFIX, _VOCAB_SIZE, _SEED_FILE = 1, 2, 4, 54
 _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
 _UNK_PIECE, _PAD_PIECE = 45, 48

@@ -55,21 +55,88 @@ _USUAL_NAMES = (
 
 
 @dataclass(frozen=True)
+class NumberedPieces:
+    """The pieces of a folder's tokenizer in the order of its ids.
+
+    Attributes:
+        pieces: Text, score and type of each.
+        model: A SentencePiece model that has the normaliser.
+        encode: Gives a prepared text the ids, by another program.
+        is_exact: That program is SentencePiece. `tokenizers` differs from it in white space, marks
+            and ties of scores.
+    """
+
+    pieces: list[Piece]
+    model: bytes
+    encode: Callable[[str], list[int]]
+    is_exact: bool
+
+    @classmethod
+    def from_model(cls, file: Path, is_xlm_r: bool) -> "NumberedPieces":
+        """Read a SentencePiece model, whose pieces the classes of XLM-R number otherwise."""
+        from sentencepiece import SentencePieceProcessor
+
+        model = file.read_bytes()
+        try:
+            processor = SentencePieceProcessor(model_proto=model)
+        except RuntimeError:
+            raise CheckpointError(
+                "bad-file",
+                f"`{file}` is not a SentencePiece model",
+                "fetch it again",
+            ) from None
+        pieces = list(read_facts(model).pieces)
+        if not is_xlm_r:
+            return cls(pieces, model, processor.encode, is_exact=True)
+        pieces = order_as_xlm_r(pieces, file)
+        ids_by_piece = {piece: number for number, (piece, _, _) in enumerate(pieces)}
+
+        def encode(text: str) -> list[int]:
+            return [ids_by_piece[processor.id_to_piece(i)] for i in processor.encode(text)]
+
+        return cls(pieces, model, encode, is_exact=True)
+
+    @classmethod
+    def from_json(cls, file: Path) -> "NumberedPieces":
+        """Read the `tokenizer.json` of a class of XLM-R, the only file of it that transformers 5 saves."""
+        from tokenizers import Tokenizer
+
+        try:
+            content = read_json(file, "tokenizer")
+            tokenizer = Tokenizer.from_file(str(file))
+            charsmap = base64.b64decode(content["normalizer"]["precompiled_charsmap"])
+            kinds = {token["id"]: CONTROL for token in content["added_tokens"] if token["special"]}
+            kinds[content["model"]["unk_id"]] = UNKNOWN
+            pieces = [
+                (piece, score, kinds.get(number, NORMAL))
+                for number, (piece, score) in enumerate(content["model"]["vocab"])
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                "unsupported",
+                f"`{file}` is not a Unigram model with SentencePiece's normaliser ({error})",
+                "put the SentencePiece model that it was made from beside it",
+            ) from None
+
+        def encode(text: str) -> list[int]:
+            return tokenizer.encode(text, add_special_tokens=False).ids
+
+        return cls(pieces, empty_model(charsmap), encode, is_exact=False)
+
+
+@dataclass(frozen=True)
 class Renumbering:
     """A tokenizer with ALBERT's ids, and where its pieces come from.
 
     Attributes:
         tokenizer: With the new ids.
         old_ids: For each new id the old one.
-        encode_before: Gives a prepared text the old ids, by SentencePiece or `tokenizers`.
-        is_exact: The former, whose ids are the same; the latter differs in white space, marks and
-            ties of scores.
+        old: The tokenizer before.
     """
 
     tokenizer: SentencePieceTokenizer
     old_ids: list[int]
-    encode_before: Callable[[str], list[int]]
-    is_exact: bool
+    old: NumberedPieces
 
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
@@ -94,10 +161,10 @@ def renumber_specials(folder: Path) -> Renumbering:
     text_rules = rules.read_rules_name(settings)
     is_xlm_r = FolderFacts.from_folder(folder).is_xlm_r
     if file is not None:
-        model, old_pieces, encode_before = _read_model(file, is_xlm_r)
+        old = NumberedPieces.from_model(file, is_xlm_r)
     elif is_xlm_r and (folder / JSON_NAME).exists():
         file = folder / JSON_NAME
-        model, old_pieces, encode_before = _read_unigram_json(file)
+        old = NumberedPieces.from_json(file)
     else:
         raise CheckpointError(
             "no-tokenizer",
@@ -106,7 +173,7 @@ def renumber_specials(folder: Path) -> Renumbering:
         )
     if is_xlm_r:
         text_rules = "none"  # the model's own normaliser alone
-    num_pieces = len(old_pieces)
+    num_pieces = len(old.pieces)
     ids = added_tokens(folder)
     tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
     # Ids are rows of the model: in a gap there would be rows that belong to no token.
@@ -120,7 +187,7 @@ def renumber_specials(folder: Path) -> Renumbering:
             "special tokens that follow the last one without a gap can become part of it",
             "load it with transformers, which matches such tokens itself",
         )
-    pieces = [*old_pieces, *((token, 0.0, CONTROL) for token in tokens)]
+    pieces = [*old.pieces, *((token, 0.0, CONTROL) for token in tokens)]
     special_ids = _find_special_ids(pieces, special_names(settings), file)
     old_ids = [
         *special_ids,
@@ -133,67 +200,9 @@ def renumber_specials(folder: Path) -> Renumbering:
         if kind == USER_DEFINED and role_of(piece) is not None:
             kind = UNUSED
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
-    new_model = rebuild_model(model, renumbered_pieces)
+    new_model = rebuild_model(old.model, renumbered_pieces)
     tokenizer = SentencePieceTokenizer(new_model, text_rules, source=file)
-    return Renumbering(tokenizer, old_ids, encode_before, is_exact=file.name != JSON_NAME)
-
-
-_OldTokenizer = tuple[bytes, list[Piece], Callable[[str], list[int]]]
-
-
-def _read_model(file: Path, is_xlm_r: bool) -> _OldTokenizer:
-    """Return a model file, its pieces in the order of their ids, and how those are found for a text."""
-    from sentencepiece import SentencePieceProcessor
-
-    model = file.read_bytes()
-    try:
-        processor = SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        raise CheckpointError(
-            "bad-file",
-            f"`{file}` is not a SentencePiece model",
-            "fetch it again",
-        ) from None
-    pieces = list(read_facts(model).pieces)
-    if not is_xlm_r:
-        return model, pieces, processor.encode
-    ordered = order_as_xlm_r(pieces, file)
-    ids_by_piece = {piece: number for number, (piece, _, _) in enumerate(ordered)}
-    return (
-        model,
-        ordered,
-        lambda text: [
-            ids_by_piece[processor.id_to_piece(number)] for number in processor.encode(text)
-        ],
-    )
-
-
-def _read_unigram_json(file: Path) -> _OldTokenizer:
-    """Return the same of a `tokenizer.json`, the only file of XLM-R's tokenizer that transformers 5 saves."""
-    from tokenizers import Tokenizer
-
-    try:
-        parts = read_json(file, "tokenizer")
-        reader = Tokenizer.from_file(str(file))
-        normalizer, rows = parts["normalizer"], parts["model"]["vocab"]
-        charsmap = base64.b64decode(normalizer["precompiled_charsmap"])
-        specials = {token["id"] for token in parts["added_tokens"] if token["special"]}
-        unknown_id = parts["model"]["unk_id"]
-        pieces = []
-        for number, (piece, score) in enumerate(rows):
-            kind = CONTROL if number in specials else NORMAL
-            pieces.append((piece, score, UNKNOWN if number == unknown_id else kind))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            "unsupported",
-            f"`{file}` is not a Unigram model with SentencePiece's normaliser ({error})",
-            "put the SentencePiece model that it was made from beside it",
-        ) from None
-    return (
-        empty_model(charsmap),
-        pieces,
-        lambda text: reader.encode(text, add_special_tokens=False).ids,
-    )
+    return Renumbering(tokenizer, old_ids, old)
 
 
 def _find_special_ids(
@@ -323,9 +332,9 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
         differing = 0
         for text in texts:
             ids = [change.old_ids[i] for i in tokenizer.encode(text)]
-            if ids == change.encode_before(tokenizer.prepared(text)):
+            if ids == change.old.encode(tokenizer.prepared(text)):
                 continue
-            if change.is_exact:
+            if change.old.is_exact:
                 fact = f"the renumbered tokenizer reads {text[:60]!r} otherwise"
                 raise MachineError("internal-error", fact, "please report this")
             differing += 1

@@ -190,7 +190,9 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
     assert not (tmp_path / "empty").exists()
 
 
-def test_a_bert_with_the_tokenizer_of_xlm_r(tmp_path, english, korean, slug_of, caplog):
+def test_a_bert_with_the_tokenizer_of_xlm_r(
+    tmp_path, english, korean, slug_of, run_command, caplog
+):
     """As multilingual-e5-small is: fairseq's ids, a model of SentencePiece, and an encoder without a pooler."""
     folder = tmp_path / "e5"
     folder.mkdir()
@@ -219,6 +221,9 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(tmp_path, english, korean, slug_of, 
     their_tokenizer.save_pretrained(tmp_path / "saved")
     repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
     assert report.text.changed_lines > 0
+    printed = run_command("tokenizer", "trim", folder, file, "--out", tmp_path / "again").out
+    assert "\\n" not in printed
+    assert len(printed.splitlines()) >= 6
     assert "no pooler" in caplog.text
     assert "tokenizer_class" not in json.loads((tmp_path / "new" / "config.json").read_text())
     for name in ("new", "renumbered", "from-json"):

@@ -15,6 +15,7 @@ from albertkit.files import new_folder
 from albertkit.folder_facts import FolderFacts
 from albertkit.model_paths import CONFIG_FILE, local_folder
 from albertkit.output.sections import Paragraph, Result, Section
+from albertkit.printable import join_lines
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.options import TrimOptions
@@ -109,7 +110,7 @@ class TrimReport(Result):
                 f"{self.model_class}: its rows are those of the tokens before, bit for bit"
             )
         return [
-            Paragraph("\n".join([*lines, *self.notes])),
+            Paragraph(join_lines([*lines, *self.notes]), form="code"),
             reading_section(self.compared, self.differing),
         ]
 

@@ -179,13 +179,29 @@ class Watched:
         self.page.on("request", lambda request: self.addresses.append(request.url))
 
 
+@pytest.fixture(scope="module")
+def tabs(browser):
+    """The tabs that were opened: the last is used again until a test closes it. A new one takes a processor 0.5 s."""
+    opened_tabs = []
+    yield opened_tabs
+    for tab in opened_tabs:
+        tab.page.context.close()
+
+
 @pytest.fixture
-def watched(browser, stub):
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    context.set_default_timeout(30_000)  # a machine may have much else to do
-    watched = Watched(context)
+def watched(browser, tabs, stub):
+    if not tabs or tabs[-1].page.is_closed():
+        context = browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(30_000)  # a machine may have much else to do
+        tabs.append(Watched(context))
+    watched = tabs[-1]
+    watched.page.set_viewport_size({"width": 1280, "height": 900})
+    watched.complaints.clear()
+    watched.addresses.clear()
     yield watched
-    context.close()
+    if not watched.page.is_closed():
+        watched.page.unroute_all()
+        watched.page.goto("about:blank")
     assert watched.complaints == []
     assert [
         url
@@ -607,6 +623,7 @@ def test_layers_play_to_the_last_and_stop(opened, page):
         page.clock.run_for(milliseconds)
         assert layer(panel) == expected
     assert panel.get_by_role("button", name="Play").is_visible()
+    page.close()  # its clock goes no further
 
 
 def test_layers_without_a_mask_or_a_head_and_cut_texts(opened, stub):
@@ -721,6 +738,7 @@ def test_typing_on_ends_the_request_that_is_under_way(opened, page, stub, answer
         field.fill("third")
     panel.get_by_role("button", name="Stop").click()
     panel.get_by_text("Stopped.").wait_for()
+    page.close()  # and its listener
 
 
 EVIL = "<img src=x onerror='window.caught=1'><script>window.caught=2</script>"

@@ -8,13 +8,16 @@ cannot live in the same environment, an environment of their own is used:
 """
 
 import copy
+import io
 import itertools
 import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -234,11 +237,23 @@ def other_python(variable: str) -> str:
     return python
 
 
+def arguments(cases: dict[str, Case]) -> list[str]:
+    root = next(iter(cases.values())).folder.parent
+    return [str(root), json.dumps([TEXTS, PAIRS])]
+
+
+def run_here(script: str, cases: dict[str, Case]) -> str:
+    """Run a script over the folders in this process, which has imported its libraries; their version."""
+    printed = io.StringIO()
+    with patch.object(sys, "argv", ["-c", *arguments(cases)]), redirect_stdout(printed):
+        exec(script, {})
+    return printed.getvalue().split()[0]
+
+
 def run(python: str, script: str, cases: dict[str, Case]) -> str:
     """Run a script over the folders; its version."""
-    root = next(iter(cases.values())).folder.parent
     process = subprocess.run(
-        [python, "-c", script, str(root), json.dumps([TEXTS, PAIRS])],
+        [python, "-c", script, *arguments(cases)],
         capture_output=True,
         text=True,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
@@ -251,10 +266,9 @@ def run(python: str, script: str, cases: dict[str, Case]) -> str:
 def transformers_ran(request, cases):
     if request.param == "5":
         pytest.importorskip("transformers")
-    python = (
-        sys.executable if request.param == "5" else other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
-    )
-    version = run(python, TRANSFORMERS, cases)
+        version = run_here(TRANSFORMERS, cases)
+    else:
+        version = run(other_python("ALBERTKIT_TRANSFORMERS4_PYTHON"), TRANSFORMERS, cases)
     assert version.startswith(f"{request.param}.")
     return version
 

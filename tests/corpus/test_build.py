@@ -126,7 +126,7 @@ def test_killed_anywhere_and_again(built, tmp_path, small_batches):
     def build(position: Path) -> None:
         build_store([built / "corpus"], position, TOKENIZER, SMALL_SHARDS, workers=0)
 
-    assert ends_the_same_when_killed(tmp_path, build, 20) == bytes_below(built / "store")
+    assert ends_the_same_when_killed(tmp_path, build, 9) == bytes_below(built / "store")
 
 
 def test_killed_with_workers(built, tmp_path, small_batches):

@@ -259,7 +259,7 @@ def test_killed_anywhere_and_again(encode, tmp_path, small, ending):
     def run(folder: Path) -> None:
         encode(folder / f"v.{ending}", batch_tokens=900)
 
-    files = ends_the_same_when_killed(tmp_path, run, 12)
+    files = ends_the_same_when_killed(tmp_path, run, 5)
     assert sorted(files) == [f"v.{ending}", f"v.{ending}.json"]
 
 

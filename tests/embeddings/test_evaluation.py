@@ -406,17 +406,9 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         f"korsts={folder}",
         f"klue-sts={tmp_path / 'klue-sts-v1.1_dev.json'}",
     ]
-    for ending in ("md", "html"):
-        printed = run_command(
-            "embed",
-            "evaluate",
-            *arguments,
-            "--table",
-            tmp_path / f"t.{ending}",
-            "--out",
-            tmp_path / ending,
-        ).out
-    models = run_command("embed", "evaluate", *arguments, "--json").json["models"]
+    command = ("embed", "evaluate", *arguments, "--table")
+    printed = run_command(*command, tmp_path / "t.md", "--out", tmp_path / "md").out
+    models = run_command(*command, tmp_path / "t.html", "--json").json["models"]
     assert [model["model"] for model in models] == [str(checkpoint), str(start)]
     table = [
         line.strip("| ").split(" | ") for line in (tmp_path / "t.md").read_text().splitlines()[:5]

@@ -143,7 +143,7 @@ def test_killed_anywhere_and_again(tmp_path, store, monkeypatch):
     monkeypatch.setattr("albertkit.pretraining.export._CHUNK", 16)
     # A report holds seconds
     monkeypatch.setattr("albertkit.pretraining.export.time.monotonic", lambda: 0.0)
-    ends_the_same_when_killed(tmp_path, lambda place: export_records(store, place, SMALL), 12)
+    ends_the_same_when_killed(tmp_path, lambda place: export_records(store, place, SMALL), 6)
 
 
 def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(

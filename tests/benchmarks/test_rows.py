@@ -14,6 +14,7 @@ from albertkit.config import AlbertConfig
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining, AlbertModel
 from benchmarks import (
+    accelerating,
     captioning,
     data,
     finetuning,
@@ -53,6 +54,7 @@ def run(tiny_store, tmp_path, capsys, monkeypatch):
         (serving, "TEXTS_A_REQUEST", 8),
     ):
         monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(accelerating, "precisions", lambda: list(harness.precisions())[:1])
     monkeypatch.setitem(harness.MATMUL, "cpu", 64)
     config = AlbertConfig(
         vocab_size=96,

@@ -160,9 +160,13 @@ def test_a_file_is_not_read_with_another_sharing(trained, tmp_path):
         AlbertForPreTraining.from_pretrained(tmp_path, parameter_sharing="ffn")
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return build_small_store(tmp_path_factory.mktemp("store"))
+
+
 @pytest.mark.parametrize("sharing", ["groups", "attention", "none"])
-def test_a_run_resumes_to_the_same_bits(tmp_path, sharing):
-    store = build_small_store(tmp_path)
+def test_a_run_resumes_to_the_same_bits(tmp_path, store, sharing):
     config = AlbertConfig(
         **{**TINY, "vocab_size": store.vocab_size}, **SHARINGS[sharing], hidden_dropout_prob=0.1
     )

@@ -63,7 +63,7 @@ class Reader:
     read: Callable[[Path], Any]
     files: tuple[str, ...] = ("**/*",)
     twist: Callable[[random.Random, Path], str] | None = None
-    examples: int = 15
+    examples: int = 10
     writes: bool = False
     memory: int = 64 << 20
     streams: bool = False

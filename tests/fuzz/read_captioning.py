@@ -366,7 +366,7 @@ READERS = {
         make_manifests, read_manifests, ("*.jsonl", "*.json", "*.txt", "*.csv")
     ),
     "SwinBERT's data": Reader(
-        make_swinbert, read_swinbert_data, twist=hostile_set, examples=25, memory=300 << 20
+        make_swinbert, read_swinbert_data, twist=hostile_set, examples=15, memory=300 << 20
     ),
     "prepared clips": Reader(
         make_prepared, read_prepared, ("prepared/*.jsonl", "prepared/items/**/*.npy")
@@ -374,7 +374,7 @@ READERS = {
     "features of clips": Reader(make_features, read_feature_files),
     "captions to score": Reader(make_captions, score_captions),
     "SwinBERT's weights": Reader(
-        make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=25
+        make_swinbert_checkpoint, read_swinbert_checkpoint, twist=pickled_command, examples=15
     ),
     "captioner": Reader(
         make_captioner, read_captioner, ("captioner.json", "config.json", "*.safetensors")

@@ -114,10 +114,10 @@ def malicious_pickle(rng: random.Random, folder: Path) -> str:
 
 READERS = {
     "checkpoint folder": Reader(
-        make_folder, read_folder, ("config.json", "model.safetensors"), examples=25
+        make_folder, read_folder, ("config.json", "model.safetensors"), examples=15
     ),
     "sharded weights": Reader(make_sharded, read_folder, ("*.safetensors", "*.index.json")),
     "torch weights": Reader(
-        make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=25
+        make_torch, read_folder, ("*.bin",), twist=malicious_pickle, examples=15
     ),
 }

@@ -182,13 +182,13 @@ def forged(rng: random.Random, folder: Path) -> str:
 
 READERS = {
     "texts in every packing": Reader(make_texts, read_texts, alone=True),
-    "a text as anything": Reader(make_plain, read_as_anything, examples=30, streams=True),
+    "a text as anything": Reader(make_plain, read_as_anything, examples=20, streams=True),
     "token store": Reader(
         make_store,
         read_store,
         ("store/*.json", "store/*.bin", "store/tokenizer/*"),
         restated,
-        examples=25,
+        examples=15,
     ),
     "interrupted work": Reader(make_unfinished, take_up, ("work/*",), forged, writes=True),
 }

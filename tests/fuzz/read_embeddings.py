@@ -102,6 +102,6 @@ def read_pair_files(folder: Path):
 
 _MODEL = ("*.json", "1_Pooling/*", "2_Dense/*", "model.safetensors")
 READERS = {
-    "embedding folder": Reader(make_encoder, read_encoder, _MODEL, examples=25, memory=300 << 20),
+    "embedding folder": Reader(make_encoder, read_encoder, _MODEL, examples=15, memory=300 << 20),
     "pairs and vectors": Reader(make_pairs, read_pair_files, streams=True),
 }

@@ -83,7 +83,6 @@ READERS = {
         ("run.toml", "metrics.jsonl", "*/README.md"),
         writes=True,
         tolerant=True,
-        examples=15,  # it draws curves
     ),
     "state to resume from": Reader(make_run, resume, ("run.toml", "checkpoints/*/*")),
     "inspected model": Reader(make_run, look, ("best/config.json", "best/provenance.json")),

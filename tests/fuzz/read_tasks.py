@@ -275,7 +275,7 @@ READERS = {
         score,
         ("*pred*", "answers.json", "null*", "tags.txt"),
         streams=True,
-        examples=25,
+        examples=15,
     ),
     "task folder": Reader(make_model, predict_with, ("task.json", "config.json"), writes=True),
     "exit heads": Reader(

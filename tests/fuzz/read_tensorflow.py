@@ -211,12 +211,12 @@ def other_examples(rng: random.Random, folder: Path) -> str:
 
 READERS = {
     "TensorFlow checkpoint": Reader(
-        make_checkpoint, convert_back, ("tf/*",), other_tensors, writes=True, examples=25
+        make_checkpoint, convert_back, ("tf/*",), other_tensors, writes=True, examples=15
     ),
     "archive of a SavedModel": Reader(
         make_archive, read_archive, ("*.tar.gz",), hostile_members, writes=True, memory=150 << 20
     ),
     "masked records": Reader(
-        make_records, read_records, ("records/*",), other_examples, examples=25
+        make_records, read_records, ("records/*",), other_examples, examples=15
     ),
 }

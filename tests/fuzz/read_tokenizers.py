@@ -81,7 +81,7 @@ def carry(folder: Path):
 
 READERS = {
     "SentencePiece tokenizer": Reader(
-        make_spiece, use, ("spiece.model", "*config.json", "special*", "added*"), examples=25
+        make_spiece, use, ("spiece.model", "*config.json", "special*", "added*"), examples=15
     ),
     "tokenizer.json": Reader(make_json, use),
     "WordPiece tokenizer": Reader(make_wordpiece, use),

@@ -233,11 +233,11 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
     ]
     assert slug_of(evaluate, result.model, store) == "wrong-model"
 
-    pretrain(store, tmp_path / "resumed", settings)
+    expected = weights(result.model)
     for folder in ("checkpoints/step-000006", "final"):
-        shutil.rmtree(tmp_path / "resumed" / folder)
-    pretrain(store, tmp_path / "resumed", settings, resume=True)
-    assert not differing(weights(tmp_path / "resumed" / "final"), weights(result.model))
+        shutil.rmtree(tmp_path / "run" / folder)
+    resumed = pretrain(store, tmp_path / "run", settings, resume=True)
+    assert not differing(weights(resumed.model), expected)
 
 
 def test_a_dry_run_counts_the_memory_of_the_teacher(bert, store, taught):

@@ -16,8 +16,8 @@ PACKAGE = Path(albertkit.__file__).parent
 HALF_OF_THE_LOST = """
 import sys
 import numpy as np
-from albertkit.pretraining.examples import _truncate
-print(_truncate(70, 0, 6, np.uint64(5), 0)[0], file=sys.stdout)
+from albertkit.pretraining.examples import truncate_pair
+print(truncate_pair(70, 0, 6, np.uint64(5), 0)[0], file=sys.stdout)
 """
 
 WITHOUT_RIGHTS = """
@@ -119,7 +119,7 @@ def test_old_versions_are_removed(tmp_path: Path) -> None:
         folder.mkdir()
         os.utime(folder, (1000 - age, 1000 - age))
     (tmp_path / f"a.module.longer-{0:016x}").mkdir()
-    loop_cache._remove_old_versions(folders[0])
+    loop_cache.remove_old_versions(folders[0])
     assert [folder.is_dir() for folder in folders] == [True] * loop_cache.MAX_VERSIONS + [False] * 2
     assert (tmp_path / f"a.module.longer-{0:016x}").is_dir()
 

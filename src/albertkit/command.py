@@ -133,7 +133,24 @@ class Command:
             return present(result, json, import_attribute(self.show) if self.show else None)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__doc__ = self._help(options_class)
+        # What `--help` shows: the documentation of the class, then of its bases, and our own flags
+        documents = [inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]]
+        summary = documents[0].partition("\nAttributes:\n")[0]
+        lines = (
+            [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
+        )
+        lines += [f"    json: {_JSON}"] if self.json else []
+        undescribed = {field.name for field, _ in _ordered_options(options_class)}
+        for document in documents:
+            described = re.split(
+                r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE
+            )[1:]
+            for description in described:
+                name = description.partition(":")[0]
+                if name in undescribed:  # the class's own description hides that of a base
+                    undescribed.remove(name)
+                    lines.append(f"    {description.rstrip()}")
+        call.__doc__ = f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
         call.__name__ = call.__qualname__ = self.identifier
         return call
 
@@ -178,28 +195,6 @@ class Command:
         if self.json:
             parameters.append(_flag("json", bool, False))
         return sorted(parameters, key=lambda parameter: parameter.kind)
-
-    def _help(self, options_class: type) -> str:
-        """Write the docstring that the command line shows: that of the options, and the frame's own flags."""
-        documents = [
-            inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]
-        ]  # of the class, then of its bases
-        summary = documents[0].partition("\nAttributes:\n")[0]
-        lines = (
-            [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
-        )
-        lines += [f"    json: {_JSON}"] if self.json else []
-        undescribed = {field.name for field, _ in _ordered_options(options_class)}
-        for document in documents:
-            described = re.split(
-                r"^    (?=\w)", document.partition("\nAttributes:\n")[2], flags=re.MULTILINE
-            )[1:]
-            for description in described:
-                name = description.partition(":")[0]
-                if name in undescribed:  # the class's own description hides that of a base
-                    undescribed.remove(name)
-                    lines.append(f"    {description.rstrip()}")
-        return f"{summary.strip()}\n\nArgs:\n" + _ONLY_IN_PYTHON.sub("", "\n".join(lines))
 
 
 class OptionsFunction(Protocol[Arguments, AcceptedOptions, ReturnedOutput]):

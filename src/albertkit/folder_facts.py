@@ -178,44 +178,43 @@ class FolderFacts:
             CheckpointError: bad-file.
         """
         try:
-            return {token.content: token for token in self._listed_tokens() if token.content}
+            # Of the further special tokens that are listed by name
+            names: dict[str, dict[str, Any]] = {}
+            model_specific = [
+                value
+                for key, value in self.tokenizer.items()
+                if key.endswith("_token")
+                and key not in _NAMED_TOKENS
+                and isinstance(value, str | Mapping)
+            ]
+            lists = [self.tokenizer.get(key) or [] for key in _SPECIAL_LISTS]
+            for values in (*lists, model_specific):
+                for value in values.values() if isinstance(values, Mapping) else values:
+                    token = {"content": value} if isinstance(value, str) else dict(value)
+                    names[token["content"]] = {**token, "special": True}
+            tokens = []
+            for content, number in _object(self.folder / "added_tokens.json").items():
+                tokens.append(
+                    _added_token({"content": content, "special": content in names}, _number(number))
+                )
+            numbered_names = {added.content for added in tokens}
+            tokens += [
+                _added_token(token, None)
+                for name, token in names.items()
+                if name not in numbered_names
+            ]
+            if (file := self.folder / TOKENIZER_JSON).exists():
+                for token in _json_facts(file).added_tokens or []:
+                    tokens.append(_added_token(token, _number(token["id"])))
+            for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
+                tokens.append(_added_token(token, int(number)))
+            return {token.content: token for token in tokens if token.content}
         except (TypeError, ValueError, KeyError, AttributeError):
             raise CheckpointError(
                 "bad-file",
                 f"the lists of added tokens in `{self.folder}` are not names with numbers",
                 f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again",
             ) from None
-
-    def _listed_tokens(self) -> list[AddedToken]:
-        # Of the further special tokens that are listed by name
-        names: dict[str, dict[str, Any]] = {}
-        model_specific = [
-            value
-            for key, value in self.tokenizer.items()
-            if key.endswith("_token")
-            and key not in _NAMED_TOKENS
-            and isinstance(value, str | Mapping)
-        ]
-        lists = [self.tokenizer.get(key) or [] for key in _SPECIAL_LISTS]
-        for values in (*lists, model_specific):
-            for value in values.values() if isinstance(values, Mapping) else values:
-                token = {"content": value} if isinstance(value, str) else dict(value)
-                names[token["content"]] = {**token, "special": True}
-        tokens = []
-        for content, number in _object(self.folder / "added_tokens.json").items():
-            tokens.append(
-                _added_token({"content": content, "special": content in names}, _number(number))
-            )
-        numbered_names = {added.content for added in tokens}
-        tokens += [
-            _added_token(token, None) for name, token in names.items() if name not in numbered_names
-        ]
-        if (file := self.folder / TOKENIZER_JSON).exists():
-            for token in _json_facts(file).added_tokens or []:
-                tokens.append(_added_token(token, _number(token["id"])))
-        for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
-            tokens.append(_added_token(token, int(number)))
-        return tokens
 
     def mask_flags(self, name: str) -> tuple[str, ...]:
         """Return which of `single_word` and `normalized` are set for the mask, by its name.

@@ -103,7 +103,7 @@ class SourceLocator(caching._CacheLocator):
         with suppress(OSError):
             if not folder.is_dir():
                 folder.mkdir(parents=True, exist_ok=True)
-                _remove_old_versions(folder)
+                remove_old_versions(folder)
             os.utime(folder)  # used now
         return locator if os.access(folder, os.R_OK | os.X_OK) else None
 
@@ -221,7 +221,7 @@ def _module_file(name: str) -> Path | None:
     return next((path for path in files if path.is_file()), None)
 
 
-def _remove_old_versions(folder: Path) -> None:
+def remove_old_versions(folder: Path) -> None:
     """Remove the versions of a module that were not used for the longest time."""
     with suppress(OSError):
         versions = [

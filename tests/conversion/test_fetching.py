@@ -243,7 +243,7 @@ def test_what_is_no_archive_is_said(server):
 )
 def test_published_addresses(monkeypatch, address, url, name):
     monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
-    assert checkpoints._download_address(address) == (url, name)
+    assert checkpoints.download_address(address) == (url, name)
 
 
 def test_an_address_as_model_names_convert():

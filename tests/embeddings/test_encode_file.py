@@ -174,7 +174,7 @@ def test_empty_texts_are_reported(encoder, tmp_path):
 
 def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(module, "PART_CHARACTERS", 1000)
-    parts = list(module._parts(module.FileText(0, None, text) for text in sentences))
+    parts = list(module.split_into_parts(module.FileText(0, None, text) for text in sentences))
     assert [text for part in parts for text in part] == sentences
     assert max(sum(map(len, part[:-1])) for part in parts) < 1000
     assert len(parts) > 10

@@ -132,5 +132,7 @@ def test_pairs_are_unique_in_either_order_under_their_lowest_rank():
 
 
 def test_a_text_that_is_not_among_its_own_neighbours_keeps_the_best():
-    neighbours = augment._without_itself(np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2)
+    neighbours = augment.neighbours_without_itself(
+        np.array([[4, 0, 2], [3, 2, 5]]), np.array([0, 1]), 2
+    )
     assert neighbours.tolist() == [[4, 2], [3, 2]]

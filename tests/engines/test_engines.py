@@ -241,8 +241,8 @@ def test_auto_is_never_int8(make_model):
 def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypatch):
     """Intel's AVX512-BF16 multiplies at half the rate of fp32."""
     (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {maker}\n")
-    intel = processor._intel(tmp_path / "cpuinfo")
-    monkeypatch.setattr(processor, "_intel", lambda: intel)
+    intel = processor.is_intel(tmp_path / "cpuinfo")
+    monkeypatch.setattr(processor, "is_intel", lambda: intel)
     monkeypatch.setattr(processor, "has", lambda *names: bool(sets & set(names)))
     assert processor.faster_bf16(torch.device("cpu")) is faster
 

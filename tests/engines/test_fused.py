@@ -484,9 +484,9 @@ def test_a_process_that_was_forked():
 @pytest.fixture
 def forgotten():
     """What was tried before is forgotten, and what is tried in the test, too."""
-    fused._compiler_problem.cache_clear()
+    fused.compiler_problem.cache_clear()
     yield
-    fused._compiler_problem.cache_clear()
+    fused.compiler_problem.cache_clear()
 
 
 @pytest.mark.usefixtures("forgotten")
@@ -501,8 +501,8 @@ def test_what_is_missing_is_named(monkeypatch):
         (lambda _: 0.5, "compiles something else"),
         (broken, "cannot compile it: no such word"),
     ):
-        fused._compiler_problem.cache_clear()
-        monkeypatch.setattr(fused, "_largest_deviation", trial)
+        fused.compiler_problem.cache_clear()
+        monkeypatch.setattr(fused, "largest_deviation", trial)
         assert message in fused.precision_problem("fp32")
 
 

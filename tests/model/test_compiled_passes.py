@@ -20,7 +20,7 @@ SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
 @pytest.fixture(autouse=True)
 def _fresh_compiler(monkeypatch):
     compiler = cache(lambda: torch.compile(layers.AlbertLayer.after_attention, backend="aot_eager"))
-    monkeypatch.setattr(layers, "_compiler", compiler)
+    monkeypatch.setattr(layers, "compile_after_attention", compiler)
     torch._dynamo.reset()
     counters.clear()
     yield
@@ -70,7 +70,9 @@ def test_all_passes_and_batches_share_one_graph(make_class, recompute):
 )
 def test_fused_kernels_compute_the_same(make_class, monkeypatch, dtype, atol):
     monkeypatch.setattr(
-        layers, "_compiler", cache(lambda: torch.compile(layers.AlbertLayer.after_attention))
+        layers,
+        "compile_after_attention",
+        cache(lambda: torch.compile(layers.AlbertLayer.after_attention)),
     )
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.compute_dtype = dtype

@@ -18,7 +18,7 @@ from albertkit.model import (
     heads,
     layers,
 )
-from albertkit.model.attention import _padded_attention, attention_probabilities, packed_attention
+from albertkit.model.attention import attention_probabilities, packed_attention, padded_attention
 from albertkit.model.heads import MaskedLMHead, class_loss
 
 Make = Callable[..., AlbertForPreTraining]
@@ -44,7 +44,7 @@ def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
     ],
 )
 def test_attention_equals_torch_on_each_sequence(implementation, dtype, packed, monkeypatch):
-    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
+    monkeypatch.setattr(attention, "choose_attention", lambda *_, **__: implementation)
     monkeypatch.setattr(cpu_loops, "_MIN_SIZE", 1)
     torch.manual_seed(0)
     qkv = torch.randn(packed.num_tokens, 3 * 64, dtype=torch.float64).to(dtype)
@@ -78,7 +78,7 @@ def test_attention_equals_torch_on_each_sequence(implementation, dtype, packed, 
 )
 def test_attention_goes_the_cheapest_way(lengths, heads, dtype, implementation):
     assert (
-        attention._cheapest(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16)
+        attention.choose_attention(tuple(lengths), heads, dtype, with_loops=dtype == torch.bfloat16)
         == implementation
     )
 
@@ -86,14 +86,14 @@ def test_attention_goes_the_cheapest_way(lengths, heads, dtype, implementation):
 def test_the_padded_path_computes_the_same(packed):
     qkv = torch.randn(packed.num_tokens, 3 * 64)
     expected = packed_attention(qkv, packed, num_heads=2)
-    torch.testing.assert_close(_padded_attention(qkv, packed, 2, 0.0), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(padded_attention(qkv, packed, 2, 0.0), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("implementation", ["even", "one by one"])
 def test_attention_dropout_drops_probabilities_and_its_gradient_matches(
     implementation, monkeypatch
 ):
-    monkeypatch.setattr(attention, "_cheapest", lambda *_, **__: implementation)
+    monkeypatch.setattr(attention, "choose_attention", lambda *_, **__: implementation)
     batch = PackedBatch.from_sequences([[1] * 30, [1] * 20])
     qkv = torch.randn(50, 3 * 64, dtype=torch.float64, requires_grad=True)
     # With these the context is the dropped probabilities

@@ -9,7 +9,7 @@ from record_files import read_records
 
 from albertkit.pretraining.batches import Assembler
 from albertkit.pretraining.examples import EXAMPLE, IN_ORDER, RANDOM, SWAPPED, EpochPlan
-from albertkit.pretraining.masking import MaskSettings, _find_units, mask_tables
+from albertkit.pretraining.masking import MaskSettings, find_units, mask_tables
 
 KIND = {"in_order": IN_ORDER, "swapped": SWAPPED, "random_document": RANDOM}
 
@@ -76,9 +76,9 @@ def test_units_and_token_boundaries(instances, lines):
         assert boundary.tolist() == instance["token_boundary"]
 
         units = np.empty(length + 1, np.int32)
-        number = _find_units(ids, a_length, length, words.starts, units)
+        number = find_units(ids, a_length, length, words.starts, units)
         positions = [1 + i + (i >= a_length) for i in range(length)]
         assert [positions[a:b] for a, b in pairwise(units[: number + 1])] == instance["units"]
         across += any(unit[0] <= a_length < unit[-1] for unit in instance["units"])
-        assert _find_units(ids, a_length, length, pieces.starts, units) == length
+        assert find_units(ids, a_length, length, pieces.starts, units) == length
     assert across > 0  # the quirk at [SEP] is among them

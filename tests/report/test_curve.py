@@ -12,10 +12,10 @@ from albertkit.errors import MissingExtraError
 from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
 from albertkit.training.monitor import (
     RunMetrics,
-    _loss_limits,
     _picture,
     _smooth,
     _thin,
+    loss_limits,
     plot_run,
     run_svgs,
 )
@@ -144,10 +144,10 @@ def test_thinning_keeps_the_extremes():
 
 def test_one_wild_step_does_not_flatten_the_curve():
     calm = [5 - n / 500 for n in range(1000)]
-    assert _loss_limits([*calm, 1e6], [])[1] < 7
-    assert _loss_limits([*calm, 1e6], [])[2] == 1
-    assert _loss_limits(calm, [6.7])[1] > 6.7
-    assert _loss_limits(calm, [6.7])[2] == 0
+    assert loss_limits([*calm, 1e6], [])[1] < 7
+    assert loss_limits([*calm, 1e6], [])[2] == 1
+    assert loss_limits(calm, [6.7])[1] > 6.7
+    assert loss_limits(calm, [6.7])[2] == 0
 
 
 def test_a_run_without_records_is_refused_and_nothing_is_written(tmp_path, slug_of):

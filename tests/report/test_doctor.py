@@ -120,7 +120,7 @@ def test_what_the_engines_make_of_a_processor_is_said(
     monkeypatch.setattr(
         engine, "has", lambda *names: any(name in instructions.split() for name in names)
     )
-    monkeypatch.setattr(engine, "_intel", lambda: vendor == "GenuineIntel")
+    monkeypatch.setattr(engine, "is_intel", lambda: vendor == "GenuineIntel")
     facts = machine_facts()
     assert facts["bf16 on the CPU"] == words
     assert facts["engines"] == engines

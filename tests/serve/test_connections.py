@@ -16,7 +16,7 @@ import uvicorn
 
 from albertkit.serve import connection as module
 from albertkit.serve.connection import Connection, Server
-from albertkit.serve.server import _graceful_signals, _listening
+from albertkit.serve.server import graceful_signals, listening_socket
 
 
 async def app(scope, receive, send):
@@ -277,7 +277,7 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
     server = Server(uvicorn.Config(app, log_config=None), 1000.0)
     original = signal.signal(signal.SIGHUP, before)
     try:
-        with _graceful_signals(server):
+        with graceful_signals(server):
             for _ in range(2):
                 signal.raise_signal(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == before
@@ -290,7 +290,7 @@ def test_a_terminal_that_closes_lets_the_server_drain(before, drains):
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not tell")
 def test_as_many_connections_may_wait_as_the_kernel_allows():
     """Behind a full queue it resets them."""
-    with _listening("127.0.0.1", 0) as listener:
+    with listening_socket("127.0.0.1", 0) as listener:
         (backlog,) = struct.unpack_from(
             "I", listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 28
         )

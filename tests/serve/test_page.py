@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from albertkit.output import PAGE_FOLDER
-from albertkit.serve.service import _too_long_error
+from albertkit.serve.service import too_long_error
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -391,7 +391,7 @@ def test_a_text_that_is_too_long_can_be_cut(complaining, opened, stub):
     features = SimpleNamespace(
         sequence_bounds=lambda count: np.arange(count + 1), lengths=np.array([24])
     )
-    error = _too_long_error(np.array([7]), features)
+    error = too_long_error(np.array([7]), features)
     answer = stub.answers["classify"]
     cut = {**answer, "results": [{**answer["results"][0], "tokens": 31, "truncated": 7}]}
 

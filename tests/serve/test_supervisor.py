@@ -319,7 +319,7 @@ def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
     """The same load without the check: the figures above come from it."""
     monkeypatch.setattr(module.Supervisor, "admit", lambda *_: None)
     monkeypatch.setattr(Queue, "find_hopeless", lambda *_: [])
-    monkeypatch.setattr(Queue, "_urgent", lambda *_: None)
+    monkeypatch.setattr(Queue, "urgent_job", lambda *_: None)
     counts = play(monkeypatch, load(10))
     assert counts["done"] < 0.5 * 300 * RATE
 

@@ -11,7 +11,7 @@ from albertkit.pipelines.compare_precision import PrecisionComparison
 from albertkit.serve import worker
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.protocol import StartMessage
-from albertkit.serve.worker import _time_limit
+from albertkit.serve.worker import time_limit
 
 
 @pytest.mark.skipif(
@@ -29,10 +29,10 @@ def test_a_video_that_takes_too_long_is_given_up():
             except Exception:
                 continue
 
-    with pytest.raises(DataError) as error, _time_limit(0.05):
+    with pytest.raises(DataError) as error, time_limit(0.05):
         decode()
     assert error.value.slug == "too-large"
-    with _time_limit(0.05):
+    with time_limit(0.05):
         pass
     time.sleep(0.1)  # nothing comes afterwards
 
@@ -53,8 +53,8 @@ def test_int8_that_disagrees(folders, monkeypatch, force):
         ServeOptions((), precision="int8", device="cpu", force=force),
     )
     if force:
-        assert "one" in worker._load(start)[0]
+        assert "one" in worker.load_served_models(start)[0]
     else:
         with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
-            worker._load(start)
+            worker.load_served_models(start)
     assert comparisons == [(str(folders["classify"]), "int8")]

@@ -18,7 +18,7 @@ from albertkit.tables.columns import Columns
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.check import DataCheckReport, check_data, check_task, label_findings
 from albertkit.tasks.choices import ChoiceExample, choice_task
-from albertkit.tasks.data import Overlap, _hold_out, measure_overlap, read_data
+from albertkit.tasks.data import Overlap, hold_out_share, measure_overlap, read_data
 from albertkit.tasks.questions import QuestionExample
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import tagging_task
@@ -424,7 +424,7 @@ def test_a_pipe_is_called_one(start: Path, tmp_path: Path) -> None:
 def hold_out(
     examples: list[Any], share: float, kind: str = "classification"
 ) -> tuple[list[Any], list[Any]]:
-    return _hold_out(kind, examples, share, Path("train.tsv"))
+    return hold_out_share(kind, examples, share, Path("train.tsv"))
 
 
 def test_held_out_examples_are_stratified():

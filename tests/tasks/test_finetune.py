@@ -26,7 +26,7 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_split
 from albertkit.tasks.evaluate import evaluate_task
-from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, _class_weights, finetune
+from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, finetune, weigh_classes
 from albertkit.tasks.models import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
@@ -226,7 +226,7 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     examples = read_split(task, tmp_path / "train.tsv", "train", BadRows())
     task = task.fitted(examples)
     balanced = replace(SETTINGS, class_weights="balanced")
-    weights = _class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
+    weights = weigh_classes(task, examples, balanced, World(0, 1, torch.device("cpu")))
     # scikit-learn's "balanced"
     assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])
     assert learn(start, tmp_path, tmp_path / "run", balanced).value == 1.0

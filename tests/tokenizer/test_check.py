@@ -47,7 +47,7 @@ def differing(report) -> dict[str, int]:
 @pytest.fixture
 def without_transformers(monkeypatch):
     """Leave AutoTokenizer out, which takes seconds."""
-    monkeypatch.setattr("albertkit.tokenizer.check._compare_auto_tokenizer", lambda *_: [])
+    monkeypatch.setattr("albertkit.tokenizer.check.compare_auto_tokenizer", lambda *_: [])
 
 
 def test_sentences_are_of_every_kind():

@@ -74,7 +74,7 @@ def test_overlapping_morphemes_are_one():
 def test_a_missing_analyser_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "mecab", None)
     with pytest.raises(MissingExtraError, match=r"python-mecab-ko|Python 3\.13"):
-        morphemes._load_mecab()
+        morphemes.load_mecab()
     with pytest.raises(AlbertKitError, match=r"(?s)\[bad-value\].*hint: known: kiwi, mecab"):
         find_analyser("komoran")
 

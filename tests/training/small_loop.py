@@ -114,7 +114,7 @@ def replay_plans(monkeypatch, run) -> None:
     plans = saved_plans(run)
     monkeypatch.setattr(
         loop,
-        "_pace",
+        "choose_pace",
         lambda settings, state: ReplayedPace(plans, [Plan(**plan) for plan in state.plans]),
     )
 

@@ -667,7 +667,7 @@ def sample_frames(
         frames = _decode_by_time(video, timeline, sampling) if sought else None
         if frames is not None:
             return Frames(*frames, check_length(video, bounds, timeline.until, timeline.broken_off))
-    return _decode_by_count(path, timeline, bounds, sampling)
+    return decode_by_count(path, timeline, bounds, sampling)
 
 
 def _decode_by_time(
@@ -706,7 +706,7 @@ def _decode_by_time(
     return pixels, np.array([video.seconds(int(time)) for time in pts[indices]])
 
 
-def _decode_by_count(
+def decode_by_count(
     path: StrPath,
     timeline: Timeline,
     bounds: Bounds,

@@ -21,7 +21,6 @@ from rich.console import Console
 
 from albertkit import __version__
 from albertkit.cli.commands import COMMANDS
-from albertkit.command import Command
 from albertkit.encodings import check_utf8_name
 from albertkit.errors import ConfigError, explain_os_error, suggest_name
 from albertkit.printable import escape_line, print_note
@@ -184,39 +183,6 @@ for command in COMMANDS:
     )
 
 
-def _find_command(arguments: list[str]) -> Command | None:
-    """Return the command that is called; None if there is none of that name."""
-    for command in COMMANDS:
-        words = command.name.split()
-        if arguments[: len(words)] == words:
-            return command
-    return None
-
-
-def _use_settings_file(arguments: list[str]) -> None:
-    """Let the file named by --config-file stand between the defaults and the flags."""
-    for index, argument in enumerate(arguments):
-        flag, _, value = argument.partition("=")
-        path = value or " ".join(arguments[index + 1 : index + 2])
-        command = _find_command(arguments)
-        if flag == "--config-file" and path and command and command.settings:
-            values = command.settings.read(Path(path), pipe=True)  # type: ignore[attr-defined]
-            app.config = Dict(values, use_commands_as_keys=False)
-
-
-def _with_streams(arguments: list[str]) -> list[str]:
-    """Replace "-" as an argument of its own by the name of a file: standard input, after --out standard output."""
-    replaced = []
-    # Elsewhere a "-" after an option is a value, such as a text.
-    for previous, word in zip(["", *arguments], arguments, strict=False):
-        if word == "-" and previous == "--out":
-            word = "/dev/stdout"
-        elif word == "-" and not previous.startswith("-"):
-            word = "/dev/stdin"
-        replaced.append(word)
-    return replaced
-
-
 _TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")
 _MIN_COLUMNS, _MAX_COLUMNS = 20, 1000  # of a terminal
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
@@ -240,28 +206,52 @@ class _LogLines(logging.Handler):
             print_note(line)
 
 
-def _prepare_help(arguments: list[str]) -> None:
-    """Read the summaries of a group's commands; name a command's optional arguments, for which cyclopts writes [ARGS]."""
-    words_text = " ".join(argument for argument in arguments if not argument.startswith("-"))
-    if words_text in _GROUPS:
-        group = _GROUPS[words_text]
+def _run_command(arguments: list[str]) -> Any:
+    """Run the command that the arguments name."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    if " ".join(words) in _GROUPS:
+        group = _GROUPS[" ".join(words)]
         for name in group:
             # Imports a command that is registered by its import path: its docstring is the summary
             group[name]
-    command = _find_command(arguments)
-    if command is None or not {"--help", "-h"} & {*arguments}:
-        return
-    words = command.name.split()
-    command_app = app
-    for word in words:
-        command_app = command_app[word]
-    assert command_app.default_command is not None
-    parameters = inspect.signature(command_app.default_command).parameters.values()
-    optional = [
-        p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty
-    ]
-    arguments_text = " ".join(f"[{name.upper().replace('_', '-')}]" for name in optional)
-    command_app.usage = str(format_usage(app, words)).rstrip().replace("[ARGS]", arguments_text)
+    for command in COMMANDS:
+        words = command.name.split()
+        if arguments[: len(words)] != words:
+            continue
+        for index, argument in enumerate(arguments):
+            flag, _, value = argument.partition("=")
+            path = value or " ".join(arguments[index + 1 : index + 2])
+            if flag == "--config-file" and path and command.settings:
+                # Between the defaults and the flags
+                settings = command.settings.read(Path(path), pipe=True)  # type: ignore[attr-defined]
+                app.config = Dict(settings, use_commands_as_keys=False)
+        if {"--help", "-h"} & {*arguments}:
+            # For optional arguments cyclopts writes [ARGS]
+            command_app = app
+            for word in words:
+                command_app = command_app[word]
+            assert command_app.default_command is not None
+            parameters = inspect.signature(command_app.default_command).parameters.values()
+            optional = [
+                f"[{p.name.upper().replace('_', '-')}]"
+                for p in parameters
+                if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty
+            ]
+            usage = str(format_usage(app, words)).rstrip()
+            command_app.usage = usage.replace("[ARGS]", " ".join(optional))
+        break
+    replaced = []
+    # Elsewhere a "-" after an option is a value, such as a text.
+    for previous, word in zip(["", *arguments], arguments, strict=False):
+        if word == "-" and previous == "--out":
+            word = "/dev/stdout"
+        elif word == "-" and not previous.startswith("-"):
+            word = "/dev/stdin"
+        replaced.append(word)
+    try:
+        return app(replaced)
+    except CycloptsError as error:
+        raise usage_error(error, app) from None
 
 
 def _mend_streams() -> None:
@@ -333,12 +323,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         for word in arguments:
             check_utf8_name(word)
-        _use_settings_file(arguments)
-        _prepare_help(arguments)
-        try:
-            result = app(_with_streams(arguments))
-        except CycloptsError as error:
-            raise usage_error(error, app) from None
+        result = _run_command(arguments)
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:
         print_note("stopped")

@@ -203,7 +203,7 @@ def fetch_archive(address: str) -> tuple[Path, str]:
                 "write #sha256= and 64 hexadecimal digits",
             )
         expected_sha256 = match[1].lower()
-    url, name = _download_address(plain)
+    url, name = download_address(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     # Two processes that want one model download it once.
@@ -335,7 +335,7 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
     raise error
 
 
-def _download_address(address: str) -> tuple[str, str]:
+def download_address(address: str) -> tuple[str, str]:
     """Return the address to read from, and the name of the file."""
     if module := _TFHUB.match(address):
         return (
@@ -394,16 +394,12 @@ def open_checkpoint(
         with tensorflow_weights.read_saved_model(path, config_path) as model:
             yield model
     elif path.exists():
-        raise _unknown_kind_error(path)
+        file_names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+        fact = f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})"
+        hint = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
+        raise CheckpointError("wrong-kind", fact, unread_weights_hint(file_names) or hint)
     else:
         yield _read_folder(local_folder(source), config_path, lossy)
-
-
-def _unknown_kind_error(path: Path) -> CheckpointError:
-    file_names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
-    fact = f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})"
-    hint = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
-    return CheckpointError("wrong-kind", fact, unread_weights_hint(file_names) or hint)
 
 
 def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceModel:

@@ -94,7 +94,7 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
     queries = [rows[number] for number in with_tokens]
     # One more: the text itself
     documents, scores = index.retrieve(queries, k=k + 1, show_progress=False, n_threads=-1)
-    nearest[with_tokens] = _without_itself(
+    nearest[with_tokens] = neighbours_without_itself(
         np.where(scores > 0, documents, NO_NEIGHBOUR),
         np.array(with_tokens),
         k,
@@ -140,7 +140,7 @@ def pair_neighbours(nearest: np.ndarray) -> Candidates:
     return unique.take(np.lexsort((unique.rank, unique.first)))
 
 
-def _without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
+def neighbours_without_itself(neighbours: np.ndarray, texts: np.ndarray, k: int) -> np.ndarray:
     """Return those k of k + 1 neighbours each that are not the text itself, in their order."""
     # A text is mostly its own nearest neighbour, but not if another one is equal to it.
     is_itself = neighbours == texts[:, None]

@@ -316,7 +316,7 @@ def _compute_vectors(
     job.progress.resume(encoded.texts)
     if not encoded.texts:
         job.write(vectors_name, npy_header(shape, np.dtype(options.dtype)))
-    for texts in _parts(islice(source.texts(BadRows("skip")), encoded.texts, None)):
+    for texts in split_into_parts(islice(source.texts(BadRows("skip")), encoded.texts, None)):
         vectors, truncated = model.compute(
             texts,
             dimension=shape[1],
@@ -368,7 +368,7 @@ def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) ->
         stream.write(json_bytes(record))
 
 
-def _parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
+def split_into_parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
     """Yield runs of texts, of `PART_TEXTS` at most, cut behind the one that makes `PART_CHARACTERS`."""
     part: list[str] = []
     characters = 0

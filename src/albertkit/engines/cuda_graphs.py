@@ -127,7 +127,7 @@ class GraphEngine(ModelEngine):
         self._recording = model.config.max_position_embeddings >= LONGEST
         self._forget_graphs(self._structure())
 
-    def _forget_graphs(self, structure: list[tuple]) -> None:
+    def _forget_graphs(self, structure: list[tuple | None]) -> None:
         """Begin without graphs, for the modules and addresses of now."""
         self._recorded_from = structure
         self._casting = copy.copy(self.model)
@@ -135,12 +135,14 @@ class GraphEngine(ModelEngine):
         self._graphs: OrderedDict[Shape, RecordedPass | None] = OrderedDict()  # None: it came once
         self._pool = torch.cuda.graph_pool_handle()
 
-    def _structure(self) -> list[tuple]:
+    def _structure(self) -> list[tuple | None]:
         """Return what a graph depends on: modules and the addresses of their parameters."""
-        return [
-            (id(module), getattr(module, "eps", None), *map(_address, module._parameters.values()))
-            for _, module in walk(self.model)
-        ]
+        structure: list[tuple | None] = []
+        for _, module in walk(self.model):
+            structure.append((id(module), getattr(module, "eps", None)))
+            for p in module._parameters.values():
+                structure.append(None if p is None else (id(p), p.data_ptr(), p.dtype, p.shape))
+        return structure
 
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
@@ -196,12 +198,3 @@ class GraphEngine(ModelEngine):
 def _power_of_two(number: int) -> int:
     """Return the smallest power of two that is not below a number from 1 on."""
     return 1 << (number - 1).bit_length()
-
-
-def _address(parameter: Tensor | None) -> tuple | None:
-    """Return a parameter's identity, address, dtype and shape."""
-    return (
-        None
-        if parameter is None
-        else (id(parameter), parameter.data_ptr(), parameter.dtype, parameter.shape)
-    )

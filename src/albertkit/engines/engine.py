@@ -42,7 +42,7 @@ def faster_bf16(device: torch.device) -> bool:
     Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel
     Emerald Rapids whose AMX the hypervisor hides 79 and 155.
     """
-    return native_bf16(device) and (device.type != "cpu" or has("amx_bf16") or not _intel())
+    return native_bf16(device) and (device.type != "cpu" or has("amx_bf16") or not is_intel())
 
 
 def has(*names: str) -> bool:
@@ -67,7 +67,7 @@ def _llvm_capabilities() -> dict[str, bool]:
 
 
 @cache
-def _intel(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+def is_intel(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     try:
         return "GenuineIntel" in cpuinfo.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):  # not Linux

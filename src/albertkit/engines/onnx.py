@@ -152,7 +152,22 @@ class OnnxModel(PretrainedAlbert):
         Tokens stand in their rows where their positions say. `p_mask`, int64 [T], is of the beam
         head: 1 where no answer may lie.
         """
-        self._check(batch)
+        # ONNX Runtime raises less helpful errors
+        config, max_length = self.config, self.config.max_position_embeddings
+        if batch.longest > max_length:
+            fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
+            raise DataError("too-large", fact, "cut it, or split it in windows")
+        tables = dict(
+            input_ids=config.vocab_size,
+            token_type_ids=config.type_vocab_size,
+            position_ids=max_length,
+        )
+        for name, size in tables.items():
+            smallest, largest = (int(value) for value in getattr(batch, name).aminmax())
+            if smallest < 0 or largest >= size:
+                fact = f"{name} go from {smallest} to {largest}, the model knows 0 to {size - 1}"
+                hint = "encode the text with the tokenizer in the model's folder"
+                raise DataError("wrong-tokenizer", fact, hint)
         attention_mask = torch.ones_like(batch.input_ids)
         inputs = dict(
             input_ids=batch.input_ids,
@@ -171,24 +186,6 @@ class OnnxModel(PretrainedAlbert):
         names = [output.name for output in self.session.get_outputs()]
         arrays = self.session.run(names, {name: values.numpy() for name, values in rows.items()})
         return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
-
-    def _check(self, batch: PackedBatch) -> None:
-        """Raise the errors of the class before ONNX Runtime raises less helpful ones."""
-        config, max_length = self.config, self.config.max_position_embeddings
-        if batch.longest > max_length:
-            fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
-            raise DataError("too-large", fact, "cut it, or split it in windows")
-        tables = dict(
-            input_ids=config.vocab_size,
-            token_type_ids=config.type_vocab_size,
-            position_ids=max_length,
-        )
-        for name, size in tables.items():
-            smallest, largest = (int(value) for value in getattr(batch, name).aminmax())
-            if smallest < 0 or largest >= size:
-                fact = f"{name} go from {smallest} to {largest}, the model knows 0 to {size - 1}"
-                hint = "encode the text with the tokenizer in the model's folder"
-                raise DataError("wrong-tokenizer", fact, hint)
 
     def encode(
         self, batch: PackedBatch, trace: None = None, positions: Tensor | None = None

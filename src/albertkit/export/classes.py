@@ -6,8 +6,8 @@ where they attend to each other.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,21 @@ _PADDING_SCORE = float(np.finfo(np.float32).min)  # added to the score of a plac
 
 def build_model(graph: OnnxGraph, model: PretrainedAlbert | SentenceEncoder) -> onnx.ModelProto:
     """Build the ONNX model of any class, given an empty graph with the model's parameters."""
-    if type(model) not in _CLASSES:
-        class_names = ", ".join(model_class.__name__ for model_class in _CLASSES)
+    model_classes = [*_add_outputs.registry][1:]  # the first is that of any object
+    if type(model) not in model_classes:
+        class_names = ", ".join(model_class.__name__ for model_class in model_classes)
         raise CheckpointError(
             "not-expressible",
             f"a {type(model).__name__} is not exported",
             f"these are: {class_names}",
         )
-    return graph.model(_CLASSES[type(model)](graph, model), type(model).__name__)
+    return graph.model(_add_outputs(model, graph), type(model).__name__)
+
+
+@singledispatch
+def _add_outputs(model: Any, g: OnnxGraph) -> dict[str, Output]:
+    """Add what a class of model computes to the graph; return its outputs by name."""
+    raise NotImplementedError
 
 
 # --- encoder --------------------------------------------------------------------------------------
@@ -191,7 +198,8 @@ def add_pooler(g: OnnxGraph, albert: AlbertModel, first: str) -> str:
 # --- classes --------------------------------------------------------------------------------------
 
 
-def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
+@_add_outputs.register
+def _encoder(model: AlbertModel, g: OnnxGraph) -> dict[str, Output]:
     rows = read_rows(g)
     size = model.config.hidden_size
     hidden = encode(g, model, rows)
@@ -203,7 +211,8 @@ def _encoder(g: OnnxGraph, model: AlbertModel) -> dict[str, Output]:
     return outputs
 
 
-def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]:
+@_add_outputs.register
+def _sentence_encoder(model: SentenceEncoder, g: OnnxGraph) -> dict[str, Output]:
     pooling = check_pooling(model.pooling)
     if pooling not in (("mean",), ("cls",)) or (model.prompt and not model.include_prompt):
         method = f"{' and '.join(pooling)} pooling"
@@ -239,7 +248,8 @@ def _sentence_encoder(g: OnnxGraph, model: SentenceEncoder) -> dict[str, Output]
     }
 
 
-def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]:
+@_add_outputs.register
+def _pretraining(model: AlbertForPreTraining, g: OnnxGraph) -> dict[str, Output]:
     # transformers' two outputs: a third, `logits`, would double the largest array of every call.
     rows = read_rows(g)
     hidden = encode(g, model.albert, rows)
@@ -252,7 +262,8 @@ def _pretraining(g: OnnxGraph, model: AlbertForPreTraining) -> dict[str, Output]
     }
 
 
-def _masked_lm(g: OnnxGraph, model: AlbertForMaskedLM) -> dict[str, Output]:
+@_add_outputs.register
+def _masked_lm(model: AlbertForMaskedLM, g: OnnxGraph) -> dict[str, Output]:
     rows = read_rows(g)
     hidden = encode(g, model.albert, rows)
     return {"logits": _token_logits(g, model.config, model.predictions, hidden, rows)}
@@ -274,13 +285,15 @@ def _token_logits(
     )
 
 
-def _sequences(g: OnnxGraph, model: AlbertForSequenceClassification) -> dict[str, Output]:
+@_add_outputs.register
+def _sequences(model: AlbertForSequenceClassification, g: OnnxGraph) -> dict[str, Output]:
     first = encode(g, model.albert, read_rows(g), first_only=True)
     logits = g.exact_linear(add_pooler(g, model.albert, first), model.classifier)
     return {"logits": Output(logits, ("batch", model.config.num_labels))}
 
 
-def _choices(g: OnnxGraph, model: AlbertForMultipleChoice) -> dict[str, Output]:
+@_add_outputs.register
+def _choices(model: AlbertForMultipleChoice, g: OnnxGraph) -> dict[str, Output]:
     first = encode(g, model.albert, read_rows(g, "choice"), first_only=True)
     summary = add_pooler(g, model.albert, first)
     shape = g.add("Shape", "input_ids", end=2)
@@ -288,14 +301,16 @@ def _choices(g: OnnxGraph, model: AlbertForMultipleChoice) -> dict[str, Output]:
     return {"logits": Output(logits, ("batch", "choice"))}
 
 
-def _tokens(g: OnnxGraph, model: AlbertForTokenClassification) -> dict[str, Output]:
+@_add_outputs.register
+def _tokens(model: AlbertForTokenClassification, g: OnnxGraph) -> dict[str, Output]:
     rows = read_rows(g)
     labels = model.config.num_labels
     logits = g.exact_linear(encode(g, model.albert, rows), model.classifier)
     return {"logits": Output(rows.lay_out(g, logits, labels), ("batch", "sequence", labels))}
 
 
-def _spans(g: OnnxGraph, model: AlbertForQuestionAnswering) -> dict[str, Output]:
+@_add_outputs.register
+def _spans(model: AlbertForQuestionAnswering, g: OnnxGraph) -> dict[str, Output]:
     rows = read_rows(g)
     logits = g.exact_linear(encode(g, model.albert, rows), model.qa_outputs)
     start, end = g.add_several("Split", 2, logits, axis=1, num_outputs=2)
@@ -305,7 +320,8 @@ def _spans(g: OnnxGraph, model: AlbertForQuestionAnswering) -> dict[str, Output]
     }
 
 
-def _beams(g: OnnxGraph, model: AlbertForBeamQuestionAnswering) -> dict[str, Output]:
+@_add_outputs.register
+def _beams(model: AlbertForBeamQuestionAnswering, g: OnnxGraph) -> dict[str, Output]:
     """Add the beam head; `p_mask` may be given, too: 1 where no answer may lie."""
     rows = read_rows(g)
     size = model.config.hidden_size
@@ -370,16 +386,3 @@ def _top_values(
     """Return the likeliest and their places, at most as many as there are; of equals the first."""
     count_or_width = g.add("Min", rows.width, g.ints(count))
     return g.add_several("TopK", 2, log_probs, count_or_width, axis=-1)
-
-
-_CLASSES: dict[type, Callable[[OnnxGraph, Any], dict[str, Output]]] = {
-    AlbertModel: _encoder,
-    SentenceEncoder: _sentence_encoder,
-    AlbertForPreTraining: _pretraining,
-    AlbertForMaskedLM: _masked_lm,
-    AlbertForSequenceClassification: _sequences,
-    AlbertForMultipleChoice: _choices,
-    AlbertForTokenClassification: _tokens,
-    AlbertForQuestionAnswering: _spans,
-    AlbertForBeamQuestionAnswering: _beams,
-}

@@ -16,7 +16,7 @@ pass: A·S values a token.
 Short sequences are the exception: there the calls themselves cost most. Of nearly one length, a few
 products over all sequences at once take half to a third of the time (17 of <= 64, H 192, bf16: 1.6
 ms against 5.8; 32 of 128, H 256: 10.5 against 21.3; from 64 of <= 128, H 384, on there is no
-difference); in bf16, compiled loops take the shortest ones (`_cheapest`).
+difference); in bf16, compiled loops take the shortest ones (`choose_attention`).
 
 CUDA: `torch.nn.attention.varlen` in half precision (its defaults mean bidirectional in every
 version); where that cannot do it (fp32, dropout, odd head sizes), one padded SDPA call. A compiled
@@ -93,7 +93,7 @@ def packed_attention(
             qkv.view(*batch.mask.shape, -1), batch.mask, num_heads, dropout
         ).flatten(0, 1)
     if qkv.device.type == "cpu" and not torch.compiler.is_compiling():
-        cheapest = _cheapest(
+        cheapest = choose_attention(
             batch.lengths,
             num_heads,
             qkv.dtype,
@@ -129,10 +129,10 @@ def packed_attention(
             return attend(
                 query, key, value, offsets, offsets, batch.longest, batch.longest
             ).reshape(len(qkv), -1)
-    return _padded_attention(qkv, batch, num_heads, dropout)
+    return padded_attention(qkv, batch, num_heads, dropout)
 
 
-def _cheapest(
+def choose_attention(
     lengths: tuple[int, ...], num_heads: int, dtype: torch.dtype, with_loops: bool
 ) -> str:
     """Return how sequences attend in the least time on a CPU: all at once ("even"), one by one, or in compiled loops."""
@@ -259,7 +259,7 @@ def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def _padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
+def padded_attention(qkv: Tensor, batch: PackedBatch, num_heads: int, dropout: float) -> Tensor:
     context = _masked_attention(batch.unpack(qkv), batch.padding_mask(), num_heads, dropout)
     return context.flatten(0, 1).index_select(0, batch.padded_positions())
 

@@ -360,11 +360,11 @@ def _compiled_after_attention(
     """
     for values in (context, hidden):
         torch._dynamo.maybe_mark_dynamic(values, 0)
-    return _compiler()(layer, context, hidden, weights)
+    return compile_after_attention()(layer, context, hidden, weights)
 
 
 @cache
-def _compiler() -> Callable[..., Tensor]:
+def compile_after_attention() -> Callable[..., Tensor]:
     return torch.compile(AlbertLayer.after_attention)
 
 

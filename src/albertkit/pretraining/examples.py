@@ -92,7 +92,7 @@ class Rule(NamedTuple):
 
 
 @compiled
-def _truncate(
+def truncate_pair(
     a_length: int,
     b_length: int,
     max_tokens: int,
@@ -131,7 +131,7 @@ def _write(
     counter: int,
 ) -> None:
     """Truncate a pair and note it."""
-    a_front, a_kept, b_front, b_kept = _truncate(a_length, b_length, max_tokens, key, counter)
+    a_front, a_kept, b_front, b_kept = truncate_pair(a_length, b_length, max_tokens, key, counter)
     example.a_start, example.a_length = a_start + a_front, a_kept
     example.b_start, example.b_length = b_start + b_front, b_kept
 

@@ -103,7 +103,7 @@ def mask_tables(tokenizer: Any, settings: MaskSettings) -> MaskTables:
 
 
 @compiled
-def _find_units(
+def find_units(
     input_ids: np.ndarray,  # int64, of the sequence
     a_length: int,  # content tokens of A
     length: int,  # content tokens of A and B
@@ -239,7 +239,7 @@ def mask_sequences(
         base = offsets[n]
         a_length = np.int64(examples[n].a_length)
         length = offsets[n + 1] - base - (2 if examples[n].kind == SINGLE else 3)
-        number = _find_units(input_ids[base:], a_length, length, tables.starts, units)
+        number = find_units(input_ids[base:], a_length, length, tables.starts, units)
         covered[:length] = 0
         draws = subkey(key, indices[n])
         logged = _choose(

@@ -72,7 +72,27 @@ class TrainingRecords:
         # Type and size of each, known when the first record has been read
         self._form: list[tuple[str, int]] = []
         self.length = len(self._features(0)[0])
-        self._check_tokenizer()
+        cls_id = self.tokenizer.cls_id
+        sep_id = self.tokenizer.sep_id
+        mask_id = self.tokenizer.mask_id
+        batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
+        ends = torch.stack(
+            [batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]],
+            1,
+        )
+        wrong = (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()
+        if len(wrong):
+            first, last = ends[wrong[0, 0]].tolist()
+            fault = f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
+            raise self._record_error("wrong-tokenizer", int(wrong[0, 0]), fault)
+        # 80 % of the masked tokens are shown as [MASK].
+        visible_ids = batch.input_ids[batch.masked_positions]
+        if len(visible_ids) >= 20 and not (visible_ids == mask_id).any():  # by chance once in 10^14
+            raise self._record_error(
+                "wrong-tokenizer",
+                0,
+                f"and those after it never show id {mask_id}, [MASK] of the tokenizer",
+            )
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -201,30 +221,6 @@ class TrainingRecords:
             )
         self._form = form
         return values
-
-    def _check_tokenizer(self) -> None:
-        """Refuse a tokenizer whose [CLS], [SEP] and [MASK] are not where the records have them."""
-        cls_id = self.tokenizer.cls_id
-        sep_id = self.tokenizer.sep_id
-        mask_id = self.tokenizer.mask_id
-        batch = self.batch(np.arange(min(len(self), _LOOKED_AT)))
-        ends = torch.stack(
-            [batch.input_ids[batch.offsets[:-1]], batch.input_ids[batch.offsets[1:] - 1]],
-            1,
-        )
-        wrong = (ends != torch.tensor([cls_id, sep_id])).any(1).nonzero()
-        if len(wrong):
-            first, last = ends[wrong[0, 0]].tolist()
-            fault = f"begins with id {first} and ends with {last}; the tokenizer's [CLS] is {cls_id}, its [SEP] {sep_id}"
-            raise self._record_error("wrong-tokenizer", int(wrong[0, 0]), fault)
-        # 80 % of the masked tokens are shown as [MASK].
-        visible_ids = batch.input_ids[batch.masked_positions]
-        if len(visible_ids) >= 20 and not (visible_ids == mask_id).any():  # by chance once in 10^14
-            raise self._record_error(
-                "wrong-tokenizer",
-                0,
-                f"and those after it never show id {mask_id}, [MASK] of the tokenizer",
-            )
 
     def _record_error(self, slug: str, index: int, fault: str, hint: str = "") -> DataError:
         file = int(np.searchsorted(self._first, index, "right")) - 1

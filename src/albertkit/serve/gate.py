@@ -106,13 +106,9 @@ class Gate:
                 "unsupported", fact, "send it as it is, without that header", status=415
             )
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
-        return self._visitors.refuse(method, path, headers) or (
-            None if is_open else self._api_key_error(headers)
-        )
-
-    def _api_key_error(self, headers: dict[bytes, bytes]) -> ServiceError | None:
-        if self._key is None:
-            return None
+        refusal = self._visitors.refuse(method, path, headers)
+        if refusal or is_open or self._key is None:
+            return refusal
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         if hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):
             return None

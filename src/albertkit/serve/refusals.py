@@ -243,7 +243,7 @@ def check_expansion(values: Any, max_characters: int) -> None:
     """
     num_plain = num_expanded = 0
     for text in _texts(values):
-        expanded_length = len(text) if text.isascii() else _expanded_length(text)
+        expanded_length = len(text) if text.isascii() else expanded_nfkc_length(text)
         num_plain += len(text)
         num_expanded += expanded_length
         # NFKC expands under the interpreter's lock: 13 texts of 16,000 U+FDFA held /health for 0.28
@@ -268,7 +268,7 @@ def _texts(values: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _expanded_length(text: str) -> int:
+def expanded_nfkc_length(text: str) -> int:
     """Return an upper bound of the length after NFKC: each different character is normalised once, alone."""
     return sum(
         count * len(unicodedata.normalize("NFKC", character))

@@ -258,22 +258,18 @@ class SentenceSimilarityRequest(RequestBody):
     parameters: Options | None = None
 
 
-def _form_of_similarity(value: Any) -> str:
-    return "form:inputs" if isinstance(value, dict) and "inputs" in value else "form:texts"
-
-
 class SimilarityRequest(RootModel):
     """Texts to compare: `texts`, among themselves or with `others`; or one with several, as text-embeddings-inference."""
 
     root: Annotated[
         Annotated[CompareRequest, Tag("form:texts")]
         | Annotated[SentenceSimilarityRequest, Tag("form:inputs")],
-        Discriminator(_form_of_similarity),
+        Discriminator(
+            lambda body: (
+                "form:inputs" if isinstance(body, dict) and "inputs" in body else "form:texts"
+            )
+        ),
     ]
-
-
-def _form_of_predict(value: Any) -> str:
-    return "form:batch" if _holds_lists(value) else _form(value)
 
 
 OneOrTwo = Annotated[list[Text], Field(fail_fast=True, min_length=1, max_length=2)]
@@ -305,7 +301,7 @@ class PredictRequest(RequestBody):
         OneText
         | Annotated[OneOrTwo, Tag("form:list")]
         | Annotated[list[OneOrTwo], Several, Tag("form:batch")],
-        Discriminator(_form_of_predict),
+        Discriminator(lambda value: "form:batch" if _holds_lists(value) else _form(value)),
     ]
     truncate: Truncate | None = None
     truncation_direction: Direction = Field("right", description=_SIDE)

@@ -49,7 +49,7 @@ def serve(options: ServeOptions) -> None:
             "unsupported", fact, "run it in the Windows Subsystem for Linux: wsl --install"
         )
     with ExitStack() as resources:
-        listener = resources.enter_context(_listening(options.host, options.port))
+        listener = resources.enter_context(listening_socket(options.host, options.port))
         log_to_stderr(options.log_level)  # first, as it reports the model of a run
         # They load the models while this process imports what it needs: 4.8 s in place of 9.1 until
         # the first answer.
@@ -103,7 +103,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    with _graceful_signals(server):
+    with graceful_signals(server):
         server.run(sockets=[listener])
     if service.failure is not None:
         raise service.failure
@@ -111,7 +111,7 @@ def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[Worke
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
     """Bind a socket, so that errors of the address are reported before the models are loaded."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -133,7 +133,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _graceful_signals(server: "Server") -> Iterator[None]:
+def graceful_signals(server: "Server") -> Iterator[None]:
     """End gracefully at SIGTERM, Ctrl-C, and SIGHUP of a terminal that closes, which uvicorn does not know.
 
     uvicorn raises the first two again when it has ended; here they are ignored then.

@@ -302,7 +302,7 @@ class Service:
             )
         left_out = features.left_out
         if left_out is not None and not truncate and left_out.any():
-            raise _too_long_error(left_out, features)
+            raise too_long_error(left_out, features)
         tokens = int(features.offsets[-1])
         supervisor.queue.pace.learn_density(key, size, tokens)
         check_results(pipeline, inputs, options)
@@ -510,7 +510,7 @@ def shorten_floats(values: np.ndarray) -> np.ndarray:
     return np.where(exact, short, wide)
 
 
-def _too_long_error(left_out: np.ndarray, features: Features) -> DataError:
+def too_long_error(left_out: np.ndarray, features: Features) -> DataError:
     worst = int(left_out.argmax())
     sequences = features.sequence_bounds(len(left_out))[worst : worst + 2]
     num_read = int(features.lengths[sequences[0] : sequences[1]].max())

@@ -63,7 +63,7 @@ def main(descriptor: int) -> None:
         torch.set_num_threads(options.threads)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the front has ended
         try:
-            models, facts = _load(start)
+            models, facts = load_served_models(start)
         except Exception as error:
             channel.send(_failed(None, error))
             return
@@ -77,7 +77,7 @@ def main(descriptor: int) -> None:
             )
 
 
-def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
+def load_served_models(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
     options, models, facts = start.options, {}, {}
     for name, folder in start.folders.items():
         with loading_digest(folder) as digest:
@@ -109,25 +109,24 @@ def _load(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
 def _answer(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Failed:
     begin = perf_counter()
     try:
-        outputs = _outputs(models[work.model], work, batch_tokens)
+        pipelines = models[work.model]
+        if not isinstance(work.content, dict):
+            pipeline = pipelines["embed" if work.kind == TOKEN_STATES else work.kind]
+            compute = pipeline.token_states if work.kind == TOKEN_STATES else pipeline.outputs
+            outputs = run_batches(compute, work.content, batch_tokens, pipeline.device)
+        elif work.kind == "caption":
+            with time_limit(work.seconds):
+                outputs = [pipelines["caption"](**work.content)]
+        else:
+            from albertkit.pipelines.layers import trace_layers
+
+            pipeline = next(iter(pipelines.values()))
+            layers = trace_layers(pipeline.model, pipeline.tokenizer, **work.content)
+            # Half a million numbers: encoded here, not on the front's event loop
+            outputs = [to_json(layers)]
     except Exception as error:
         return _failed(work.number, error)
     return Done(work.number, outputs, perf_counter() - begin)
-
-
-def _outputs(pipelines: dict[str, Any], work: WorkMessage, batch_tokens: int) -> list[Any]:
-    if not isinstance(work.content, dict):
-        pipeline = pipelines["embed" if work.kind == TOKEN_STATES else work.kind]
-        outputs = pipeline.token_states if work.kind == TOKEN_STATES else pipeline.outputs
-        return run_batches(outputs, work.content, batch_tokens, pipeline.device)
-    if work.kind == "caption":
-        with _time_limit(work.seconds):
-            return [pipelines["caption"](**work.content)]
-    from albertkit.pipelines.layers import trace_layers
-
-    pipeline = next(iter(pipelines.values()))
-    layers = trace_layers(pipeline.model, pipeline.tokenizer, **work.content)
-    return [to_json(layers)]  # half a million numbers: encoded here, not on the front's event loop
 
 
 class _OutOfTimeError(BaseException):  # not an Exception: decoders would take it for a broken frame
@@ -135,7 +134,7 @@ class _OutOfTimeError(BaseException):  # not an Exception: decoders would take i
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """Raise an error if the block takes longer."""
 
     def end(*_: object) -> None:

@@ -1,6 +1,7 @@
 """Functions that SwinBERT's migrated scripts call: `get_albert_model(args)` and `get_albert_folder(args, train_args)`."""
 
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
@@ -211,7 +212,10 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
         return str(requested_folder or DEFAULT_FOLDER)
     if not requested_folder or Path(requested_folder) == Path(trained_with):
         return str(trained_with)
-    if _is_model_available(trained_with):
+    is_available = False
+    with suppress(AlbertKitError):
+        is_available = local_folder(trained_with).is_dir()
+    if is_available:
         print_note(
             f"model_name_or_path `{requested_folder}` is not used: the run was trained with `{trained_with}`"
         )
@@ -220,13 +224,6 @@ def get_albert_folder(args: Any, train_args: Any) -> str:
         f"warning: the run was trained with `{trained_with}`, which is gone; `{requested_folder}` is used"
     )
     return str(requested_folder)
-
-
-def _is_model_available(folder: str) -> bool:
-    try:
-        return local_folder(folder).is_dir()
-    except AlbertKitError:
-        return False
 
 
 @dataclass(frozen=True)

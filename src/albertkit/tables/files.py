@@ -270,7 +270,32 @@ class ByteStream:
         self.packing = next(
             (name for magic, name in _MAGIC.items() if head.startswith(magic)), None
         )
-        _refuse_other_packings(self._raw.peek(64)[:64], file)
+        # What holds or stands for another file is refused, with how to get at it
+        head = self._raw.peek(64)[:64]
+        path = file.path
+        name = file.name.lower()
+        if _POINTER.match(head):
+            hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
+            raise DataError(
+                "wrong-kind",
+                f"`{path}` is a pointer of Git to a file that is stored elsewhere",
+                hint,
+            )
+        if head.startswith((b"PK\x03\x04", _OLD_EXCEL)) and name.endswith(_SHEETS):
+            code = (
+                f"pandas.read_excel('{path}').to_csv('{path.rpartition('.')[0]}.csv', index=False)"
+            )
+            hint = f"save the sheet as CSV UTF-8, or in Python: {code}"
+            raise DataError("wrong-kind", f"`{path}` is a spreadsheet, which is not read", hint)
+        packings = (
+            ("zip", "unzip", head.startswith(b"PK\x03\x04")),
+            ("bzip2", "bunzip2 -k", _BZIP2.match(head)),
+            ("lzma", "unlzma -k", head.startswith(_LZMA)),
+        )
+        for packing, unpack, is_packed in packings:
+            if is_packed:
+                fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
+                raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
         self._stream: IO[bytes] = self._unpack()
         self._ahead = b""
         self._remaining: int | None = None  # bytes still to be read, if there is a limit
@@ -356,32 +381,6 @@ class ByteStream:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-def _refuse_other_packings(head: bytes, file: InputFile) -> None:
-    """Refuse what holds or stands for another file, and say how to get at it."""
-    path = file.path
-    name = file.name.lower()
-    if _POINTER.match(head):
-        hint = f"fetch the file: git lfs pull, or git annex get '{path}'"
-        raise DataError(
-            "wrong-kind",
-            f"`{path}` is a pointer of Git to a file that is stored elsewhere",
-            hint,
-        )
-    if head.startswith((b"PK\x03\x04", _OLD_EXCEL)) and name.endswith(_SHEETS):
-        code = f"pandas.read_excel('{path}').to_csv('{path.rpartition('.')[0]}.csv', index=False)"
-        hint = f"save the sheet as CSV UTF-8, or in Python: {code}"
-        raise DataError("wrong-kind", f"`{path}` is a spreadsheet, which is not read", hint)
-    packings = (
-        ("zip", "unzip", head.startswith(b"PK\x03\x04")),
-        ("bzip2", "bunzip2 -k", _BZIP2.match(head)),
-        ("lzma", "unlzma -k", head.startswith(_LZMA)),
-    )
-    for packing, unpack, is_packed in packings:
-        if is_packed:
-            fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
-            raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
 
 
 class _ZstandardStream(io.RawIOBase):

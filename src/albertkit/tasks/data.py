@@ -377,7 +377,7 @@ def read_data(
         dev_source = f"`{dev_name}`"
     else:
         with _naming_left_out_rows(bad_rows):
-            train, dev_examples = _hold_out(task.kind, train, held_out, data)
+            train, dev_examples = hold_out_share(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
         dev_name = held_out_name(train_file)
     notes.append(
@@ -441,7 +441,7 @@ def _read_unlabelled(
     bad_rows.note(line)
     if unreadable.rows:
         bad_rows.note(f"not compared with the unlabelled examples, {unreadable.left_out_line()}")
-    if _has_labels(task, file):
+    if has_labelled_example(task, file):
         bad_rows.note(f"`{file_name(file)}` has labels: they are not read")
     if not remaining:
         raise DataError(
@@ -452,7 +452,7 @@ def _read_unlabelled(
     return remaining
 
 
-def _has_labels(task: Task, file: DataFile) -> bool:
+def has_labelled_example(task: Task, file: DataFile) -> bool:
     """Return whether a file has an example with a label; False for a pipe, which can be read only once."""
     if isinstance(file, Path) and not (file.is_file() or file.is_dir()):
         return False
@@ -548,7 +548,7 @@ def fingerprint(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _hold_out(
+def hold_out_share(
     kind: str,
     train: Sequence[Any],
     share: float,

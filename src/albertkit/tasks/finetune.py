@@ -371,7 +371,7 @@ def _finetune_once(
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
     for split, split_features in (("train", features), ("dev", evaluator.features)):
         notes += unknown_lines(split, unknown_share(split_features, tokenizer))
-    class_weights = _class_weights(task, data.train, settings, world)
+    class_weights = weigh_classes(task, data.train, settings, world)
     if settings.lora:
         add_lora(model, settings.lora)
     elif settings.freeze:
@@ -567,7 +567,7 @@ def _make_teaching(
     )
 
 
-def _class_weights(
+def weigh_classes(
     task: Task,
     train: Sequence[Any],
     settings: FinetuneSettings,

@@ -216,7 +216,7 @@ def check_tokenizer(
         runs = tokenizer.tied_runs()
     comparisons = [
         compare_json(path, tokenizer, texts),
-        *_compare_auto_tokenizer(path, tokenizer, texts),
+        *compare_auto_tokenizer(path, tokenizer, texts),
     ]
     # No fault of the file, which cannot round as SentencePiece does
     if runs and (path / JSON_NAME).exists():
@@ -287,7 +287,7 @@ def compare_json(
     )
 
 
-def _compare_auto_tokenizer(
+def compare_auto_tokenizer(
     folder: Path,
     tokenizer: AlbertTokenizer,
     texts: Sequence[str],

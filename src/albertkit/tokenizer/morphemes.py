@@ -57,12 +57,12 @@ def find_analyser(name: str) -> Analyser:
             suggest_name(name, ANALYSERS),
         )
     if name == "mecab":
-        return Analyser(name, _load_mecab())
+        return Analyser(name, load_mecab())
     kiwi = load_kiwi("cutting morphemes with kiwi")
     return Analyser(name, lambda text: [(token.start, token.end) for token in kiwi.tokenize(text)])
 
 
-def _load_mecab() -> Spans:
+def load_mecab() -> Spans:
     try:
         from mecab import MeCab
     except ImportError:

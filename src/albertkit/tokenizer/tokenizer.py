@@ -654,9 +654,11 @@ class AlbertTokenizer(ABC):
         punctuation mark. So "ing" and ".com" continue; "▁the", ".", "'", "7", "é" and "한" start. In
         WordPiece vocabularies, tokens that begin with `##` continue.
         """
-        starts = np.array(
-            [self._is_start_piece(self._piece(number)) for number in range(self.vocab_size)]
-        )
+        starts = np.ones(self.vocab_size, bool)
+        for number in range(self.vocab_size):
+            piece = self._piece(number)
+            has_mark = piece.startswith((SPACE, "<")) or piece in _PUNCTUATION
+            starts[number] = has_mark or not _INSIDE_WORDS.issuperset(piece.lower())
         starts[self.special_ids()] = True
         return starts
 
@@ -695,13 +697,6 @@ class AlbertTokenizer(ABC):
             if token["content"] == self.mask_token:
                 token.update(dict.fromkeys(self.mask_flags, True))
         return json.dumps(parts, ensure_ascii=False)
-
-    def _is_start_piece(self, piece: str) -> bool:
-        return (
-            piece.startswith((SPACE, "<"))
-            or piece in _PUNCTUATION
-            or not _INSIDE_WORDS.issuperset(piece.lower())
-        )
 
     @abstractmethod
     def _encode_plain(self, text: str) -> list[int]: ...

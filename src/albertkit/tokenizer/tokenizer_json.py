@@ -356,7 +356,10 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
     # combining class. `Lowercase` goes by single characters, Python minds the final sigma.
     by_step: dict[rules.RuleStep, list[Any]] = {
         rules.COLLAPSE: [normalizers.Replace(Regex(f"{_BLANK}+"), " "), normalizers.Strip()],
-        rules.STRIP_MARKS: [normalizers.NFKD(), normalizers.Replace(Regex(_combining_class()), "")],
+        rules.STRIP_MARKS: [
+            normalizers.NFKD(),
+            normalizers.Replace(Regex(combining_class_regex()), ""),
+        ],
         rules.LOWER: [
             normalizers.Replace(Regex("(?<=\\p{L})Σ(?!\\p{L})"), "ς"),
             normalizers.Lowercase(),
@@ -385,7 +388,7 @@ def _long_symbols(facts: ModelFacts) -> list[str]:
 
 
 @functools.cache
-def _combining_class() -> str:
+def combining_class_regex() -> str:
     """Return a regular expression for characters with a non-zero combining class."""
     return (
         regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
@@ -612,6 +615,15 @@ class JsonTokenizer(AlbertTokenizer):
         """Return the ids of the five special tokens, ascending."""
         return sorted((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
 
+    def word_starts(self) -> np.ndarray:
+        """See `AlbertTokenizer.word_starts`."""
+        if self._kind != "WordPiece":
+            return super().word_starts()
+        pieces = map(self._piece, range(self.vocab_size))
+        starts = np.array([not piece.startswith("##") for piece in pieces])
+        starts[self.special_ids()] = True
+        return starts
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -623,13 +635,6 @@ class JsonTokenizer(AlbertTokenizer):
 
     def _piece(self, piece_id: int) -> str:
         return self._full_tokenizer.id_to_token(piece_id) or ""
-
-    def _is_start_piece(self, piece: str) -> bool:
-        return (
-            not piece.startswith("##")
-            if self._kind == "WordPiece"
-            else super()._is_start_piece(piece)
-        )
 
     def _read_parts(self) -> dict[str, Any]:
         try:

@@ -73,7 +73,24 @@ class WordPieceEngine:
         self._pre_tokenizer = pre_tokenizer
         self._orders_marks = orders_marks
         self._unknown = unknown
-        self._trie = _build_trie(pieces)
+        # A trie of the pieces: node and character lead to a node, which may have an id
+        nodes: dict[tuple[int, str], int] = {}
+        ids = [-1, -1]
+        for piece, number in pieces.items():
+            node, characters = (_INSIDE, piece[2:]) if piece.startswith("##") else (_START, piece)
+            for c in characters:
+                child = nodes.setdefault((node, c), len(ids))
+                if child == len(ids):
+                    ids.append(-1)
+                node = child
+            if characters:
+                ids[node] = number
+        slots = 1 << (2 * len(nodes)).bit_length()  # half of them or more are free
+        keys = np.zeros(slots, np.int64)
+        children = np.zeros(slots, np.int32)
+        self._trie = Trie(keys, children, np.array(ids, np.int32))
+        steps = np.array([node << 21 | ord(c) for node, c in nodes], np.int64)
+        _fill_trie(self._trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
         self._characters = WordPieceCharacters(
             np.full(0x110000, _UNSEEN, np.uint8),
             np.zeros(0x110000, np.int32),
@@ -124,27 +141,6 @@ class WordPieceEngine:
             parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))
             form.append((ord(c), _SPACE, ord(c) | _ALONE)[parts - 1])
         return form
-
-
-def _build_trie(pieces: Mapping[str, int]) -> Trie:
-    nodes: dict[tuple[int, str], int] = {}
-    ids = [-1, -1]
-    for piece, number in pieces.items():
-        node, characters = (_INSIDE, piece[2:]) if piece.startswith("##") else (_START, piece)
-        for c in characters:
-            child = nodes.setdefault((node, c), len(ids))
-            if child == len(ids):
-                ids.append(-1)
-            node = child
-        if characters:
-            ids[node] = number
-    slots = 1 << (2 * len(nodes)).bit_length()  # half of them or more are free
-    keys = np.zeros(slots, np.int64)
-    children = np.zeros(slots, np.int32)
-    trie = Trie(keys, children, np.array(ids, np.int32))
-    steps = np.array([node << 21 | ord(c) for node, c in nodes], np.int64)
-    _fill_trie(trie, steps, np.fromiter(nodes.values(), np.int32, len(nodes)))
-    return trie
 
 
 # --- compiled -------------------------------------------------------------------------------------

@@ -441,7 +441,7 @@ def train(
     if resume and world.is_main:
         remove_old(run, settings.keep)  # one that a failing disk has left
     state.best_by = select
-    pace = _pace(settings, state)
+    pace = choose_pace(settings, state)
     result = TrainingResult(state, finished=False)
 
     def save() -> None:
@@ -629,7 +629,7 @@ def _count_targets(
     return dict(zip(counts, at_least_one, strict=True)), tokens, flags
 
 
-def _pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:
+def choose_pace(settings: LoopSettings, state: TrainingState) -> TrainingProgress:
     """Return the pace: by the number of updates or by the clock."""
     if settings.minutes is not None:
         plans = [Plan(**plan) for plan in state.plans]

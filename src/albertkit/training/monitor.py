@@ -297,7 +297,9 @@ def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | No
             losses = ["loss"] if _is_recorded(metrics, "loss", "step") else []
         panels += [(2.2, partial(_draw_series, metrics=metrics, name=name)) for name in losses]
         if scores:
-            panels.append((1.8, partial(_draw_score, metrics=metrics, name=scores[0])))
+            panels.append(
+                (1.8, partial(_draw_series, metrics=metrics, name=scores[0], on_dev=True))
+            )
     if _is_recorded(metrics, "learning_rate", "step"):
         panels.append((1.0, partial(draw_learning_rate, metrics=metrics)))
     return panels
@@ -317,29 +319,22 @@ def _is_pretraining(metrics: RunMetrics) -> bool:
     return any(name.startswith(PRETRAINING) for record in records for name in record)
 
 
-def _draw_series(axis: Any, metrics: RunMetrics, name: str) -> None:
-    draw_training(axis, *metrics.series("step", name))
+def _draw_series(axis: Any, metrics: RunMetrics, name: str, on_dev: bool = False) -> None:
+    if not on_dev:
+        draw_training(axis, *metrics.series("step", name))
     draw_evaluations(axis, *metrics.series("eval", name))
-    axis.set_ylabel(_words(name))
+    # In lines that the axis's height has room for
+    label = f"{name} on dev" if on_dev else name
+    axis.set_ylabel(fill(label.replace("_", " ")[:40], 14))
     if len(axis.get_legend_handles_labels()[0]) > 1:
         axis.legend(loc="best")
-
-
-def _draw_score(axis: Any, metrics: RunMetrics, name: str) -> None:
-    draw_evaluations(axis, *metrics.series("eval", name))
-    axis.set_ylabel(_words(f"{name} on dev"))
-
-
-def _words(name: str) -> str:
-    """Return a name for an axis, in lines that its height has room for."""
-    return fill(name.replace("_", " ")[:40], 14)
 
 
 def _draw_masked_lm_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, float]) -> None:
     steps, losses = metrics.series("step", "masked_lm_loss", "loss")
     evaluation_steps, evaluations = metrics.series("eval", "masked_lm_loss", "loss")
     unigram = number_or_nan(baseline.get("unigram_loss"))
-    low, high, above = _loss_limits(losses, [*evaluations, unigram])
+    low, high, above = loss_limits(losses, [*evaluations, unigram])
     draw_training(axis, steps, losses, ceiling=high if above else math.inf)
     draw_evaluations(axis, evaluation_steps, evaluations)
     if math.isfinite(unigram):
@@ -487,7 +482,7 @@ def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]
     return [steps[position] for position in order], [values[position] for position in order]
 
 
-def _loss_limits(losses: list[float], references: list[float]) -> tuple[float, float, int]:
+def loss_limits(losses: list[float], references: list[float]) -> tuple[float, float, int]:
     """Return the bottom and top of the loss axis, and how many points lie above: one wild step must not flatten the curve."""
     finite = sorted(value for value in losses if math.isfinite(value))
     fixed = [value for value in references if math.isfinite(value)]

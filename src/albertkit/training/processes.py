@@ -342,7 +342,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False
     try:
-        if not _multiplies(device):
+        if not can_multiply(device):
             torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
             warnings.warn(
                 "this training will not repeat itself to the bit: cuBLAS was used before albertkit was imported; "
@@ -355,7 +355,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
         memory.fill_uninitialized_memory = before[1]
 
 
-def _multiplies(device: torch.device) -> bool:
+def can_multiply(device: torch.device) -> bool:
     """Return whether torch does not refuse a product as one that might not repeat itself."""
     try:
         ones = torch.ones(8, 8, device=device)

@@ -43,10 +43,8 @@ CLIPS = [(None, None), (0.5, None), (0.7, 1.5), (None, 0.3), (1.9, None)]
 def decoded_all(monkeypatch):
     """How often everything was decoded."""
     calls = []
-    original = decode._decode_by_count
-    monkeypatch.setattr(
-        decode, "_decode_by_count", lambda *args: calls.append(1) or original(*args)
-    )
+    original = decode.decode_by_count
+    monkeypatch.setattr(decode, "decode_by_count", lambda *args: calls.append(1) or original(*args))
     return calls
 
 

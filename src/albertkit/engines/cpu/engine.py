@@ -118,7 +118,14 @@ class FusedEngine(Engine):
             layer: _pack_layer(layer, activation, precision) for layer in dict.fromkeys(layers)
         }
         self.layers = [(packed[layer], len(list(repeated))) for layer, repeated in groupby(layers)]
-        self.tables = _tables(model)
+        embeddings, mapping = model.embeddings, model.encoder.embedding_hidden_mapping_in
+        self.tables = Tables(
+            words=embeddings.word_embeddings.weight.contiguous().numpy(),
+            positions=embeddings.position_embeddings.weight.contiguous().numpy(),
+            types=embeddings.token_type_embeddings.weight.contiguous().numpy(),
+            norm=_norm(embeddings.LayerNorm),
+            mapping=_linear(mapping.weight, mapping.bias, "fp32"),
+        )
         self.pooler = (
             None
             if model.pooler is None
@@ -179,12 +186,34 @@ class FusedEngine(Engine):
         else:
             states = self._run(batch, torch.cat([starts, positions]))
             first, hidden = states[: len(starts)], states[len(starts) :]
-        return PackedOutput(hidden, None if self.pooler is None else self._pool(first, self.pooler))
+        if self.pooler is None:
+            return PackedOutput(hidden, None)
+        count, width = first.shape
+        source, out = (_zeros(count, self.pooler.bias.size, np.float32) for _ in range(2))
+        source[:, :width] = first.numpy()
+        sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.float32)
+        multiply_once(source, source, np.ones(count, np.float32), self.pooler, sums, out)
+        # torch's tanh wakes its threads, see `_zeros`
+        return PackedOutput(hidden, torch.from_numpy(np.tanh(out[:, :width])))
 
     def check_ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
         """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
         self._model.embeddings.check(batch)
-        _check_batch(batch, rows)
+        tokens = len(batch.input_ids)
+        if min(batch.lengths, default=0) < 1:
+            raise ValueError("the batch has a sequence without tokens, or no sequence")
+        if not (
+            sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens
+        ):
+            raise ValueError(
+                f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens"
+            )
+        if rows is not None and len(rows):
+            first, last = (int(position) for position in rows.aminmax())
+            if first < 0 or last >= tokens:
+                raise IndexError(
+                    f"positions go from {first} to {last}, the batch has {tokens} tokens"
+                )
         return Ids(
             *(
                 np.array(x.numpy(), np.int64)
@@ -267,15 +296,6 @@ class FusedEngine(Engine):
         self.profile = {"rows": rows, "attention": attention, "waiting": total - rows - attention}
         self._free_scratch += scratch
         self._free_states.append(free)
-
-    def _pool(self, first: Tensor, pooler: Linear) -> Tensor:
-        count, width = first.shape
-        source, out = (_zeros(count, pooler.bias.size, np.float32) for _ in range(2))
-        source[:, :width] = first.numpy()
-        sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.float32)
-        multiply_once(source, source, np.ones(count, np.float32), pooler, sums, out)
-        # torch's tanh wakes its threads, see `_zeros`
-        return torch.from_numpy(np.tanh(out[:, :width]))
 
     def chunk(
         self,
@@ -393,21 +413,6 @@ def team_size() -> int:
     return min(torch.get_num_threads(), MAX_MEMBERS)
 
 
-def _check_batch(batch: PackedBatch, rows: Tensor | None) -> None:
-    """Raise an error for lengths and positions that would make the compiled loops read outside the batch."""
-    tokens = len(batch.input_ids)
-    if min(batch.lengths, default=0) < 1:
-        raise ValueError("the batch has a sequence without tokens, or no sequence")
-    if not (sum(batch.lengths) == len(batch.position_ids) == len(batch.token_type_ids) == tokens):
-        raise ValueError(
-            f"the batch has {tokens} ids, and lengths, positions or types of another number of tokens"
-        )
-    if rows is not None and len(rows):
-        first, last = (int(position) for position in rows.aminmax())
-        if first < 0 or last >= tokens:
-            raise IndexError(f"positions go from {first} to {last}, the batch has {tokens} tokens")
-
-
 def _zeros(rows: int, columns: int, dtype: np.dtype | type) -> np.ndarray:
     """Return zeros from the start of a cache line on: a register's load that crosses two lines takes twice as long.
 
@@ -444,7 +449,11 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
         if quantized
         else torch.zeros(0, 0, dtype=torch.bfloat16)
     )
-    part = _part(*outer.weight.shape)
+    # How many inner activations are computed and used up together, evenly: about as many as there
+    # are outputs
+    outputs, inputs = outer.weight.shape
+    parts = -(-inputs // max(768, outputs))
+    part = -(-inputs // (parts * COLUMNS)) * COLUMNS
     return Layer(
         qkv=_linear(*queries_keys_values(attention, layer.num_heads), precision),
         attention_output=_linear(attention.dense.weight, attention.dense.bias, precision),
@@ -458,17 +467,6 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
         activation=activation,
         part=part,
         middle=-(-len(_columns(layer.ffn.bias)) // (2 * part)) * part,
-    )
-
-
-def _tables(model: AlbertModel) -> Tables:
-    embeddings, mapping = model.embeddings, model.encoder.embedding_hidden_mapping_in
-    return Tables(
-        words=embeddings.word_embeddings.weight.contiguous().numpy(),
-        positions=embeddings.position_embeddings.weight.contiguous().numpy(),
-        types=embeddings.token_type_embeddings.weight.contiguous().numpy(),
-        norm=_norm(embeddings.LayerNorm),
-        mapping=_linear(mapping.weight, mapping.bias, "fp32"),
     )
 
 
@@ -487,12 +485,6 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Quantise a matrix fp32 [O, I]: a scale for each output, fp32 [O], and int8 [O, I]."""
     scale = (weight.abs().amax(1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
     return scale, (weight / scale[:, None]).round().to(torch.int8)
-
-
-def _part(outputs: int, inputs: int) -> int:
-    """Return how many inner activations are computed and used up together, evenly: about as many as there are outputs."""
-    parts = -(-inputs // max(768, outputs))
-    return -(-inputs // (parts * COLUMNS)) * COLUMNS
 
 
 def _linear(
@@ -548,14 +540,14 @@ def precision_problem(precision: str) -> str:
             return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
     if precision != "fp32" and matrix_tiles.compiled_for() and not matrix_tiles.allowed():
         return "the system does not let this process use AMX"
-    return _compiler_problem(precision)
+    return compiler_problem(precision)
 
 
 @cache
-def _compiler_problem(precision: str) -> str:
+def compiler_problem(precision: str) -> str:
     """Return what is wrong with the code that numba compiles here, or an empty string."""
     try:
-        worst = _largest_deviation(precision)
+        worst = largest_deviation(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
         return (
             f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
@@ -568,7 +560,7 @@ def _compiler_problem(precision: str) -> str:
 
 
 @torch.no_grad()
-def _largest_deviation(precision: str) -> float:
+def largest_deviation(precision: str) -> float:
     """Return the largest error of a linear layer with small random numbers."""
     random = torch.Generator().manual_seed(0)
     inputs, weight, bias = (

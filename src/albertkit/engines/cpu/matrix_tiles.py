@@ -9,7 +9,7 @@ shared cache, every tile fetches its share of the next panel ahead: 128 rows 4,1
 
 import ctypes
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,14 @@ def configure(context):
 
     def generate(context, builder, signature, arguments):
         if compiled_for():
-            call_llvm(builder, "llvm.x86.ldtilecfg", [_shapes(builder.module)])
+            shapes = np.zeros(64, np.uint8)
+            shapes[0] = 1
+            shapes[16:32:2] = 64  # bytes of a row
+            shapes[48:56] = SIDE
+            data = cgutils.create_constant_array(_BYTE, bytearray(shapes.tobytes()))
+            constant = cgutils.global_constant(builder.module, "albertkit_matrix_shapes", data)
+            constant.align = 64
+            call_llvm(builder, "llvm.x86.ldtilecfg", [constant.bitcast(_BYTES)])
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -120,7 +127,8 @@ class _Kernel:
 
     def emit(self, tall: int, wide: int, weight: Any, sums: Any) -> None:
         """Emit a loop over the steps, for `tall` times 16 rows and `wide` times 16 columns."""
-        builder, register, line = self.builder, _register, ir.Constant(_I64, 64)
+        builder, line = self.builder, ir.Constant(_I64, 64)
+        register = partial(ir.Constant, _BYTE)
         for number in range(4):
             if number // 2 < tall and number % 2 < wide:
                 call_llvm(builder, "llvm.x86.tilezero", [register(number)])
@@ -163,19 +171,3 @@ class _Kernel:
                     builder.gep(self.following, [builder.add(block, line)]),
                     second_cache=True,
                 )
-
-
-def _shapes(module: Any) -> Any:
-    """Return the shape of the registers, 16 rows of 64 bytes each, as the processor reads it."""
-    shapes = np.zeros(64, np.uint8)
-    shapes[0] = 1
-    shapes[16:32:2] = 64  # bytes of a row
-    shapes[48:56] = SIDE
-    data = cgutils.create_constant_array(_BYTE, bytearray(shapes.tobytes()))
-    constant = cgutils.global_constant(module, "albertkit_matrix_shapes", data)
-    constant.align = 64
-    return constant.bitcast(_BYTES)
-
-
-def _register(number: int) -> Any:
-    return ir.Constant(_BYTE, number)

@@ -380,7 +380,11 @@ def _emit_row(
             before = load_register(
                 builder, pointer, _FLOATS if out_dtype == types.float32 else _HALVES
             )
-            value += Lanes(builder, _as_floats(builder, before))
+            if before.type != _FLOATS:  # bfloat16's bits are the upper half
+                sixteen = ir.Constant(_WORDS, [16] * VECTOR)
+                words = builder.shl(builder.zext(before, _WORDS), sixteen)
+                before = builder.bitcast(words, _FLOATS)
+            value += Lanes(builder, before)
         exact = not column.is_int8 and out_dtype == types.float32
         store(builder, _cast_to(builder, _FINISH[number](value, exact).value, out_dtype), pointer)
 
@@ -388,13 +392,6 @@ def _emit_row(
 def _register_at(builder: Any, pointer: Any, register: Any, size: int) -> Any:
     """Return where a register of a row begins, of numbers of so many bytes."""
     return builder.gep(pointer, [builder.mul(register, ir.Constant(_I64, VECTOR * size))])
-
-
-def _as_floats(builder: Any, value: Any) -> Any:
-    if value.type == _FLOATS:
-        return value
-    sixteen = ir.Constant(_WORDS, [16] * VECTOR)
-    return builder.bitcast(builder.shl(builder.zext(value, _WORDS), sixteen), _FLOATS)
 
 
 def _cast_to(builder: Any, value: Any, dtype: types.Type) -> Any:

@@ -21,6 +21,7 @@ from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.prepared import PreparedClips
 from albertkit.cli import main
+from albertkit.command import Columns
 from albertkit.corpus import build_store
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError, DataError, MachineError
@@ -34,7 +35,6 @@ from albertkit.model_paths import (
     write_selected,
 )
 from albertkit.pretraining.run import next_commands
-from albertkit.tables.columns import Columns
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from albertkit.normalization import normalize
+from albertkit.encodings import normalize
 from albertkit.tokenizer import rules
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")

@@ -35,7 +35,7 @@ _WHERE = {
     "pretrain": "albertkit.pretraining",
     "evaluate": "albertkit.pretraining",
     "FinetuneSettings": "albertkit.tasks.settings",
-    "Columns": "albertkit.tables.columns",
+    "Columns": "albertkit.command",
     "finetune": "albertkit.tasks.finetune",
     "find_task": "albertkit.tasks.registry",
     "register_task": "albertkit.tasks.registry",

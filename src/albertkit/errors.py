@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Literal
 
 from albertkit.printable import escape_control_characters
 
+OnError = Literal["stop", "skip"]  # what is done at a row that cannot be used
 _MAX_COMPARED_NAMES = 1000  # names of a folder that a misspelt one is compared with
 # Two letters at least: `C:/` is a drive of Windows
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)

@@ -12,14 +12,14 @@ import dataclasses
 import math
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from albertkit.errors import ConfigError
+from albertkit.errors import ConfigError, suggest_name
 
 MAX_SEED = 2**63 - 1  # what torch takes
 _ACCEPTED: dict[Any, Any] = {
@@ -165,3 +165,13 @@ def check_fields(settings: Any, hint: str = "change it, or leave it out for its 
     """
     if problems := list_wrong_fields(settings):
         raise ConfigError("bad-value", "; ".join(problems), hint)
+
+
+def check_options(kind: str, options: Iterable[str], known_options: Sequence[str]) -> None:
+    """Refuse an option that a kind of pipeline does not know."""
+    unknown = [name for name in options if name not in known_options]
+    if unknown:
+        hint = (
+            suggest_name(unknown[0], known_options) if known_options else f"{kind} has no options"
+        )
+        raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

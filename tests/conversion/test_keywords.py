@@ -242,8 +242,8 @@ def test_half_a_head_is_a_broken_file(classifier):
 
 
 def test_our_own_commands_refuse_a_missing_head(tmp_path, pretrained):
+    from albertkit.command import Columns
     from albertkit.files import write_json
-    from albertkit.tables.columns import Columns
     from albertkit.tasks.models import TASK, load_task_model
     from albertkit.tasks.registry import find_task
 

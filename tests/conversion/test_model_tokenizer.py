@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError
@@ -14,7 +15,6 @@ from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassificatio
 from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.pretraining.preparation import initialise_from_checkpoint
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.tables.columns import Columns
 from albertkit.tasks.models import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer

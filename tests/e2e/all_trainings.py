@@ -102,7 +102,7 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
             data / "store", out / name, PretrainSettings(**pretraining(data, **taught))
         )
 
-    from albertkit.tables.columns import Columns
+    from albertkit.command import Columns
 
     model = data / "model"
     columns = Columns(text="first", pair="second", label="score")

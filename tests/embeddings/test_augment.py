@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albertkit.command import Columns
 from albertkit.embeddings import augment as scoring
 from albertkit.embeddings.augment import CrossEncoder, augment, balance_bands
 from albertkit.errors import AlbertKitError
-from albertkit.tables.columns import Columns
 from albertkit.tables.table import Table
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import load_task_model, run_model

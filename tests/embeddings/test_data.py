@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from albertkit.batches.features import ExampleStream
+from albertkit.command import Columns
 from albertkit.embeddings.data import (
     CLASSES,
     TextExamples,
@@ -26,7 +27,6 @@ from albertkit.embeddings.settings import EmbedSettings
 from albertkit.embeddings.train import apply_settings, example_features, number_texts
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 
 NAMED = Columns(text="a", pair="b", label="y")
 UNNAMED = Columns()

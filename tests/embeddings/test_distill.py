@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from albertkit.command import Columns
 from albertkit.embeddings import distill as storing
 from albertkit.embeddings.data import split_rows
 from albertkit.embeddings.distill import (
@@ -20,7 +21,6 @@ from albertkit.embeddings.encoder import SentenceEncoder, unknown_shares
 from albertkit.embeddings.losses import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.tables.columns import Columns
 from albertkit.training import processes
 from albertkit.training.processes import join_world
 

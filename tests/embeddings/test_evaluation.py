@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albertkit.command import Columns
 from albertkit.embeddings.encode import encode_file
 from albertkit.embeddings.encoder import SentenceEncoder, unknown_note
 from albertkit.embeddings.evaluate import (
@@ -21,7 +22,6 @@ from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions
 from albertkit.errors import AlbertKitError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 
 TABLE = Columns(text="one", pair="other", label="score")

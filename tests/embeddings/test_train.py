@@ -10,6 +10,7 @@ import torch
 from record_files import read_records, write_records
 
 from albertkit.batches.features import ExampleStream
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.data import read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -20,7 +21,6 @@ from albertkit.embeddings.train import example_features, number_texts, train_emb
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.metrics import regression_scores
 from albertkit.tokenizer import AlbertTokenizer
 

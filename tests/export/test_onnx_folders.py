@@ -8,6 +8,7 @@ import pytest
 import torch
 from record_files import read_records
 
+from albertkit.command import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
@@ -17,7 +18,6 @@ from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassificatio
 from albertkit.pipelines.compare_precision import compare_precision
 from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.pipelines.predict import predict
-from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from albertkit.command import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.export.options import ExportWebOptions
@@ -29,7 +30,6 @@ from albertkit.model import (
 )
 from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.pipelines.load import load_pipelines
-from albertkit.tables.columns import Columns
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 

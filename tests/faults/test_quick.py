@@ -20,7 +20,7 @@ from albertkit.files import (
     remove_leftovers,
     write_checksums,
 )
-from albertkit.report.verify import verify_files
+from albertkit.report.doctor import verify_files
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.run import open_run
 from albertkit.training.settings import check_no_stranger

@@ -125,8 +125,8 @@ def reader(target: str):
             return [table.row(number) for number in range(len(table))]
 
         return rows
+    from albertkit.command import Columns
     from albertkit.tables.bad_rows import BadRows
-    from albertkit.tables.columns import Columns
     from albertkit.tasks.data import read_split
     from albertkit.tasks.registry import find_task
 

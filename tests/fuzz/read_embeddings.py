@@ -68,13 +68,13 @@ def make_pairs(folder: Path) -> None:
 
 
 def read_pair_files(folder: Path):
+    from albertkit.command import Columns
     from albertkit.embeddings.data import read_embedding_data
     from albertkit.embeddings.distill import find_teacher
     from albertkit.embeddings.evaluate import read_pairs
     from albertkit.embeddings.options import EmbedTrainOptions
     from albertkit.embeddings.settings import EmbedSettings
     from albertkit.tables.bad_rows import BadRows
-    from albertkit.tables.columns import Columns
 
     nli = Columns(text="a", pair="b", label="l")
     stop = BadRows("stop")

@@ -9,6 +9,7 @@ from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.conversion.initial import init_model
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -26,7 +27,6 @@ from albertkit.model import (
 )
 from albertkit.pipelines.load import KINDS, load_pipeline, load_pipelines
 from albertkit.pipelines.predict import ask
-from albertkit.tables.columns import Columns
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task

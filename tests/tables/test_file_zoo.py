@@ -26,13 +26,13 @@ from albertkit.captioning.annotations import is_annotations
 from albertkit.captioning.clips import read_manifest
 from albertkit.captioning.score import read_caption_file
 from albertkit.captioning.sources import read_splits
+from albertkit.command import Columns
 from albertkit.corpus.documents import DocumentFile, read_documents
 from albertkit.corpus.options import BuildSettings
 from albertkit.embeddings.data import _ExampleReader, read_texts
 from albertkit.errors import DataError
 from albertkit.files import read_text as read_text_file
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tables.files import ByteStream, find_input_file, find_inputs
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import as_records

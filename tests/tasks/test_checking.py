@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from albertkit.command import Columns
 from albertkit.errors import AlbertKitError
 from albertkit.output.render import to_terminal
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.check import DataCheckReport, check_data, check_task, label_findings
 from albertkit.tasks.choices import ChoiceExample, choice_task

@@ -10,10 +10,10 @@ import pytest
 from record_files import read_records
 
 from albertkit.cli import main
+from albertkit.command import Columns
 from albertkit.conversion.tensorflow.records import example, frame
 from albertkit.errors import AlbertKitError
 from albertkit.output.render import to_terminal
-from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings

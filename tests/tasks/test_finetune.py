@@ -18,12 +18,12 @@ from record_files import read_records
 from safetensors.torch import load_file
 
 from albertkit.batches.features import ExampleStream, Features
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_split
 from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, finetune, weigh_classes
@@ -363,7 +363,7 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     script.write_text(
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.tasks.finetune import finetune\n"
-        "from albertkit.tables.columns import Columns\n"
+        "from albertkit.command import Columns\n"
         "from albertkit.tasks.settings import FinetuneSettings\n"
         "start, table, run, toml = map(Path, sys.argv[1:5])\n"
         "finetune('classify', start, table, run, FinetuneSettings(**FinetuneSettings.read(toml)),\n"

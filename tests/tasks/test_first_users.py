@@ -10,11 +10,11 @@ from record_files import read_records
 from sklearn.metrics import f1_score
 from transformers import AutoTokenizer
 
+from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.output.render import to_terminal
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.data import read_given
 from albertkit.tasks.evaluate import evaluate_task, score_file

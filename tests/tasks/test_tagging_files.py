@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
+from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import score_file
 from albertkit.tasks.metrics import spans
 from albertkit.tasks.registry import find_task

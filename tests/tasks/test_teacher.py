@@ -17,9 +17,9 @@ import torch
 import transformers
 from record_files import read_records
 
+from albertkit.command import Columns
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
 from albertkit.tasks.data import read_data, read_split

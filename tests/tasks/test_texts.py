@@ -11,9 +11,9 @@ from record_files import write_records
 from sklearn.metrics import accuracy_score, f1_score
 from word_tokenizer import WordTokenizer
 
+from albertkit.command import Columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
 from albertkit.tasks.metrics import label_scores
 from albertkit.tasks.texts import (

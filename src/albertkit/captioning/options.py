@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from albertkit.captioning.settings import GenerationSettings
 from albertkit.command import SEVERAL, DeviceOptions, check_values
-from albertkit.tables.columns import OnError
+from albertkit.errors import OnError
 from albertkit.validation import Positive
 
 Rounding = Literal["floor", "round", "middle"]

@@ -1,9 +1,11 @@
 """Captions of videos on the disk, and contact sheets: pictures of the frames that the captioner saw, with the caption."""
 
+import base64
 import re
 import unicodedata
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
@@ -12,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from albertkit.captioning.captioner import ScoredCaption, open_captioner
+from albertkit.captioning.captioner import ScoredCaption, VideoCaptioner, open_captioner
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.options import PredictCaptionsOptions
 from albertkit.captioning.prepare import frames_of
+from albertkit.captioning.settings import GenerationSettings
 from albertkit.captioning.sources import read_splits
-from albertkit.captioning.video import Frames
+from albertkit.captioning.video import Frames, sample_frames
 from albertkit.command import takes
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtraError, format_list
 from albertkit.files import check_new_file, write_file, write_lines
@@ -25,6 +28,7 @@ from albertkit.output.plots import GRID, INK, MUTED
 from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import BadRows
+from albertkit.validation import check_options
 
 LIST_SUFFIXES = (".jsonl", ".yaml", ".yml", ".json")  # these name clips; anything else is a video
 
@@ -367,3 +371,53 @@ def wrap_text(text: str, font: Any, width: float) -> list[str]:
             word = word[end:]
         lines.append(word)
     return lines
+
+
+class CaptionPipeline:
+    """Caption videos with any captioner that has a backbone. Clips are no sequences and share no batch with others."""
+
+    kind = "caption"
+    options = tuple(field.name for field in fields(GenerationSettings))
+    example = "clip.mp4"
+
+    def __init__(self, captioner: VideoCaptioner) -> None:
+        captioner.require_backbone()  # refuses one that cannot see
+        self.captioner = captioner
+        self.precision = "fp32"
+        self.notes = ()
+
+    def __call__(
+        self, videos: str | Path | Sequence[str | Path], sheet: bool = False, **options: Any
+    ) -> Any:
+        """Return `captions` of each video, the best first: `text`, `score`, `log_probability`.
+
+        Args:
+            videos: One file or a list.
+            sheet: Return the contact sheet, too, as `sheet`: a PNG in base64, "" where there is no
+                caption.
+            **options: Settings of generation, for example `num_captions=3`.
+        """
+        check_options(self.kind, options, self.options)
+        captioner = self.captioner
+        records = []
+        if sheet:  # which is drawn of the frames that the captioner saw
+            _, sampling = captioner.require_backbone()
+            for file in [videos] if isinstance(videos, str | Path) else videos:
+                frames = sample_frames(file, sampling)
+                context = captioner.context(torch.from_numpy(frames.pixels[None]))
+                captions = captioner.describe(context, replace(captioner.generation, **options))[0]
+                png = sheet_png(frames, captions[0]) if captions else b""
+                encoded = base64.b64encode(png).decode("ascii")
+                records.append({**_captions_record(captions), "sheet": encoded})
+        else:
+            records += map(_captions_record, captioner.caption(videos, **options))
+        return records[0] if isinstance(videos, str | Path) else records
+
+
+def _captions_record(captions: Sequence[ScoredCaption]) -> dict[str, Any]:
+    return {
+        "captions": [
+            {"text": c.text, "score": c.score, "log_probability": c.log_probability}
+            for c in captions
+        ]
+    }

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.command import takes
+from albertkit.command import Columns, takes
 from albertkit.embeddings.data import pair_task, read_texts, score_range
 from albertkit.embeddings.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
+from albertkit.encodings import normalize
 from albertkit.errors import (
     CheckpointError,
     ConfigError,
@@ -24,7 +25,6 @@ from albertkit.errors import (
     suggest_name,
 )
 from albertkit.files import atomic_file, write_json
-from albertkit.normalization import normalize
 from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import (
     Paragraph,
@@ -36,7 +36,6 @@ from albertkit.output.sections import (
 )
 from albertkit.printable import print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
 from albertkit.tasks.evaluate import predict_examples
 from albertkit.tasks.metrics import regression_scores

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from albertkit.command import Columns
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import InputFile, find_input_file
+from albertkit.tables.layouts import IDS
 from albertkit.tables.records import (
     DataFile,
     DataFiles,

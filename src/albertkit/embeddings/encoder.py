@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from albertkit.batches.features import Features, cut_by_tokens
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.folder import (
     SENTENCE_EMBEDDING,
@@ -37,7 +38,6 @@ from albertkit.engines.onnx import OnnxModel
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.output.progress import ProgressBar
-from albertkit.tables.columns import Columns
 from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.inputs import NamedSpecials, lower

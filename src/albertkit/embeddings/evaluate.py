@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.command import takes
+from albertkit.command import Columns, takes
 from albertkit.embeddings.data import (
     LAYOUTS,
     MAX_OFFICIAL_SCORE,
@@ -46,7 +46,6 @@ from albertkit.files import atomic_file, check_local, check_new_folder, write_fi
 from albertkit.output.render import to_markdown, to_page
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns
 from albertkit.tables.files import as_file
 from albertkit.tables.layouts import OFFICIAL, choose_form
 from albertkit.tables.records import Data, DataFile, DataFiles, as_files, is_in_memory

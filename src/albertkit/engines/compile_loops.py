@@ -13,8 +13,8 @@ from filelock import FileLock
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
+from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
-from albertkit.engines.load import load_engine
 from albertkit.loop_cache import loops_folder
 from albertkit.model import AlbertModel
 

@@ -23,8 +23,8 @@ from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from albertkit.batches.packed import PackedBatch, unpack
+from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision, check_precision, unpackable, walk
-from albertkit.engines.load import load_engine
 from albertkit.errors import ConfigError
 from albertkit.model.heads import vocabulary_loss
 from albertkit.model.layers import AlbertLayer, is_plain, layer_norm, linear

@@ -218,7 +218,7 @@ def _sequence_settings(facts: FolderFacts) -> tuple[int | None, bool]:
 def _load_captioner(path: Path, device: str) -> Any:
     # Imported for captioners alone
     from albertkit.captioning.captioner import VideoCaptioner
-    from albertkit.pipelines.captions import CaptionPipeline
+    from albertkit.captioning.predict import CaptionPipeline
 
     return CaptionPipeline(VideoCaptioner.from_pretrained(path).to(find_device(device)))
 

@@ -13,12 +13,13 @@ import numpy as np
 from albertkit.batches.features import Features, LabelledBatch, truncated_tokens
 from albertkit.engines import Engine, load_engine, on_engine
 from albertkit.engines.engine import Precision
-from albertkit.errors import ConfigError, DataError, MachineError, suggest_name
+from albertkit.errors import ConfigError, DataError, MachineError
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.text_lines import has_half_characters
 from albertkit.tasks.models import run_batches
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import choose_example_texts
+from albertkit.validation import check_options
 
 Input = TypeVar("Input")
 Result = dict[str, Any]
@@ -212,13 +213,3 @@ def check_top(top: int, max_top: int) -> None:
         raise ConfigError(
             "bad-value", f"top is {top!r}, it must be from 1 to {max_top}", "leave it out for 5"
         )
-
-
-def check_options(kind: str, options: Iterable[str], known_options: Sequence[str]) -> None:
-    """Refuse an option that a kind of pipeline does not know."""
-    unknown = [name for name in options if name not in known_options]
-    if unknown:
-        hint = (
-            suggest_name(unknown[0], known_options) if known_options else f"{kind} has no options"
-        )
-        raise ConfigError("bad-value", f"{kind} has no option `{unknown[0]}`", hint)

@@ -15,10 +15,10 @@ from fastapi import Request, Response
 from pydantic_core import to_json
 
 from albertkit.batches.features import Features
+from albertkit.captioning.predict import CaptionPipeline
 from albertkit.engines.onnx import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.model_paths import is_captioner_folder, loading_digest
-from albertkit.pipelines.captions import CaptionPipeline
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline, check_finite
 from albertkit.serve.observing import Metrics

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from albertkit.errors import ConfigError, DataError, format_list
-from albertkit.tables.columns import OnError
+from albertkit.errors import ConfigError, DataError, OnError, format_list
 from albertkit.tables.records import DataFile, quoted_name, row_name
 from albertkit.tables.text_lines import NOT_UTF8, utf8_hint
 

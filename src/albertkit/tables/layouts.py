@@ -14,6 +14,7 @@ from albertkit.tables.files import check_links, check_not_records, check_not_sav
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
 
+IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
 _CLOSE = 0.6
 # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`

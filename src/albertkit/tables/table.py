@@ -17,10 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from albertkit.encodings import check_not_utf16
+from albertkit.encodings import check_not_utf16, normalize
 from albertkit.errors import DataError, MissingExtraError, suggest_name
 from albertkit.files import StrPath, unique_keys
-from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
 from albertkit.tables.records import DataFile, Records, name_classes, quoted_name, row_name

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from albertkit.batches.features import Features
+from albertkit.command import Columns
 from albertkit.config import AlbertConfig
+from albertkit.encodings import normalize
 from albertkit.errors import AlbertKitError, format_list
 from albertkit.model_paths import local_folder
-from albertkit.normalization import normalize
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
 from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable

@@ -15,15 +15,15 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
 from albertkit.model.heads import ragged_log_softmax
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, files_by_split, find_split_files
+from albertkit.tables.layouts import IDS, check_one_file, files_by_split, find_split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, ListText, Table
 from albertkit.tables.text_lines import NOT_UTF8, has_half_characters, json_problem, lines

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from albertkit.batches.features import Features
+from albertkit.encodings import normalize
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
-from albertkit.normalization import normalize
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import (
     Data,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from albertkit.batches.features import truncated_tokens
-from albertkit.command import takes
+from albertkit.command import Columns, takes
 from albertkit.engines import load_engine, on_engine
 from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.files import check_new_folder
@@ -15,9 +15,8 @@ from albertkit.model_paths import or_model_of_run
 from albertkit.output.render import to_terminal
 from albertkit.output.sections import to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import TableForm
+from albertkit.tables.layouts import IDS, TableForm
 from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers

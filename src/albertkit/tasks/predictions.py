@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from albertkit.errors import DataError, format_list
 from albertkit.files import parse_json
 from albertkit.tables.bad_rows import pluralize
-from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
+from albertkit.tables.layouts import IDS
 from albertkit.tables.table import Table
 from albertkit.tables.text_lines import BLANKS
 from albertkit.tasks.task import format_counts

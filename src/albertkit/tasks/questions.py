@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from albertkit.errors import DataError
 from albertkit.files import parse_json
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
-from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, files_by_split
+from albertkit.tables.layouts import IDS, check_one_file, files_by_split
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
 from albertkit.tables.table import parquet_records
 from albertkit.tables.text_lines import json_problem, utf8_hint

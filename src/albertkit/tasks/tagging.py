@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.command import Columns, format_options
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.model import AlbertForTokenClassification, SummedLoss
@@ -22,7 +23,6 @@ from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns, format_options
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import EVERY_ROW, bootstrap_intervals, span_scores, span_table, spans
 from albertkit.tasks.tagging_files import (

@@ -16,9 +16,8 @@ from typing import Any
 
 from albertkit.errors import DataError, suggest_name
 from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
-from albertkit.tables.columns import IDS
 from albertkit.tables.files import ByteStream, find_input_file
-from albertkit.tables.layouts import check_one_file, files_by_split, find_shards
+from albertkit.tables.layouts import IDS, check_one_file, files_by_split, find_shards
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
 from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
 from albertkit.tables.text_lines import (

@@ -12,11 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch
+from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.model.padded import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tokenizer import AlbertTokenizer

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.files import atomic_file
 from albertkit.model import AlbertForSequenceClassification, SummedLoss
 from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
-from albertkit.tables.columns import IDS, Columns
 from albertkit.tables.layouts import (
+    IDS,
     OFFICIAL,
     TableForm,
     TaskLayout,

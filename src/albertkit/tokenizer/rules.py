@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from albertkit.encodings import normalize
 from albertkit.errors import ConfigError, suggest_name
-from albertkit.normalization import normalize
 
 BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 

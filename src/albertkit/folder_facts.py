@@ -6,6 +6,7 @@ it is looked up here and nowhere else.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,9 +204,13 @@ class FolderFacts:
                 for name, token in names.items()
                 if name not in numbered_names
             ]
+            facts = _JsonFacts()
             if (file := self.folder / TOKENIZER_JSON).exists():
-                for token in _json_facts(file).added_tokens or []:
-                    tokens.append(_added_token(token, _number(token["id"])))
+                json_content = check_regular_file(file, "tokenizer").read_bytes()
+                with suppress(msgspec.MsgspecError):  # its reader says what is wrong
+                    facts = msgspec.json.decode(json_content, type=_JsonFacts)
+            for token in facts.added_tokens or []:
+                tokens.append(_added_token(token, _number(token["id"])))
             for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
                 tokens.append(_added_token(token, int(number)))
             return {token.content: token for token in tokens if token.content}
@@ -376,16 +381,6 @@ class FolderFacts:
 def _object(file: Path) -> dict[str, Any]:
     content = read_json(file, "configuration") if file.exists() else {}
     return content if isinstance(content, dict) else {}
-
-
-def _json_facts(file: Path) -> _JsonFacts:
-    try:
-        return msgspec.json.decode(
-            check_regular_file(file, "tokenizer").read_bytes(),
-            type=_JsonFacts,
-        )
-    except msgspec.MsgspecError:
-        return _JsonFacts()  # its reader says what is wrong
 
 
 def _number(value: Any) -> int:

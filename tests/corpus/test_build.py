@@ -67,7 +67,7 @@ def corpus(built, tmp_path):
 
 def interrupted(corpus, out, monkeypatch, writes: int = 30) -> None:
     """A build that ended, on a full disk, after so many writes."""
-    write = StoreWriter._write
+    write = StoreWriter.write_documents
     remaining_writes = iter(range(writes))
 
     def failing(self, *arguments):
@@ -76,7 +76,7 @@ def interrupted(corpus, out, monkeypatch, writes: int = 30) -> None:
         write(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreWriter, "_write", failing)
+        patch.setattr(StoreWriter, "write_documents", failing)
         with pytest.raises(OSError, match="No space left"):
             build_store([corpus], out, TOKENIZER, SMALL_SHARDS)
 
@@ -142,12 +142,12 @@ def test_killed_with_workers(built, tmp_path, small_batches):
 
 
 def test_a_resumed_build_does_not_begin_again(built, tmp_path, small_batches, monkeypatch, slug_of):
-    write = StoreWriter._write
+    write = StoreWriter.write_documents
     calls = []
     interrupted(built / "corpus", tmp_path / "store", monkeypatch, 45)
     assert slug_of(TokenStore.open, tmp_path / "store") == "unfinished"
     monkeypatch.setattr(
-        StoreWriter, "_write", lambda self, *rest: (calls.append(1), write(self, *rest))
+        StoreWriter, "write_documents", lambda self, *rest: (calls.append(1), write(self, *rest))
     )
     ours = build_store([built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS)
     after = len(calls)

@@ -24,14 +24,14 @@ def train_and_accelerate(model: Any, mode: bool = True, _train: Any = Model.trai
 
 
 def output_and_count(
-    forward: Any, *arguments: Any, _output: Any = _TransformersForward._output
+    forward: Any, *arguments: Any, _output: Any = _TransformersForward.make_output
 ) -> Any:
     computed.append(type(forward.model).__name__)
     return _output(forward, *arguments)
 
 
 Model.train = train_and_accelerate  # which `eval` calls
-_TransformersForward._output = output_and_count
+_TransformersForward.make_output = output_and_count
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -68,7 +68,34 @@ def read_features(file: Path) -> np.ndarray:
     Returns:
         float16 [M, D].
     """
-    values = _read_array(check_regular_file(file))
+    check_regular_file(file)
+    hint = "make it again with np.save or safetensors"
+    try:
+        if file.suffix.lower() == ".npy":
+            with open(file, "rb") as stream:
+                is_npy = stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
+            if not is_npy:
+                raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
+            with PARSING:
+                # Mapped first: a header may promise more than the file holds, and memory would be
+                # taken for it.
+                values = np.array(np.load(file, mmap_mode="r", allow_pickle=False))
+        else:
+            from safetensors import safe_open
+
+            with safe_open(file, "pt") as tensors:  # "np" has no bfloat16
+                names = list(tensors.keys())
+                if len(names) != 1:
+                    raise DataError(
+                        "bad-file",
+                        f"`{file}` holds {len(names)} tensors",
+                        "write one tensor a file",
+                    )
+                values = tensors.get_tensor(names[0]).float().numpy()
+    except (DataError, OSError, MemoryError):
+        raise  # the machine's fault is not the file's: nothing is left out for it
+    except Exception as error:  # what a damaged file raises is not declared by either library
+        raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind != "f":
         raise DataError(
             "bad-file",
@@ -84,35 +111,6 @@ def read_features(file: Path) -> np.ndarray:
             "normalise the features, or make them again",
         )
     return features
-
-
-def _read_array(file: Path) -> np.ndarray:
-    hint = "make it again with np.save or safetensors"
-    try:
-        if file.suffix.lower() == ".npy":
-            with open(file, "rb") as stream:
-                is_npy = stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
-            if not is_npy:
-                raise DataError("bad-file", f"`{file}` is not a .npy file", hint)
-            with PARSING:
-                # Mapped first: a header may promise more than the file holds, and memory would be
-                # taken for it.
-                return np.array(np.load(file, mmap_mode="r", allow_pickle=False))
-        from safetensors import safe_open
-
-        with safe_open(file, "pt") as tensors:  # "np" has no bfloat16
-            names = list(tensors.keys())
-            if len(names) != 1:
-                raise DataError(
-                    "bad-file",
-                    f"`{file}` holds {len(names)} tensors",
-                    "write one tensor a file",
-                )
-            return tensors.get_tensor(names[0]).float().numpy()
-    except (DataError, OSError, MemoryError):
-        raise  # the machine's fault is not the file's: nothing is left out for it
-    except Exception as error:  # what a damaged file raises is not declared by either library
-        raise DataError("bad-file", f"`{file}` cannot be read: {error}", hint) from None
 
 
 def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:

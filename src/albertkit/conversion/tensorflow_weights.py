@@ -244,8 +244,7 @@ def _name_variables(
         if len(shape) > dimension:
             facts.append(f"{key} {shape[dimension]}")
     config, notes = _google_config(folders, config_file, ", ".join(facts) or "nothing of it")
-    _check_heads(parameters, shapes, config, path)
-    _check_groups(variables, config, path)
+    _check_shape(variables, parameters, shapes, config, path)
     source = SourceModel(
         kind,
         config,
@@ -285,13 +284,14 @@ def _name_variables(
     return source
 
 
-def _check_heads(
+def _check_shape(
+    variables: Mapping[str, str],
     parameters: Mapping[str, tuple[str, names.TensorLayout]],
     shapes: Mapping[str, tuple[int, ...]],
     config: AlbertConfig,
     path: Path,
 ) -> None:
-    """Refuse kernels that the Model Garden split into another number of heads than the configuration's."""
+    """Refuse other heads and blocks than the Model Garden's files have: its converter drops all blocks but the first."""
     head_counts = {
         names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()
     } - {None}
@@ -302,10 +302,6 @@ def _check_heads(
             f"configuration says {config.num_attention_heads}",
             "use the configuration that the checkpoint was made with: --config FILE",
         )
-
-
-def _check_groups(variables: Mapping[str, str], config: AlbertConfig, path: Path) -> None:
-    """Refuse several blocks: the Model Garden's converter silently drops all but the first."""
     blocks = config.num_hidden_groups * config.inner_group_num
     if blocks > 1 and any(_TF2_KEY in key for key in variables):
         raise CheckpointError(

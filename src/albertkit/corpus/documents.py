@@ -412,7 +412,6 @@ class DocumentFile:
         return value.strip()
 
     def _documents_from_wiki(self) -> Iterator[tuple[str, bool]]:
-        """Read documents."""
         # WikiExtractor repeats the title as the first line; it is not a sentence.
         lines: list[str] | None = None
         title = ""

@@ -256,13 +256,13 @@ class StoreWriter:
                     self._append_bytes(kind, np.zeros(1, "<u4").tobytes())
                 continue
             last = max(last, first + 1)
-            self._write(tokens, sentence_ends, document_ends, first, last)
+            self.write_documents(tokens, sentence_ends, document_ends, first, last)
             first = last
 
     def _append_bytes(self, kind: str, content: bytes) -> None:
         self._job.write(shard_file(kind, len(self.shards) - 1), content)
 
-    def _write(
+    def write_documents(
         self,
         tokens: NDArray[Any],
         sentence_ends: NDArray[Any],
@@ -270,6 +270,7 @@ class StoreWriter:
         first: int,
         last: int,
     ) -> None:
+        """Write documents `first` to `last` of those that `append` was given to the last shard."""
         shard = self.shards[-1]
         ends = sentence_ends[document_ends[first] : document_ends[last] + 1]
         in_tokens = shard["tokens"] + ends[1:] - ends[0]

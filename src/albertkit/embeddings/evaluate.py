@@ -48,7 +48,7 @@ from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import as_file
 from albertkit.tables.layouts import OFFICIAL, choose_form
-from albertkit.tables.records import Data, DataFile, DataFiles, as_files, is_in_memory
+from albertkit.tables.records import Data, DataFiles, as_files, is_in_memory
 from albertkit.tables.table import Table
 from albertkit.tasks.data import read_split
 from albertkit.tasks.registry import find_task
@@ -489,7 +489,23 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         texts = [row[0] for row in rows]
         pairs = [row[1] for row in rows]
         return PairFile(kind, str(file), texts, pairs, None, None, bad_rows)
-    column = _group_column(kind, as_file(file)) if kind in LAYOUTS else ""
+    column = ""  # that says where a pair is from, which not every edition of a file has
+    if kind in LAYOUTS:
+        layout = OFFICIAL[kind]
+        with Table(as_file(file), quoted=layout.quoted) as table:
+            try:
+                choose_form(table, layout.forms, layout.labels, True, kind)
+            except DataError as error:
+                for other_kind in LAYOUTS:
+                    forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
+                    if other_kind != kind and any(
+                        set(form.required_columns(True)) <= set(table.columns) for form in forms
+                    ):
+                        hint = f"this looks like {other_kind}: {other_kind}={as_file(file)}"
+                        raise DataError(error.slug, error.message, hint) from None
+                raise
+            if LAYOUTS[kind] in table.columns:
+                column = LAYOUTS[kind]
     task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
         # Ids of training data may repeat, so these can say the group
@@ -504,27 +520,6 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
         [example.id for example in examples] if column else None,
         bad_rows,
     )
-
-
-def _group_column(kind: str, file: DataFile) -> str:
-    """Return the column that says where a pair is from; "" where an edition of the file has none."""
-    layout = OFFICIAL[kind]
-    with Table(file, quoted=layout.quoted) as table:
-        try:
-            choose_form(table, layout.forms, layout.labels, True, kind)
-        except DataError as error:
-            for other_kind in LAYOUTS:
-                forms = [form for form in OFFICIAL[other_kind].forms if not form.header]
-                if other_kind != kind and any(
-                    set(form.required_columns(True)) <= set(table.columns) for form in forms
-                ):
-                    raise DataError(
-                        error.slug,
-                        error.message,
-                        f"this looks like {other_kind}: {other_kind}={file}",
-                    ) from None
-            raise
-        return LAYOUTS[kind] if LAYOUTS[kind] in table.columns else ""
 
 
 def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -6,6 +6,7 @@ CoSENT and AnglE, which are one log-sum-exp over all pairs of examples of an upd
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -86,8 +87,17 @@ class SentenceTransformersLoss(nn.Module):
     def __init__(self, name: str, scale: float | None = None) -> None:
         super().__init__()
         arguments = {} if scale is None else {"scale": scale}
-        loss_class = getattr(_their_losses(), _CLASSES[name])
-        self.loss = loss_class(None, **arguments)  # on vectors none asks a model for anything
+        losses: Any = None
+        # Since 6.0 the module has the first name
+        for path in ("sentence_transformer.losses", "losses"):
+            with suppress(ImportError):
+                losses = losses or import_module(f"sentence_transformers.{path}")
+        if losses is None:
+            raise MissingExtraError.for_package(
+                "sentence-transformers", "embed", "training of sentence embeddings"
+            )
+        # On vectors none asks a model for anything
+        self.loss = getattr(losses, _CLASSES[name])(None, **arguments)
 
     def forward(self, vectors: Sequence[Tensor], targets: Tensor | None) -> Tensor:
         """Return the loss of K times [E, D] and, where the loss wants them, fp32 [E]."""
@@ -148,23 +158,6 @@ def matryoshka_loss(loss: nn.Module, dimension: int, dims: Sequence[int]) -> nn.
             f"use at most {dimension}, with commas between",
         )
     return Matryoshka(loss, dims)
-
-
-def _their_losses() -> Any:
-    """Return the module of losses: since 6.0 it has another name."""
-    for name in (
-        "sentence_transformers.sentence_transformer.losses",
-        "sentence_transformers.losses",
-    ):
-        try:
-            return import_module(name)
-        except ImportError:
-            continue
-    raise MissingExtraError.for_package(
-        "sentence-transformers",
-        "embed",
-        "training of sentence embeddings",
-    )
 
 
 @dataclass(frozen=True)

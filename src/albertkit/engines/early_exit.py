@@ -120,7 +120,11 @@ def _exit_model(engine: ModelEngine, batch: PackedBatch, exits: Exits) -> Exited
         for number, (weight, bias) in enumerate(
             zip(exits.weight, exits.bias, strict=True), start=1
         ):
-            active_batch = _of_lengths(lengths[active], hidden)
+            # Attention needs the offsets of the sequences alone; the ids are zeros
+            ids = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+            active_lengths = lengths[active]
+            offsets = torch.from_numpy(np.append(0, np.cumsum(active_lengths))).to(hidden.device)
+            active_batch = PackedBatch(ids, ids, ids, offsets, tuple(active_lengths.tolist()))
             hidden = layer(hidden, weights, active_batch)
             logits = (
                 pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
@@ -129,7 +133,7 @@ def _exit_model(engine: ModelEngine, batch: PackedBatch, exits: Exits) -> Exited
             stay = ~select_sure(logits, exits, active, labels, agreed)
             if not stay.any():
                 break
-            rows = np.repeat(stay, lengths[active])
+            rows = np.repeat(stay, active_lengths)
             hidden, active = hidden[torch.from_numpy(rows).to(hidden.device)], active[stay]
     return Exited(torch.from_numpy(exit_logits), torch.from_numpy(exit_layers))
 
@@ -139,13 +143,6 @@ def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
     pooler = model.pooler
     assert pooler is not None
     return torch.tanh(F.linear(first.float(), pooler.weight.float(), pooler.bias.float()))
-
-
-def _of_lengths(lengths: np.ndarray, hidden: Tensor) -> PackedBatch:
-    """Return a batch that has only the offsets of sequences; its ids are zeros."""
-    nothing = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
-    offsets = torch.from_numpy(np.append(0, np.cumsum(lengths))).to(hidden.device)
-    return PackedBatch(nothing, nothing, nothing, offsets, tuple(lengths.tolist()))
 
 
 def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exited:

@@ -331,10 +331,11 @@ class AlbertLayer(nn.Module):
         if positions is not None:
             context = context.index_select(0, positions)
             hidden = hidden.index_select(0, positions)
-        after_attention = (
-            _compiled_after_attention if self.compiled else AlbertLayer.after_attention
-        )
-        return after_attention(self, context, hidden, weights)
+        if not self.compiled:
+            return self.after_attention(context, hidden, weights)
+        for values in (context, hidden):
+            torch._dynamo.maybe_mark_dynamic(values, 0)
+        return compile_after_attention()(self, context, hidden, weights)
 
     def after_attention(self, context: Tensor, hidden: Tensor, weights: BlockWeights) -> Tensor:
         """Return the block's output, given the output of attention and the block's input, [..., H] each."""
@@ -349,22 +350,14 @@ class AlbertLayer(nn.Module):
         )
 
 
-def _compiled_after_attention(
-    layer: AlbertLayer, context: Tensor, hidden: Tensor, weights: BlockWeights
-) -> Tensor:
+@cache
+def compile_after_attention() -> Callable[..., Tensor]:
     """Return `AlbertLayer.after_attention`, compiled once for all layers, models and numbers of tokens.
 
     This is all of a layer that can be fused: biases, activation, dropout, residuals and norms
     around three matrix products. Attention stays outside, which brings its own kernels and needs
     the sequences' lengths; the one size that varies is T.
     """
-    for values in (context, hidden):
-        torch._dynamo.maybe_mark_dynamic(values, 0)
-    return compile_after_attention()(layer, context, hidden, weights)
-
-
-@cache
-def compile_after_attention() -> Callable[..., Tensor]:
     return torch.compile(AlbertLayer.after_attention)
 
 

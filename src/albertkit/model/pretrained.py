@@ -194,9 +194,28 @@ def resolve_placement(dtype: Any, torch_dtype: Any, device_map: Any) -> Placemen
             "leave one of them out",
         )
     requested = dtype if dtype is not None else torch_dtype
-    return Placement(
-        torch.float32 if requested is None else _parse_dtype(requested), _parse_device(device_map)
-    )
+    parsed_dtype = torch.float32 if requested is None else _parse_dtype(requested)
+    if isinstance(device_map, dict):
+        devices = set(map(str, device_map.values()))
+        if len(devices) != 1:
+            fact = f"device_map={device_map!r} names {len(devices)} devices, a model lies on one"
+            raise ConfigError("bad-value", fact, "use device_map='cuda:0'")
+        device_map = next(iter(device_map.values()))
+    if device_map is None:
+        return Placement(parsed_dtype, torch.device("cpu"))
+    if device_map in ("auto", "balanced", "balanced_low_0", "sequential"):
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return Placement(parsed_dtype, device)
+    try:
+        device = torch.device(device_map)
+        if device.type != "meta":
+            torch.empty(0, device=device)  # raises if there is no such GPU
+    except (RuntimeError, TypeError, AssertionError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(
+            "no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU"
+        ) from None
+    return Placement(parsed_dtype, device)
 
 
 def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -274,29 +293,6 @@ def _parse_dtype(name: Any) -> torch.dtype | None:
             "bad-value", f"dtype={name!r}", suggest_name(str(name), [*_TYPES, "auto"])
         )
     return dtype
-
-
-def _parse_device(device_map: Any) -> torch.device:
-    if isinstance(device_map, dict):
-        devices = set(map(str, device_map.values()))
-        if len(devices) != 1:
-            fact = f"device_map={device_map!r} names {len(devices)} devices, a model lies on one"
-            raise ConfigError("bad-value", fact, "use device_map='cuda:0'")
-        device_map = next(iter(device_map.values()))
-    if device_map is None:
-        return torch.device("cpu")
-    if device_map in ("auto", "balanced", "balanced_low_0", "sequential"):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(device_map)
-        if device.type != "meta":
-            torch.empty(0, device=device)  # raises if there is no such GPU
-    except (RuntimeError, TypeError, AssertionError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
-            "no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU"
-        ) from None
-    return device
 
 
 class SkipInitialization(TorchFunctionMode):

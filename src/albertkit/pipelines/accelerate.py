@@ -303,14 +303,14 @@ class _TransformersForward:
                 hidden, pooled = self.fast.engine().encode(
                     PackedBatch.from_padded(ids, mask, **inputs)
                 )
-                return self._output(arguments, hidden, pooled)
+                return self.make_output(arguments, hidden, pooled)
         batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
         if self.keeps_padding and mask is not None:
             batch = PaddedBatch(ids.flatten(), types.flatten(), positions.flatten(), mask != 0)
         layers = self.fast.packed_layers(ids.device.type)
         with torch.autocast(ids.device.type, enabled=False):
             hidden, pooled = layers.encode(batch)
-        return self._output(arguments, hidden, pooled)
+        return self.make_output(arguments, hidden, pooled)
 
     def _unsupported(self, arguments: dict[str, Any]) -> str:
         """Return what is not computed here: anything but rows of ids, padded on the right, to their last states."""
@@ -335,7 +335,7 @@ class _TransformersForward:
             return "its attention mask is not one of rows that begin with a token"
         return ""
 
-    def _output(self, arguments: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
+    def make_output(self, arguments: dict[str, Any], hidden: Tensor, pooled: Tensor | None) -> Any:
         """Return the states in rows, in transformers' own class."""
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 

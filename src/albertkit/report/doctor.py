@@ -8,7 +8,7 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -501,8 +501,8 @@ class VerifyReport(Result):
 
 def verify_files(folder: StrPath) -> VerifyReport:
     """Compare everything below a folder (a run, a store, prepared clips) with the checksums that were written with it."""
-    from albertkit.captioning.prepared import PREPARED
-    from albertkit.corpus.store import MANIFEST, UNFINISHED
+    from albertkit.captioning.prepared import PREPARED, PreparedClips, is_sound, item_file
+    from albertkit.corpus.store import MANIFEST, UNFINISHED, TokenStore
 
     root = Path(folder)
     hint = "name a run, a store or a folder of prepared clips"
@@ -510,13 +510,28 @@ def verify_files(folder: StrPath) -> VerifyReport:
         raise DataError("not-found", f"there is no folder `{root}`", hint)
     counts = {CHECKSUMS: 0, MANIFEST: 0, PREPARED: 0}
     corrupt: list[str] = []
-    for folder_path, folders, names in os.walk(root):
+    for folder_name, folders, names in os.walk(root):
         folders.sort()
+        path = Path(folder_name)
         for kind in counts.keys() & set(names):
-            if kind == MANIFEST and UNFINISHED in Path(folder_path).parts:
+            if kind == MANIFEST and UNFINISHED in path.parts:
                 continue
             counts[kind] += 1
-            corrupt += _corrupt_files(kind, Path(folder_path))
+            if kind == CHECKSUMS:
+                corrupt += [str(path / name) for name in changed_files(path)]
+                continue
+            try:
+                if kind == MANIFEST:
+                    TokenStore.open(path).verify()
+                    continue
+                clips = PreparedClips.open(path)
+            except AlbertKitError as error:
+                corrupt.append(error.message)
+                continue
+            items = {clip.item for split in clips.splits.values() for clip in split}
+            for item in sorted(items):
+                if not is_sound(path, item, clips.dtype):
+                    corrupt.append(str(item_file(path, item)))
     if not any(counts.values()):
         raise DataError("missing-file", f"nothing below `{root}` has checksums", hint)
     if corrupt:
@@ -529,24 +544,3 @@ def verify_files(folder: StrPath) -> VerifyReport:
             "copy them again from an intact copy, or make them again",
         )
     return VerifyReport(str(root), counts[CHECKSUMS], counts[MANIFEST], counts[PREPARED])
-
-
-def _corrupt_files(kind: str, folder: Path) -> Iterator[str]:
-    from albertkit.captioning.prepared import PreparedClips, is_sound, item_file
-    from albertkit.corpus.store import MANIFEST, TokenStore
-
-    if kind == CHECKSUMS:
-        yield from (str(folder / name) for name in changed_files(folder))
-        return
-    try:
-        if kind == MANIFEST:
-            TokenStore.open(folder).verify()
-            return
-        clips = PreparedClips.open(folder)
-    except AlbertKitError as error:
-        yield error.message
-        return
-    items = {clip.item for part in clips.splits.values() for clip in part}
-    for name in sorted(items):
-        if not is_sound(folder, name, clips.dtype):
-            yield str(item_file(folder, name))

@@ -58,9 +58,7 @@ class Gate:
         scope.setdefault("state", {})["deadline"] = (
             asyncio.get_running_loop().time() + self._timeout
         )
-        error = self._request_error(scope["method"], scope["path"], request.headers)
-        if error is None:
-            error = _too_long_error(request.headers, max_bytes)
+        error = self._request_error(scope["method"], scope["path"], request.headers, max_bytes)
         if error is None and scope["method"] == "POST":
             # A slot, and memory for the body
             now = asyncio.get_running_loop().time()
@@ -82,8 +80,14 @@ class Gate:
                 else:
                     await request.refuse(error)
         except TimeoutError:
+            fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
+            hint = "send fewer texts in a request, or fewer requests at once"
+            error = ServiceError("busy", fact, hint, status=504)
+            if not request.is_read:
+                fact = f"the body had not come after {self._timeout:g} seconds"
+                error = ServiceError("busy", fact, "send it faster, or less", status=408)
             if not request.is_answered:
-                await request.refuse(self._timeout_error(request.is_read))
+                await request.refuse(error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not request.is_abandoned or task is None or task.uncancel():
@@ -92,7 +96,7 @@ class Gate:
             request.release()
 
     def _request_error(
-        self, method: str, path: str, headers: dict[bytes, bytes]
+        self, method: str, path: str, headers: dict[bytes, bytes], max_bytes: int
     ) -> ServiceError | None:
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # RFC 9112, 6.1: a proxy in front may believe the other one, and see another request in
@@ -107,23 +111,25 @@ class Gate:
             )
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
         refusal = self._visitors.refuse(method, path, headers)
-        if refusal or is_open or self._key is None:
+        if refusal:
             return refusal
-        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        if hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):
+        if not is_open and self._key is not None:
+            scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if not hmac.compare_digest(scheme.lower() + b" " + key.strip(), self._key):
+                fact = (
+                    "the API key is not the right one"
+                    if key
+                    else "this service asks for an API key"
+                )
+                return ServiceError(
+                    "not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401
+                )
+        length = headers.get(b"content-length", b"0")  # a body without one is counted as it comes
+        if not length.isdigit() or int(length[:20]) <= max_bytes:
             return None
-        fact = "the API key is not the right one" if key else "this service asks for an API key"
+        fact = f"the body has {int(length[:20]):,} bytes, at most {max_bytes:,} are read"
         return ServiceError(
-            "not-allowed", fact, "send the header `Authorization: Bearer KEY`", status=401
-        )
-
-    def _timeout_error(self, is_body_read: bool) -> ServiceError:
-        if not is_body_read:
-            fact = f"the body had not come after {self._timeout:g} seconds"
-            return ServiceError("busy", fact, "send it faster, or less", status=408)
-        fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
-        return ServiceError(
-            "busy", fact, "send fewer texts in a request, or fewer requests at once", status=504
+            "too-large", fact, "send fewer texts in a request, or a smaller video", status=413
         )
 
 
@@ -269,14 +275,3 @@ class _GatedRequest:
 
 def _has_body(headers: Mapping[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-
-
-def _too_long_error(headers: dict[bytes, bytes], max_bytes: int) -> ServiceError | None:
-    """Check the length that the client gives; a body without one is counted as it comes."""
-    length = headers.get(b"content-length", b"0")
-    if not length.isdigit() or int(length[:20]) <= max_bytes:
-        return None
-    fact = f"the body has {int(length[:20]):,} bytes, at most {max_bytes:,} are read"
-    return ServiceError(
-        "too-large", fact, "send fewer texts in a request, or a smaller video", status=413
-    )

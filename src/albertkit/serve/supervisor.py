@@ -194,21 +194,17 @@ class Supervisor:
             delay = 0.0 if answered else _longer(delay)
             self._metrics.restarts.inc()
             log.error("the worker has died and is started again", extra={"status": status})
-            delay = await self._start_another(delay)
-
-    async def _start_another(self, delay: float) -> float:
-        """Start a worker after a delay, and again until it starts: return the last delay."""
-        while True:
-            await asyncio.sleep(delay)
-            try:
-                worker = self._worker.another()
-                await worker.connect()
-            except (OSError, MemoryError) as error:  # no descriptor, process or memory is free
-                delay = _longer(delay)
-                log.error("no worker can be started", extra={"error": str(error), "seconds": delay})
-            else:
-                self._worker = worker
-                return delay
+            while True:
+                await asyncio.sleep(delay)
+                try:
+                    worker = self._worker.another()
+                    await worker.connect()
+                    break
+                except (OSError, MemoryError) as error:  # no descriptor, process or memory is free
+                    delay = _longer(delay)
+                    extra = {"error": str(error), "seconds": delay}
+                    log.error("no worker can be started", extra=extra)
+            self._worker = worker
 
     async def _attend(self, worker: WorkerProcess) -> bool:
         """Handle the messages of a worker until it ends; return whether it computed anything."""

@@ -133,7 +133,12 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
         (part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), ""
     )
     for separator in "\t,;|":
-        rows = _split_rows(lines, separator)
+        rows = [line.split("\t") for line in lines]
+        if separator != "\t":
+            try:
+                rows = list(csv.reader([line + "\n" for line in lines], delimiter=separator))
+            except csv.Error:
+                continue
         if (
             len({len(row) for row in rows}) == 1
             and len(rows[0]) > 1
@@ -144,15 +149,6 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
     if any(sign in line for line in lines for sign in signs):
         return _table_structure([[]], "tsv" if extension == "tsv" else "csv")
     return None
-
-
-def _split_rows(lines: Sequence[str], separator: str) -> list[list[str]]:
-    if separator == "\t":
-        return [line.split("\t") for line in lines]
-    try:
-        return list(csv.reader([line + "\n" for line in lines], delimiter=separator))
-    except csv.Error:
-        return []
 
 
 def _is_table(rows: Sequence[Sequence[str]], separator: str) -> bool:

@@ -280,7 +280,19 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
             if name
         ]
     )
-    for form in (*FORMS, *_numbered_forms(table.columns)):
+    forms = [*FORMS]
+    # With a column for each choice, in the order of their numbers, not as they stand
+    numbered: dict[str, list[tuple[int, str]]] = {}
+    for name in table.columns:
+        if parts := _NUMBERED.fullmatch(name):
+            numbered.setdefault(parts[1], []).append((int(parts[2]), name))
+    for choices in numbered.values():
+        if len(choices) > 1:
+            names = tuple(name for _, name in sorted(choices))
+            forms += [QuestionForm("question", names, _LABELS), QuestionForm("", names, _LABELS)]
+            if set(table.columns) >= _WINOGRANDE:
+                forms.append(QuestionForm("sentence", names, ("answer",), first=1, has_gap=True))
+    for form in forms:
         labels = (task.label_column,) if task.label_column else form.labels
         question = task.pair_column or form.question
         form = replace(
@@ -312,21 +324,6 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
         f"{table.name} has no column `{missing}`, only {names_in_table}",
         f"{suggest_name(missing, table.columns)}; name them question, choices (a list) or choice1, choice2, …, label, context",
     )
-
-
-def _numbered_forms(columns: Sequence[str]) -> Iterator[QuestionForm]:
-    """Yield forms with a column for each choice, in the order of their numbers, not as they stand."""
-    numbered: dict[str, list[tuple[int, str]]] = {}
-    for name in columns:
-        if parts := _NUMBERED.fullmatch(name):
-            numbered.setdefault(parts[1], []).append((int(parts[2]), name))
-    for choices in numbered.values():
-        if len(choices) > 1:
-            names = tuple(name for _, name in sorted(choices))
-            yield QuestionForm("question", names, _LABELS)
-            yield QuestionForm("", names, _LABELS)
-            if set(columns) >= _WINOGRANDE:
-                yield QuestionForm("sentence", names, ("answer",), first=1, has_gap=True)
 
 
 def _row_example(
@@ -430,7 +427,29 @@ def read_race(
     bad_rows: BadRows,
 ) -> Iterator[ChoiceExample]:
     """Yield the questions of RACE by passage; the id is the passage's and the number of the question, from 0."""
-    for file, level in _passage_files(path, levels):
+    passages: list[tuple[DataFile, str]] = []  # files, each with the level that its folder says
+    if isinstance(path, Records):
+        passages.append((path, ""))
+    elif path.is_file():
+        passages.append((path, path.parent.name if path.parent.name in levels else ""))
+    else:
+        for folder in [path / level for level in levels if (path / level).is_dir()] or [path]:
+            # 9.txt before 10.txt
+            names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))
+            if len(names) > 1 and folder / _MERGED in names:
+                raise DataError(
+                    "ambiguous",
+                    f"`{folder}` has {_MERGED} and {len(names) - 1:,} single passages",
+                    "keep one or the other: every question would be there twice",
+                )
+            passages += [(file, folder.name if folder.name in levels else "") for file in names]
+    if not passages:
+        raise DataError(
+            "too-little-data",
+            f"`{path}` has no passage (*.txt) of {' or '.join(levels)}",
+            "name the folder that holds them",
+        )
+    for file, level in passages:
         # A stream may be named, not lie among passages.
         source = (
             check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
@@ -439,33 +458,6 @@ def read_race(
             for number, line in lines(stream):
                 if line.strip():
                     yield from _passage_examples(file, number, line, level, labelled, bad_rows)
-
-
-def _passage_files(path: DataFile, levels: Sequence[str]) -> Sequence[tuple[DataFile, str]]:
-    """Return the files, each with the level that its folder says."""
-    if isinstance(path, Records):
-        return [(path, "")]
-    if path.is_file():
-        return [(path, path.parent.name if path.parent.name in levels else "")]
-    folders = [path / level for level in levels if (path / level).is_dir()] or [path]
-    passages = []
-    for folder in folders:
-        # 9.txt before 10.txt
-        names = sorted(folder.glob("*.txt"), key=lambda file: (len(file.name), file.name))
-        if len(names) > 1 and folder / _MERGED in names:
-            raise DataError(
-                "ambiguous",
-                f"`{folder}` has {_MERGED} and {len(names) - 1:,} single passages",
-                "keep one or the other: every question would be there twice",
-            )
-        passages += [(file, folder.name if folder.name in levels else "") for file in names]
-    if not passages:
-        raise DataError(
-            "too-little-data",
-            f"`{path}` has no passage (*.txt) of {' or '.join(levels)}",
-            "name the folder that holds them",
-        )
-    return passages
 
 
 def _passage_examples(

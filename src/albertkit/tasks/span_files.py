@@ -7,6 +7,8 @@ of the tags.
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +65,7 @@ def check_no_spans(
     Raises:
         DataError: missing-column.
     """
-    form = next(filter(None, map(_find_span_form, records)), None)
+    form = next(chain.from_iterable(map(_span_forms, records)), None)
     if form is None:
         return
     hint = "write `tokens`, a list of words, and `tags`, a tag a word: B-PER, I-PER, …, or O"
@@ -82,31 +84,27 @@ def check_no_spans(
     raise DataError("missing-column", fact, hint)
 
 
-def _find_span_form(record: Any) -> _SpanForm | None:
-    for text, expression, values in _lists(record):
+def _span_forms(record: Any) -> Iterator[_SpanForm]:
+    """Yield the form of each field that has spans; names that a shell could run are left out."""
+    lists: list[tuple[str, str, Any]] = []
+    if isinstance(record, Mapping):
+        text = next((f"r['{name}']" for name in _TEXTS if isinstance(record.get(name), str)), "")
+        for name, values in record.items():
+            if name.isidentifier():
+                lists.append((text, f"r['{name}']", values))
+        with suppress(KeyError, IndexError, TypeError):
+            results = [result["value"] for result in record["annotations"][0]["result"]]
+            expression = "[x['value'] for x in r['annotations'][0]['result']]"
+            lists.append(("r['data']['text']", expression, results))
+    elif isinstance(record, list) and [*map(type, record)] == [str, dict]:  # as spaCy 2 was trained
+        lists.append(("r[0]", "r[1]['entities']", record[1].get("entities")))
+    for text, expression, values in lists:
         keys = _span_keys(values[0]) if isinstance(values, list) and values else None
         if keys is not None:
             names = [repr(key) for key in keys]
             if isinstance(values[0][keys[2]], list):  # Label Studio's
                 names[2] += "][0"
-            return _SpanForm(text, expression, *names)
-    return None
-
-
-def _lists(record: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield text, expression and content of every field that may have spans; names that a shell could run are left out."""
-    if isinstance(record, Mapping):
-        text = next((f"r['{name}']" for name in _TEXTS if isinstance(record.get(name), str)), "")
-        for name, values in record.items():
-            if name.isidentifier():
-                yield text, f"r['{name}']", values
-        try:
-            results = [result["value"] for result in record["annotations"][0]["result"]]
-        except (KeyError, IndexError, TypeError):
-            return
-        yield "r['data']['text']", "[x['value'] for x in r['annotations'][0]['result']]", results
-    elif isinstance(record, list) and [*map(type, record)] == [str, dict]:  # as spaCy 2 was trained
-        yield "r[0]", "r[1]['entities']", record[1].get("entities")
+            yield _SpanForm(text, expression, *names)
 
 
 def _span_keys(span: Any) -> tuple[Any, Any, Any] | None:

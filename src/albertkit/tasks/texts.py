@@ -370,11 +370,13 @@ class TextTask(Task[TextExample]):
                 f"column `{repeated.pop()}` is named for two things",
                 "name a column for each",
             )
-        if _seem_swapped(
-            self.text_column,
-            self.pair_column,
-            [(form.text, form.pair) for form in self._official.forms],
-        ):
+        # sentence2 and sentence1, hypothesis and premise, or an official pair the other way round
+        numbered = re.fullmatch(r"(.*)2(\D*)", self.text_column)
+        ordered_names = [(form.text, form.pair) for form in self._official.forms]
+        ordered_names += [(f"{numbered[1]}1{numbered[2]}", self.text_column)] if numbered else []
+        names = (self.pair_column, self.text_column)
+        is_inference = tuple(map(str.lower, names)) == ("premise", "hypothesis")
+        if self.pair_column and (is_inference or names in ordered_names):
             raise ConfigError(
                 "doubtful",
                 f"`{self.text_column}` as first and `{self.pair_column}` as second text seem swapped",
@@ -715,15 +717,6 @@ class TextTask(Task[TextExample]):
     @abstractmethod
     def answer_of(self, prediction: Prediction) -> str:
         """Return a prediction as submission files have it."""
-
-
-def _seem_swapped(text: str, pair: str, official_pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether the names say that the second text is the first: sentence2 and sentence1, hypothesis and premise."""
-    numbered = re.fullmatch(r"(.*)2(\D*)", text)
-    if numbered and pair == f"{numbered[1]}1{numbered[2]}":
-        return True
-    is_inference = (pair.lower(), text.lower()) == ("premise", "hypothesis")
-    return bool(pair) and (is_inference or (pair, text) in official_pairs)
 
 
 # pandas.get_dummies writes False and True, or floats, numpy `0.`

@@ -112,7 +112,19 @@ class WordPieceEngine:
                 counts, begins, forms = self._characters
                 # Another thread may have learned the rest meanwhile
                 new = unseen[counts[unseen] == _UNSEEN].tolist()
-                new_forms = [self._character_form(encodable(chr(code))) for code in new]
+                # What each character becomes; None if that depends on its neighbours
+                new_forms: list[list[int] | None] = []
+                for code in new:
+                    characters = self._normalizer.normalize_str(encodable(chr(code)))
+                    if self._orders_marks and any(map(unicodedata.combining, characters)):
+                        new_forms.append(None)
+                        continue
+                    form = []
+                    for c in characters:
+                        # One word, two around white space, or three
+                        parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))
+                        form.append((ord(c), _SPACE, ord(c) | _ALONE)[parts - 1])
+                    new_forms.append(form)
                 widths = [len(form or []) for form in new_forms]
                 begins[new] = len(forms) + np.cumsum([0, *widths])[:-1]
                 added = np.array([c for form in new_forms for c in form or []], np.int32)
@@ -124,23 +136,12 @@ class WordPieceEngine:
                     np.concatenate([forms, added]),
                 )
                 counts[new] = [_REFUSED if form is None else len(form) for form in new_forms]
-        characters = self._characters
-        ids = np.empty(int(characters.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
+        learned = self._characters
+        ids = np.empty(int(learned.counts[codes].sum(dtype=np.int64)) + 1, np.int32)
         offsets = np.zeros(len(texts) + 1, np.int64)
         refused = np.zeros(len(texts), np.bool_)
-        _encode_texts(codes, starts, characters, self._trie, self._unknown, ids, offsets, refused)
+        _encode_texts(codes, starts, learned, self._trie, self._unknown, ids, offsets, refused)
         return RaggedIds(ids[: offsets[-1]].copy(), offsets), refused
-
-    def _character_form(self, character: str) -> list[int] | None:
-        """Return the characters that a character becomes; None if they depend on its neighbours."""
-        form = []
-        for c in self._normalizer.normalize_str(character):
-            if self._orders_marks and unicodedata.combining(c):
-                return None
-            # One word, two around white space, or three
-            parts = len(self._pre_tokenizer.pre_tokenize_str(f"a{c}a"))
-            form.append((ord(c), _SPACE, ord(c) | _ALONE)[parts - 1])
-        return form
 
 
 # --- compiled -------------------------------------------------------------------------------------

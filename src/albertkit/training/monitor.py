@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -156,7 +157,10 @@ def read_metrics(path: str | Path) -> RunMetrics:
                 records.append(json.loads(line))
             except (ValueError, RecursionError):
                 torn += 1
-                records += _record_behind(line)
+                # A resumed process may have appended a record to the torn line of a killed one
+                start = line.rfind('{"event"')
+                with suppress(ValueError, RecursionError):
+                    records += [json.loads(line[start:])] if start > 0 else []
     metrics = RunMetrics.from_records(records)
     metrics.unreadable_lines += torn
     if metrics.unreadable_lines and not metrics.steps and not metrics.evaluations:
@@ -166,15 +170,6 @@ def read_metrics(path: str | Path) -> RunMetrics:
             "name the `metrics.jsonl` of a run",
         )
     return metrics
-
-
-def _record_behind(line: str) -> list[Any]:
-    """Return the whole record, if there is one, that a resumed process appended to the torn line of a killed one."""
-    start = line.rfind('{"event"')
-    try:
-        return [json.loads(line[start:])] if start > 0 else []
-    except (ValueError, RecursionError):
-        return []
 
 
 def wilson_interval(correct: int, total: int) -> tuple[float, float]:
@@ -528,7 +523,10 @@ class Display:
             self.run.mkdir(parents=True, exist_ok=True)
             # A resumed run appends: `RunMetrics` knows which of the records before it still hold.
             self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")
-            self._board = _tensorboard(self.run)
+            with suppress(ImportError):  # the extra `report`
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(self.run / "tensorboard"))
         if self.is_live:
             columns = (
                 TextColumn("{task.description}"),
@@ -653,15 +651,6 @@ class Display:
             if not is_pretraining:  # the scores of a task, which training does not have
                 table.add_row(name.replace("_", " "), "", f"{value:.4f}")
         return table
-
-
-def _tensorboard(run: Path) -> Any:
-    """Return a TensorBoard writer, or None where the extra `report` is not installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(run / "tensorboard"))
 
 
 _SHORT = {

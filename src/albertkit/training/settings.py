@@ -126,26 +126,18 @@ class Settings:
         """
         values = _read_values(path, pipe)
         names = {f.name for f in dataclasses.fields(cls)}
-        for key in values:
-            if key not in names:
-                raise ConfigError(
-                    "unknown-name",
-                    f"`{key}` in `{path}`{cls._owner_of(values)}",
-                    suggest_name(key, names),
-                )
+        unknown = [key for key in values if key not in names]
+        if unknown:
+            fact = f"`{unknown[0]}` in `{path}`"
+            owners = []  # trainings whose settings these may be
+            for subclass in _subclasses(Settings):
+                if values.keys() <= {field.name for field in dataclasses.fields(subclass)}:
+                    owners.append(subclass)
+            if owners:
+                owner = max(owners, key=lambda subclass: len(dataclasses.fields(subclass)))
+                fact += f": the file holds {owner.__name__}, `{cls.__name__}` are expected"
+            raise ConfigError("unknown-name", fact, suggest_name(unknown[0], names))
         return values
-
-    @classmethod
-    def _owner_of(cls, values: dict[str, Any]) -> str:
-        """Name the training whose settings these are, if they are another's."""
-        owners = []
-        for subclass in _subclasses(Settings):
-            if values.keys() <= {field.name for field in dataclasses.fields(subclass)}:
-                owners.append(subclass)
-        if not owners:
-            return ""
-        owner = max(owners, key=lambda subclass: len(dataclasses.fields(subclass)))
-        return f": the file holds {owner.__name__}, `{cls.__name__}` are expected"
 
 
 def _subclasses(kind: type[Settings]) -> list[type[Settings]]:

@@ -35,6 +35,8 @@ COLUMNS = VECTORS * VECTOR
 _I64, _WORD, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
 _BYTES = _BYTE.as_pointer()
 _WORDS, _FLOATS = ir.VectorType(_WORD, VECTOR), ir.VectorType(ir.FloatType(), VECTOR)
+# LLVM knows both under the types they once had, and brings them up to date itself.
+_PRODUCT = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}
 
 
 @intrinsic
@@ -245,10 +247,15 @@ def _emit_loop(
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
         word = everywhere(builder, load_register(builder, builder.gep(at, [words]), _WORD))
-        pairs = zip(registers, before_row, strict=True)
-        following.append(
-            [_multiply(builder, numbers, word, register, old) for register, old in pairs]
-        )
+        row = []
+        for register, old in zip(registers, before_row, strict=True):
+            if numbers == "fp32":
+                factors = [builder.bitcast(factor, _FLOATS) for factor in (word, register)]
+                new = call_llvm(builder, "llvm.fmuladd.v16f32", [*factors, old], _FLOATS)
+            else:
+                new = call_llvm(builder, _PRODUCT[numbers], [old, word, register], old.type)
+            row.append(new)
+        following.append(row)
     for olds, news in zip(sums, following, strict=True):
         for old, new in zip(olds, news, strict=True):
             old.add_incoming(ir.Constant(kind, None), before)
@@ -258,17 +265,6 @@ def _emit_loop(
     builder.cbranch(builder.icmp_signed("<", step_after, steps), body, after)
     builder.position_at_end(after)
     return following
-
-
-def _multiply(builder: Any, numbers: str, word: Any, register: Any, old: Any) -> Any:
-    if numbers == "fp32":
-        factors = [builder.bitcast(factor, _FLOATS) for factor in (word, register)]
-        return call_llvm(builder, "llvm.fmuladd.v16f32", [*factors, old], _FLOATS)
-    # LLVM knows both under the types they once had, and brings them up to date itself.
-    name = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16.dpbf16ps.512"}[
-        numbers
-    ]
-    return call_llvm(builder, name, [old, word, register], old.type)
 
 
 def everywhere(builder: Any, number: Any) -> Any:

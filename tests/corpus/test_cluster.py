@@ -98,7 +98,7 @@ def workers_of_ray() -> list[int]:
     workers = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cmdline").read_bytes().startswith(b"ray::_encode_part"):
+            if (process / "cmdline").read_bytes().startswith(b"ray::encode_part"):
                 workers.append(int(process.name))
         except OSError:
             continue

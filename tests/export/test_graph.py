@@ -262,7 +262,7 @@ def test_every_configuration_in_int8(make_model, changes):
 class OneScale(QuantizedGraph):
     """As ONNX Runtime's own quantiser: one scale for all rows."""
 
-    def _quantize_rows(self, values: str) -> tuple[str, str, str]:
+    def quantize_rows(self, values: str) -> tuple[str, str, str]:
         if values not in self._quantized:
             rows, scale, zero_point = self.add_several("DynamicQuantizeLinear", 3, values)
             self._quantized[values] = rows, scale, zero_point

@@ -134,7 +134,26 @@ def load_backbone(
         # A captioner is used from other folders than it is made in
         name = f"{kind}:{Path(location).resolve()}"
     if name in _REGISTERED:
-        return _make_backbone(name, _REGISTERED[name], settings or {}, weights)
+        make = _REGISTERED[name]
+        try:
+            backbone = make(**(settings or {}))
+            if weights is not None:
+                with torch.no_grad():
+                    backbone.load_state_dict(dict(weights))
+        except TypeError as error:
+            raise ConfigError(
+                "bad-value",
+                f"{name}: {error}",
+                "its settings are those it was saved with",
+            ) from None
+        except RuntimeError as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise CheckpointError(
+                "corrupt",
+                f"the weights are not those of {name}: {reason}",
+                "copy the whole captioner again",
+            ) from None
+        return backbone
     if name.startswith("hf:") and len(name) > len("hf:"):
         return load_transformers_backbone(name, settings, weights)
     if name.startswith("video-swin:") and (location or weights is not None):
@@ -145,34 +164,6 @@ def load_backbone(
     if "/" in name or Path(name).is_dir():
         hint = f"`hf:{name}`"
     raise ConfigError("unknown-name", f"there is no backbone `{name}`", f"write {hint}")
-
-
-def _make_backbone(
-    name: str,
-    make: MakeBackbone,
-    settings: Mapping[str, Any],
-    weights: StateDict | None,
-) -> Backbone:
-    """Make a backbone with the weights that were saved, or with fresh ones from torch's generator."""
-    try:
-        backbone = make(**settings)
-        if weights is not None:
-            with torch.no_grad():
-                backbone.load_state_dict(dict(weights))
-    except TypeError as error:
-        raise ConfigError(
-            "bad-value",
-            f"{name}: {error}",
-            "its settings are those it was saved with",
-        ) from None
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise CheckpointError(
-            "corrupt",
-            f"the weights are not those of {name}: {reason}",
-            "copy the whole captioner again",
-        ) from None
-    return backbone
 
 
 # --- a model of transformers ----------------------------------------------------------------------

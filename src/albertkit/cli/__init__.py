@@ -254,8 +254,11 @@ def _run_command(arguments: list[str]) -> Any:
         raise usage_error(error, app) from None
 
 
-def _mend_streams() -> None:
-    """Open standard streams that were closed (`>&-`) as /dev/null, and bound the width of the terminal."""
+def set_up_process(trains: bool) -> None:
+    """Set for the process how long threads spin and whether freed memory is kept: a library must not, a command may.
+
+    What the environment says wins. Standard streams that were closed (`>&-`) are /dev/null.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (until the process ends)
@@ -263,13 +266,6 @@ def _mend_streams() -> None:
     columns = shutil.get_terminal_size().columns
     if not _MIN_COLUMNS <= columns <= _MAX_COLUMNS or "COLUMNS" in os.environ:
         os.environ["COLUMNS"] = str(min(max(columns, _MIN_COLUMNS), _MAX_COLUMNS))
-
-
-def set_up_process(trains: bool) -> None:
-    """Set for the process how long threads spin and whether freed memory is kept: a library must not, a command may.
-
-    What the environment says wins.
-    """
     # OpenMP's waiting threads spin for milliseconds by default, also for a thread whose core
     # another process has. So they spin for some 30 microseconds and then sleep. Training tokens a
     # second of a small model on two cores: alone 18,900 with the default, 18,300 so, 17,400 with a
@@ -299,7 +295,6 @@ def main(arguments: list[str] | None = None) -> None:
     says why.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    _mend_streams()
     set_up_process(trains=bool(arguments) and arguments[0] in _TRAINS)
     if launch.refused_before():
         sys.exit(2)

@@ -120,7 +120,7 @@ def _node_name() -> str:
     return ray.util.get_node_ip_address()
 
 
-def _encode_part(
+def encode_part(
     part: InputPart, reference: list[Any]
 ) -> Iterator[tuple[DocumentBatch, EncodedBatch]]:
     """Read and encode a part; its duplicates are still among the documents."""
@@ -167,7 +167,7 @@ def encode_on_cluster(
         # Plain tasks: Ray Data brings pandas and readers of its own, and would not keep our
         # positions and counts. Streamed without backpressure: with it, workers of later files stand
         # still until their turn, as results are written in order.
-        task = ray.remote(_encode_part).options(
+        task = ray.remote(encode_part).options(
             num_cpus=1,
             max_retries=_TRIES - 1,
             num_returns="streaming",

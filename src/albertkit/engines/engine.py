@@ -47,23 +47,16 @@ def faster_bf16(device: torch.device) -> bool:
 
 def has(*names: str) -> bool:
     """Return whether the CPU has one of these instruction sets, by torch's names."""
-    capabilities = (
-        torch.cpu.get_capabilities()
-        if hasattr(torch.cpu, "get_capabilities")
-        else _llvm_capabilities()
-    )
+    if hasattr(torch.cpu, "get_capabilities"):
+        capabilities = torch.cpu.get_capabilities()
+    else:  # torch 2.9: numba's compiler says the same
+        from llvmlite.binding import get_host_cpu_features
+
+        capabilities = {
+            name.replace("-", "_").replace("avx512", "avx512_"): has_it
+            for name, has_it in get_host_cpu_features().items()
+        }
     return any(capabilities.get(name) for name in names)
-
-
-@cache
-def _llvm_capabilities() -> dict[str, bool]:
-    """Return the same from numba's compiler: torch 2.9 has no `get_capabilities`."""
-    from llvmlite.binding import get_host_cpu_features
-
-    features = get_host_cpu_features()
-    return {
-        name.replace("-", "_").replace("avx512", "avx512_"): on for name, on in features.items()
-    }
 
 
 @cache

@@ -239,12 +239,12 @@ class QuantizedGraph(OnnxGraph):
 
     def _add_product(self, values: str, integers: str, scales: str) -> str:
         """Multiply [T, I] with int8 [I, O], whose scales are [O]."""
-        rows, row_scale, zero_point = self._quantize_rows(values)
+        rows, row_scale, zero_point = self.quantize_rows(values)
         total = self.add("MatMulInteger", rows, integers, zero_point)
         total = self.add("Cast", total, to=TensorProto.FLOAT)
         return self.add("Mul", self.add("Mul", total, scales), row_scale)
 
-    def _quantize_rows(self, values: str) -> tuple[str, str, str]:
+    def quantize_rows(self, values: str) -> tuple[str, str, str]:
         """Return [T, I] as uint8, the scale of each row [T, 1], and the zero point, which is the same for all."""
         if values not in self._quantized:
             lowest = self._lowest.get(values)

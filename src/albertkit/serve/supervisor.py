@@ -185,7 +185,22 @@ class Supervisor:
                 beating.cancel()
                 self.facts = None
                 status = await self._worker.end()
-            self._take_back()
+            # What it had is put back; requests of the batch that it was computing get no third try
+            batches, self._at_work = list(self._at_work.values()), {}
+            self._is_asked = False
+            fact, hint = (
+                "the worker died twice while it computed this request",
+                "send it again later, or a smaller one",
+            )
+            died_twice = ServiceError("worker-died", fact, hint, status=503, retry_after=5)
+            for job in batches[0].jobs if batches else ():
+                if job.retried:
+                    self.queue.discard(job)
+                    job.fail(died_twice)
+                job.retried = True
+            for batch in reversed(batches):
+                batch.parts = [part for part in batch.parts if not part.job.future.done()]
+                self.queue.put_back(batch)
             if not self._was_ready:
                 fact = f"the worker ended with status {status} while loading the models"
                 hint = "most often memory was short: serve fewer models, or use --precision bf16"
@@ -324,24 +339,6 @@ class Supervisor:
             self._worker.send(WorkMessage(number, *batch.key, batch.content(), call_seconds))
         if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
             self._watch()
-
-    def _take_back(self) -> None:
-        """Put the batches of a dead worker back. Requests of the oldest one, which it was computing, get no third try."""
-        batches, self._at_work = list(self._at_work.values()), {}
-        self._is_asked = False
-        fact, hint = (
-            "the worker died twice while it computed this request",
-            "send it again later, or a smaller one",
-        )
-        died_twice = ServiceError("worker-died", fact, hint, status=503, retry_after=5)
-        for job in batches[0].jobs if batches else ():
-            if job.retried:
-                self.queue.discard(job)
-                job.fail(died_twice)
-            job.retried = True
-        for batch in reversed(batches):
-            batch.parts = [part for part in batch.parts if not part.job.future.done()]
-            self.queue.put_back(batch)
 
 
 def _longer(delay: float) -> float:

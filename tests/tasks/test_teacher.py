@@ -22,7 +22,7 @@ from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
-from albertkit.tasks.data import read_data, read_split
+from albertkit.tasks.data import has_labelled_example, read_data, read_split
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.finetune import TaskEvaluator, finetune
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
@@ -544,7 +544,7 @@ def test_labels_that_are_not_read_are_noticed(tmp_path, task, name, content, has
     file = tmp_path / name
     file.write_text(content)
     reader = find_task(task)
-    assert has_labels(reader, file) == has_labels
+    assert has_labelled_example(reader, file) == has_labels
     assert read_split(reader, file, "train", BadRows(), labelled=False)
 
 

@@ -332,9 +332,8 @@ def fill_mask(
     tokenizer: AlbertTokenizer,
     text: str,
     answer: str = "",
-    top: int = 5,
 ) -> FilledMask:
-    """Return the likeliest tokens for the first `[MASK]` in a text."""
+    """Return the five likeliest tokens for the first `[MASK]` in a text."""
     ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
     if tokenizer.mask_id not in ids:
         raise DataError(
@@ -346,7 +345,7 @@ def fill_mask(
     batch = PackedBatch.from_sequences([ids]).to(model.predictions.bias.device)
     hidden = model.albert.encode(batch).hidden
     logits = model.predictions(hidden[ids.index(tokenizer.mask_id)]).float()
-    best = logits.softmax(-1).topk(top)
+    best = logits.softmax(-1).topk(5)
     tokens = [tokenizer.id_to_piece(i) for i in best.indices.tolist()]
     return FilledMask(text, answer, list(zip(tokens, best.values.tolist(), strict=True)))
 

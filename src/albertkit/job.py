@@ -34,7 +34,6 @@ from albertkit.output.progress import ProgressBar
 COMMIT_SECONDS = 10.0  # how often `is_due` says that work should be committed
 _LOG = "commits.jsonl"
 T = TypeVar("T")
-_OVERWRITE_HINT = "start again with --overwrite"
 
 
 class Committed(NamedTuple):
@@ -427,9 +426,10 @@ def check_made_from(
         )
 
 
-def corrupt_error(path: Path, problem: str, hint: str = _OVERWRITE_HINT) -> CheckpointError:
+def corrupt_error(path: Path, problem: str) -> CheckpointError:
     """Return the error for a file that is not as it was written."""
-    return CheckpointError("corrupt", f"`{path}` is corrupted: {problem}", hint)
+    fact = f"`{path}` is corrupted: {problem}"
+    return CheckpointError("corrupt", fact, "start again with --overwrite")
 
 
 def _read_log(log: Path) -> Iterator[_Commit]:

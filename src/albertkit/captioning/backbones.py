@@ -298,7 +298,7 @@ class TransformersBackbone(Backbone):
 
 
 def load_transformers_backbone(
-    name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None
+    name: str, settings: Mapping[str, Any] | None, weights: StateDict | None
 ) -> TransformersBackbone:
     """Load from a folder or the hub, or make again from settings and weights, which needs neither."""
     try:

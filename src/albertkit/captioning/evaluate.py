@@ -27,7 +27,7 @@ def caption_clips(
     clips: PreparedClips,
     split: str,
     settings: GenerationSettings,
-    world: World | None = None,
+    world: World | None,
 ) -> list[list[ScoredCaption]]:
     """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
     rank, size = (world.rank, world.size) if world else (0, 1)

@@ -362,7 +362,7 @@ _HEADS = ("cls_head.", "head.")  # of classifiers, where nothing stands before t
 
 
 def load_video_swin(
-    name: str, settings: Mapping[str, Any] | None = None, weights: StateDict | None = None
+    name: str, settings: Mapping[str, Any] | None, weights: StateDict | None
 ) -> VideoSwinBackbone:
     """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
     if weights is not None:

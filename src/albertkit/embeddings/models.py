@@ -176,7 +176,7 @@ def model_in_package(name: str) -> Path | None:
     return module_files[0].parent if len(module_files) == 1 else None
 
 
-def open_sentence_transformer(source: str, device: str | None = None) -> Any:
+def open_sentence_transformer(source: str, device: str | None) -> Any:
     """Load a model of a folder or of the hub by sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 

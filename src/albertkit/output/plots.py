@@ -195,7 +195,7 @@ def plot_confusion(
     return save_png(Look(side + 0.6, side), draw, out)
 
 
-def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: str = "") -> Path:
+def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: str) -> Path:
     """Draw predictions over labels as PNG.
 
     Args:

@@ -415,7 +415,7 @@ def package_versions() -> dict[str, str]:
 
 
 def settings_sections(
-    settings: Mapping[str, Any], versions: Mapping[str, str] | None = None
+    settings: Mapping[str, Any], versions: Mapping[str, str] | None
 ) -> list[Section]:
     """Return the end of every card: the settings of the training, and the versions that it ran with."""
     sections: list[Section] = [FactList(settings, "Settings", exact=True)]

@@ -188,7 +188,7 @@ def inspect_examples(options: InspectStoreOptions) -> StoreInspection:
 
 def inspect_store(
     store: Store,
-    number: int = 3,
+    number: int,
     seed: int = 0,
     examples: ExampleSettings | None = None,
     masks: MaskSettings | None = None,

@@ -111,7 +111,7 @@ def begin_run(
     settings: PretrainSettings,
     start: str | Path | None,
     resume: bool,
-    teacher: TeacherEncoder | None = None,
+    teacher: TeacherEncoder | None,
 ) -> InitialModel:
     """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 

@@ -72,6 +72,7 @@ class TrainingRecords:
         # Type and size of each, known when the first record has been read
         self._form: list[tuple[str, int]] = []
         self.length = len(self._features(0)[0])
+        # The tokenizer's [CLS], [SEP] and [MASK] must be where the records have them
         cls_id = self.tokenizer.cls_id
         sep_id = self.tokenizer.sep_id
         mask_id = self.tokenizer.mask_id

@@ -583,9 +583,9 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     scores = scores_of(values)
     # The score that chose the model, and two more, of those with an interval if there are such.
     names = sorted(scores, key=lambda name: name != details.metric)
-    others = [name for name in names[1:] if name in details.intervals or not details.intervals]
+    other_names = [name for name in names[1:] if name in details.intervals or not details.intervals]
     cards = []
-    for position, name in enumerate([*names[:1], *others[:2]]):
+    for position, name in enumerate([*names[:1], *other_names[:2]]):
         notes = []
         if name in details.intervals:
             notes.append(f"95%: {' to '.join(map(number, details.intervals[name]))}")

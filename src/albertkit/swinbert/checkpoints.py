@@ -251,25 +251,13 @@ class SwinBertReport(Result):
         ]
 
 
-def load_swinbert(
-    source: str | Path,
-    config: str | Path | None = None,
-) -> tuple[AlbertForImageCaptioning, SwinBertReport]:
-    """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
-
-    Visual tokens go in as the backbone gives them: `fc` is part of the model.
-    """
-    model, report, _ = _load_text_model(source, config)
-    return model, report
-
-
 def load_swinbert_captioner(
     source: str | Path,
-    config: str | Path | None = None,
-    tokenizer: str | Path | None = None,
+    config: str | Path | None,
+    tokenizer: str | Path | None,
 ) -> tuple[VideoCaptioner, SwinBertReport]:
     """Read a trained SwinBERT whole: text model, Video Swin, tokenizer, which frames it sees and how it writes captions."""
-    model, report, state = _load_text_model(source, config)
+    model, report, state = load_swinbert(source, config)
     arguments = read_arguments(report.source)
     notes = list(report.notes)
     captioner_tokenizer = _load_tokenizer(report.source, tokenizer, model.config, arguments)
@@ -341,10 +329,14 @@ def convert_swinbert(options: ConvertSwinBertOptions) -> SwinBertReport:
     return report
 
 
-def _load_text_model(
+def load_swinbert(
     source: str | Path,
-    config: str | Path | None,
+    config: str | Path | None = None,
 ) -> tuple[AlbertForImageCaptioning, SwinBertReport, SwinBertState]:
+    """Read the text model of a trained SwinBERT. A BERT becomes an ALBERT with a group for every layer and E = H.
+
+    Visual tokens go in as the backbone gives them: `fc` is part of the model.
+    """
     if (Path(source) / CAPTIONER_FILE).is_file():
         raise CheckpointError(
             "weights-mismatch",

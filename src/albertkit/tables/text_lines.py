@@ -107,7 +107,7 @@ def check_running_text(
         )
 
 
-def detect_structure(head: bytes, name: str = "") -> Structure | None:
+def detect_structure(head: bytes, name: str) -> Structure | None:
     """Return what a file holds by its first bytes, or by its name; None for running text."""
     text = head.decode("utf-8", "ignore").removeprefix("\ufeff").lstrip()
     if "\n" not in text:
@@ -124,10 +124,10 @@ def detect_structure(head: bytes, name: str = "") -> Structure | None:
     for description, beginning in _BEGINNINGS.items():
         if beginning.match(text):
             return Structure("other", description)
-    written = [line for line in lines if not line.startswith("# ")]
+    uncommented_lines = [line for line in lines if not line.startswith("# ")]
     for description, pattern in _LINES.items():
-        matching = sum(pattern.fullmatch(line) is not None for line in written)
-        if len(written) > 1 and matching >= _STRUCTURED_SHARE * len(written):
+        matching = sum(pattern.fullmatch(line) is not None for line in uncommented_lines)
+        if len(uncommented_lines) > 1 and matching >= _STRUCTURED_SHARE * len(uncommented_lines):
             return Structure("other", description)
     extension = next(
         (part for part in reversed(name.lower().split(".")) if part in ("csv", "tsv")), ""

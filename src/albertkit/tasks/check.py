@@ -170,8 +170,8 @@ def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
     Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels.
     """
     names = [name for name in names if name != NO_LABEL]
-    if kind == "tagging" and (several := [name for name in names if "|" in name]):
-        yield f"{_listed(several)} seem to be several tags of one word with `|` between them: a word has one"
+    if kind == "tagging" and (joined_tags := [name for name in names if "|" in name]):
+        yield f"{_listed(joined_tags)} seem to be several tags of one word with `|` between them: a word has one"
     for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
         joined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))

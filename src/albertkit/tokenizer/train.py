@@ -132,9 +132,9 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
     )
 
 
-def longest_pieces(tokenizer: SentencePieceTokenizer, number: int = 10) -> list[str]:
-    """Return the longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
-    return sorted(read_facts(tokenizer.model).of_type(NORMAL), key=len, reverse=True)[:number]
+def longest_pieces(tokenizer: SentencePieceTokenizer) -> list[str]:
+    """Return the ten longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
+    return sorted(read_facts(tokenizer.model).of_type(NORMAL), key=len, reverse=True)[:10]
 
 
 _MAX_SEED_LENGTH = 16  # characters, as in SentencePiece

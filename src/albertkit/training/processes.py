@@ -59,7 +59,7 @@ class World:
         """True for the one process that writes files and speaks."""
         return self.rank == 0
 
-    def sum_gradients(self, parameters: Iterable[Tensor], flag: bool = False) -> Tensor | float:
+    def sum_gradients(self, parameters: Iterable[Tensor], flag: bool) -> Tensor | float:
         """Replace every gradient by its sum over all processes: one reduction, for which the host does not wait.
 
         A process may lack a gradient that others have (it had no example that needs the parameter).
@@ -358,8 +358,8 @@ def repeatable(device: torch.device) -> Iterator[None]:
 def can_multiply(device: torch.device) -> bool:
     """Return whether torch does not refuse a product as one that might not repeat itself."""
     try:
-        ones = torch.ones(8, 8, device=device)
-        torch.mm(ones, ones)
+        matrix = torch.ones(8, 8, device=device)
+        torch.mm(matrix, matrix)
     except RuntimeError as error:
         if "CUBLAS_WORKSPACE_CONFIG" not in str(error):
             raise

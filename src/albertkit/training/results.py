@@ -157,7 +157,7 @@ def scores_of(results: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def score_name(name: str, positive_class: str = "") -> str:
+def score_name(name: str, positive_class: str) -> str:
     """Return a score's name for readers, with the class that it is of."""
     text = name.replace("_", " ")
     return f"{text} ({positive_class})" if positive_class and name in _SCORES_OF_A_CLASS else text

@@ -53,6 +53,7 @@ def configure(context):
 
     def generate(context, builder, signature, arguments):
         if compiled_for():
+            # 16 rows of 64 bytes for each register, as the processor reads it
             shapes = np.zeros(64, np.uint8)
             shapes[0] = 1
             shapes[16:32:2] = 64  # bytes of a row

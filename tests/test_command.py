@@ -103,7 +103,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setitem(sys.modules, "counting", sys.modules[__name__])
     command = Command("count", "counting:CountOptions", "counting:count", show="counting:show")
     app = App(result_action="return_value", exit_on_error=False, print_error=False)
-    app.command(command.function(), name="count")
+    app.command(command.make_cli_function(), name="count")
     return lambda *arguments: app(["count", *arguments])
 
 

@@ -84,7 +84,7 @@ def counting(code, monkeypatch):
     monkeypatch.setitem(sys.modules, "counting", module)
     exec(compile(code, str(PAGE), "exec"), module.__dict__)
     app = App(result_action="return_value")
-    app.command(module.COMMAND.function(), name="count")
+    app.command(module.COMMAND.make_cli_function(), name="count")
     return module, app
 
 

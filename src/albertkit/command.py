@@ -112,7 +112,7 @@ class Command:
         """The class of the settings that a `--config-file` holds; None if the command has none."""
         return settings_of(import_attribute(self.options))
 
-    def function(self) -> Callable[..., int]:
+    def make_cli_function(self) -> Callable[..., int]:
         """Make the function that the command line calls, with one parameter for each option."""
         options_class = import_attribute(self.options)
         signature = inspect.Signature(self._parameters(options_class))

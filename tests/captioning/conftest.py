@@ -10,7 +10,7 @@ from swinbert_numbers import exact, original, shell  # noqa: F401
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.prepare import prepare_clips
-from albertkit.captioning.sources import read_clips
+from albertkit.captioning.sources import read_split_clips
 from benchmarks.learn_shapes import SAMPLING
 from benchmarks.moving_shapes import COLOURS
 
@@ -42,6 +42,6 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for split, of_split in lines.items():
         (folder / f"{split}.jsonl").write_text("\n".join(of_split) + "\n")
-    clips = {split: read_clips(folder, split) for split in lines}
+    clips = {split: read_split_clips(folder, split) for split in lines}
     prepare_clips(clips, folder / "prepared", None)
     return folder / "prepared"

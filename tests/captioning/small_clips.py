@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from albertkit.captioning.clips import Clip
-from albertkit.captioning.sources import read_clips
+from albertkit.captioning.sources import read_split_clips
 from benchmarks.moving_shapes import make_clips
 
 
@@ -15,7 +15,7 @@ def write_shapes(
 ) -> dict[str, list[Clip]]:
     """Write clips, and return those of some splits."""
     make_clips(folder, count)
-    return {split: read_clips(folder, split) for split in splits}
+    return {split: read_split_clips(folder, split) for split in splits}
 
 
 def save_tiny_clip(folder: Path) -> None:

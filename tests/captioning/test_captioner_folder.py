@@ -13,7 +13,7 @@ from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.predict import predict_captions
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
-from albertkit.captioning.sources import read_clips
+from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
@@ -65,7 +65,7 @@ def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder, tmp_path
 
     prepared = Path(shutil.copytree(trained_folder / "prepared", tmp_path / "prepared"))
     elsewhere = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "elsewhere"))
-    clips = {split: read_clips(trained_folder / "clips", split) for split in ("train", "dev")}
+    clips = {split: read_split_clips(trained_folder / "clips", split) for split in ("train", "dev")}
     report = prepare_clips(
         clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32)
     )

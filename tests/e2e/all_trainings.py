@@ -32,7 +32,7 @@ STEPS = {
 def make_data(folder: Path) -> None:
     """A model with random weights, a store, tables, vectors of a teacher and features of clips."""
     from albertkit.captioning.prepare import prepare_clips
-    from albertkit.captioning.sources import read_clips
+    from albertkit.captioning.sources import read_split_clips
     from albertkit.config import AlbertConfig
     from albertkit.corpus import build_store
     from albertkit.model import AlbertForPreTraining

@@ -14,7 +14,7 @@ from albertkit.embeddings.evaluate import (
     SIMILARITIES,
     EmbeddingEvaluation,
     evaluate_embeddings,
-    named_files,
+    parse_kind_paths,
     read_pairs,
     run_embed_evaluate,
 )
@@ -321,13 +321,13 @@ def test_models_that_cannot_be_measured_are_refused(encoder, checkpoint, table, 
 
 
 def test_names_of_files_differ():
-    assert named_files(["korsts=a/dev.tsv", "korsts=b/dev.tsv", "pairs=c=d.tsv"]) == {
+    assert parse_kind_paths(["korsts=a/dev.tsv", "korsts=b/dev.tsv", "pairs=c=d.tsv"]) == {
         "korsts a/dev.tsv": ("korsts", "a/dev.tsv"),
         "korsts b/dev.tsv": ("korsts", "b/dev.tsv"),
         "pairs c=d.tsv": ("pairs", "c=d.tsv"),
     }
     with pytest.raises(AlbertKitError):
-        named_files(["korsts"])
+        parse_kind_paths(["korsts"])
 
 
 def test_undefined_figures_are_empty_in_the_csv(tmp_path):
@@ -421,7 +421,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         "klue-sts, best F1",
     ]
     assert "korsts: sts-test.tsv, 60 pairs" in (tmp_path / "t.md").read_text()
-    alone = evaluate_embeddings(start, named_files(arguments[2:]))
+    alone = evaluate_embeddings(start, parse_kind_paths(arguments[2:]))
     figures = alone.files["korsts sts-test.tsv"]
     assert alone.files["korsts sts-test.tsv"]["path"] == str(folder / "sts-test.tsv")
     low, high = figures["intervals"]["spearman_cosine"]

@@ -35,7 +35,7 @@ from albertkit.model import (
     PackedBatch,
 )
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.pipelines.compare_precision import compare_states, largest_output_difference
+from albertkit.pipelines.compare_precision import compare_states, largest_difference_and_magnitude
 from albertkit.pipelines.load import infer_task
 from albertkit.pipelines.text_pipelines import BY_TASK
 from albertkit.tables.bad_rows import BadRows
@@ -443,7 +443,7 @@ def test_comparing():
     assert with_rotated.cosine_min == pytest.approx(0.8)
     assert with_rotated.cosine_mean == pytest.approx((0.8 + 1 + 1) / 3)
     assert with_rotated.top1 == pytest.approx(2 / 3)
-    assert largest_output_difference(reference, rotated) == (1, 5)
+    assert largest_difference_and_magnitude(reference, rotated) == (1, 5)
     numbers = (
         [{"logits": torch.tensor([[1.0], [2.0], [2.0]])}],
         [{"logits": torch.tensor([[2.0], [1.0], [2.0]])}],
@@ -456,7 +456,7 @@ def test_comparing():
     broken = [{"logits": wide([np.nan, 1], [1, 1])}, {"logits": wide([1, 1])}]
     # A number that is none agrees with nothing
     assert compare_states(reference, broken).cosine_min == -1
-    assert not largest_output_difference(reference, broken)[0] <= 1
+    assert not largest_difference_and_magnitude(reference, broken)[0] <= 1
 
 
 # --- refusals -------------------------------------------------------------------------------------

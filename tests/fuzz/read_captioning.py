@@ -86,7 +86,7 @@ def make_manifests(folder: Path) -> None:
 
 
 def read_manifests(folder: Path):
-    from albertkit.captioning.sources import read_clips
+    from albertkit.captioning.sources import read_split_clips
 
     names = ("train.jsonl", "msrvtt.json", "coco.json", "msvd.txt", "msvd.csv", "jsfusion.csv", "")
     return read_each(lambda name=name: read_clips(folder / name) for name in names)
@@ -128,7 +128,7 @@ def make_swinbert(folder: Path) -> None:
 
 def read_swinbert_data(folder: Path):
     from albertkit.captioning.prepare import frames_of
-    from albertkit.captioning.sources import read_clips
+    from albertkit.captioning.sources import read_split_clips
     from albertkit.captioning.video import FrameSampling
 
     sampling = FrameSampling(num_frames=3, size=16)
@@ -202,7 +202,7 @@ def make_prepared(folder: Path) -> None:
     import numpy as np
 
     from albertkit.captioning.prepare import prepare_clips
-    from albertkit.captioning.sources import read_clips
+    from albertkit.captioning.sources import read_split_clips
 
     lines = []
     for number in range(4):

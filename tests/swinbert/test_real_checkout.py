@@ -22,7 +22,7 @@ from swinbert_writer import published_state, write_swinbert
 
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import gate_values
-from albertkit.captioning.sources import read_clips
+from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.video import sample_frames
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.swinbert.checkpoints import convert_swinbert
@@ -88,7 +88,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS]) + "\n")
     make_clips(root / "clips", 30)
     for split, name in (("train", "train"), ("dev", "val")):
-        write_swinbert(read_clips(root / "clips", split), root / "datasets" / "TINY", name)
+        write_swinbert(read_split_clips(root / "clips", split), root / "datasets" / "TINY", name)
     return root
 
 

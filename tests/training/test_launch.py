@@ -90,9 +90,9 @@ def test_of_many_the_first_that_fails_speaks(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(server.port))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
-    assert [launch.first_to_fail() for _ in range(3)] == [True, False, False]
+    assert [launch.claim_first_failure() for _ in range(3)] == [True, False, False]
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert launch.first_to_fail()
+    assert launch.claim_first_failure()
 
 
 @pytest.mark.parametrize("size", [2, 5])

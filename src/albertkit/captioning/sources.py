@@ -18,7 +18,7 @@ from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.errors import DataError, suggest_path
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
-from albertkit.tables.files import check_links
+from albertkit.tables.files import check_no_broken_links
 from albertkit.tables.layouts import check_one_file
 from albertkit.tables.records import SPLIT_NAMES, canonical_split
 
@@ -72,7 +72,7 @@ class ReadClips(Result):
         return [FactList(self.facts())]
 
 
-def read_clips(
+def read_split_clips(
     path: str | Path,
     split: str | None = None,
     bad_rows: BadRows | None = None,
@@ -211,7 +211,7 @@ def _split_of_name(path: Path) -> str | None:
 
 def _split_paths(folder: Path) -> dict[str, Path]:
     """Return the file or folder that a folder has for each split."""
-    check_links(folder)
+    check_no_broken_links(folder)
     paths: dict[str, Path] = {}
     for name, stems in SPLIT_NAMES.items():
         files = [folder / f"{stem}{suffix}" for stem in stems for suffix in _SUFFIXES]

@@ -328,7 +328,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(0)
     except Exception as error:
         explained = explain_os_error(error)
-        if launch.world_size() > 1 and not launch.first_to_fail():
+        if launch.world_size() > 1 and not launch.claim_first_failure():
             sys.exit(explained.exit_code if explained else 1)
         if explained is None or os.environ.get("ALBERTKIT_TRACEBACK"):
             raise

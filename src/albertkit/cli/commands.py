@@ -190,4 +190,4 @@ def __getattr__(name: str) -> object:
     """Make the function of a command when the command line asks for it."""
     if name not in _COMMANDS:
         raise AttributeError(name)
-    return _COMMANDS[name].function()
+    return _COMMANDS[name].make_cli_function()

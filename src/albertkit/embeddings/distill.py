@@ -11,7 +11,7 @@ import torch
 
 from albertkit.command import takes
 from albertkit.embeddings.data import TextExamples, read_scored_pairs, read_texts, split_rows
-from albertkit.embeddings.encoder import SentenceEncoder, column_names, known_words
+from albertkit.embeddings.encoder import SentenceEncoder, column_names, check_unknown_words
 from albertkit.embeddings.folder import MODULES, Projection
 from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
 from albertkit.embeddings.metrics import unit_vectors
@@ -287,7 +287,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     choose_metric(settings, options.sts is not None, len(rows[0]) > 1)  # before the teacher's work
     encoder, _ = start_encoder(student, settings)
     names = column_names(columns, len(rows[0]))
-    known_words_note = known_words(rows, encoder.tokenizer, student, options.force, names)
+    known_words_note = check_unknown_words(rows, encoder.tokenizer, student, options.force, names)
     prompts = options.teacher_prompt_name, options.teacher_prompt
     teacher = find_teacher(str(options.teacher), str(run.world.device), *prompts)
     if options.dev is not None and teacher.stored is not None:

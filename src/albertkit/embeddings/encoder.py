@@ -77,7 +77,7 @@ def column_names(columns: Columns | None, count: int) -> list[str]:
     return [f"column `{name}`" for name in names] or [f"column {n}" for n in range(1, count + 1)]
 
 
-def known_words(
+def check_unknown_words(
     rows: Sequence[tuple[str, ...]],
     tokenizer: AlbertTokenizer,
     student: str | Path,

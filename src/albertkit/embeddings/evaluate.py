@@ -328,7 +328,7 @@ def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     if options.out is not None:
         check_new_folder(options.out)
     models, files = models_and_files(options.models_and_files)
-    results = _evaluate(models, named_files(files), options)
+    results = _evaluate(models, parse_kind_paths(files), options)
     evaluations = EmbeddingEvaluations(tuple(results))
     if options.out is not None:
         evaluations.save(options.out)
@@ -531,7 +531,7 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         (files if has_kind else models).append(argument)
     unnamed = next((model for model in models if Path(model).is_file()), None)
     if unnamed:
-        named_files([unnamed])
+        parse_kind_paths([unnamed])
     if not models:
         raise ConfigError(
             "bad-value",
@@ -547,14 +547,14 @@ def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return models, files
 
 
-def named_files(arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
+def parse_kind_paths(kind_path_arguments: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Read `KIND=PATH` arguments, each under a name: kind and file name, or the whole path where two would be the same.
 
     Of a folder in the layout of an official kind the test file is taken, the dev file where the
     test file has no scores.
     """
     kinds_and_paths = []
-    for argument in arguments:
+    for argument in kind_path_arguments:
         kind, separator, path = argument.partition("=")
         if not separator or not path:
             raise ConfigError(

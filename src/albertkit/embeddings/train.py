@@ -15,7 +15,7 @@ from torch import nn
 from albertkit.batches.features import ExampleStream, Features
 from albertkit.command import takes
 from albertkit.embeddings.data import EmbeddingData, TextExamples, find_kind, read_embedding_data
-from albertkit.embeddings.encoder import SentenceEncoder, known_words
+from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words
 from albertkit.embeddings.folder import Projection
 from albertkit.embeddings.losses import EmbeddingObjective, TeacherRows, make_loss
 from albertkit.embeddings.metrics import (
@@ -548,7 +548,7 @@ def _train_once(
         len(data.train),
     )
     apply_settings(encoder, resolved)
-    notes.append(known_words(data.train.texts, encoder.tokenizer, model, force=True))
+    notes.append(check_unknown_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
         encoder.projection = Projection(encoder.dimension, resolved.projection)

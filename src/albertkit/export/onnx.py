@@ -27,7 +27,7 @@ from albertkit.pipelines.compare_precision import (
     PrecisionComparison,
     compare_with_fp32,
     compute_outputs,
-    largest_output_difference,
+    largest_difference_and_magnitude,
     sample_batches,
 )
 from albertkit.tasks.models import TASK
@@ -126,7 +126,7 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         batches, _ = sample_batches(tokenizer_of(folder), model.config)
         reference = [compute_outputs(model, batch) for batch in batches]
         outputs = [compute_outputs(exported, batch) for batch in batches]
-        difference, magnitude = largest_output_difference(reference, outputs)
+        difference, magnitude = largest_difference_and_magnitude(reference, outputs)
         if precision == "fp32" and not difference <= _TOLERANCE * max(1.0, magnitude):
             raise MachineError(
                 "internal-error",

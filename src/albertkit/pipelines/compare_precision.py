@@ -316,7 +316,7 @@ def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> 
     return Closeness(float(all_cosines.mean()), float(all_cosines.min()), top1)
 
 
-def largest_output_difference(
+def largest_difference_and_magnitude(
     reference: Sequence[Outputs], outputs: Sequence[Outputs]
 ) -> tuple[float, float]:
     """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""

@@ -178,7 +178,7 @@ def _check_link_target(path: str) -> None:
         raise DataError("not-found", fact, f"restore the file, or remove the link: rm '{path}'")
 
 
-def check_links(folder: Path) -> None:
+def check_no_broken_links(folder: Path) -> None:
     """Refuse a folder with a broken link."""
     # A split would be missing without a word.
     for path in sorted(folder.iterdir()):

@@ -242,7 +242,7 @@ def _records(rows: Any, name: str) -> Records:
             if column in row:
                 record[column] = name_classes(row[column], names)
         try:
-            line = json.dumps(record, ensure_ascii=False, default=_json_default)
+            line = json.dumps(record, ensure_ascii=False, default=_plain_or_text)
         except AlbertKitError:  # of `_json_default`; a ConfigError is a ValueError
             raise
         except (TypeError, ValueError, RecursionError) as error:
@@ -271,7 +271,7 @@ def name_classes(value: Any, names: Sequence[str]) -> Any:
     return names[int(value)]
 
 
-def _json_default(value: Any) -> Any:
+def _plain_or_text(value: Any) -> Any:
     """Return a value that JSON does not know in a form that it does.
 
     Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None,

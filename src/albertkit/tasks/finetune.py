@@ -488,7 +488,7 @@ class TaskEvaluator:
         self.last = self._predict(model, self._dev, self.features)
         return self.last
 
-    def scores(self, model: PretrainedAlbert) -> dict[str, float]:
+    def calibrate_and_score(self, model: PretrainedAlbert) -> dict[str, float]:
         """Calibrate decisions on examples kept from training, predict dev, score; the score that counts is first."""
         if self._calibration_features is not None:
             predictions = self._predict(model, self._calibration, self._calibration_features)

@@ -185,7 +185,7 @@ def apply(rules: str, text: str) -> str:
     return text
 
 
-def apply_but_for_blanks(rules: str, text: str) -> str:
+def apply_without_collapsing(rules: str, text: str) -> str:
     """Do as `apply`, but do not collapse white space: where the rules do, every other white space becomes a blank of ASCII."""
     # For a caller that separates words as `str.split` does: 5.3 million characters take 0.012 s in
     # place of 0.056.

@@ -126,10 +126,10 @@ class BatchEncoder:
         # One call for all of them, since a call for each takes five times as long. No step looks
         # across END: it is neither blank nor cased, and composes with nothing.
         joined = rules.END.join(texts[index] for index in non_ascii)
-        changed_texts = rules.apply_but_for_blanks(self._rules, joined).split(rules.END)
+        changed_texts = rules.apply_without_collapsing(self._rules, joined).split(rules.END)
         if len(changed_texts) != len(non_ascii):  # a text holds END, or there is none
             changed_texts = [
-                rules.apply_but_for_blanks(self._rules, texts[index]) for index in non_ascii
+                rules.apply_without_collapsing(self._rules, texts[index]) for index in non_ascii
             ]
         for index, text in zip(non_ascii, changed_texts, strict=True):
             prepared[index] = text

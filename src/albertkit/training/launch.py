@@ -90,7 +90,7 @@ def name_start(name: str) -> None:
     _start = name
 
 
-def first_to_fail() -> bool:
+def claim_first_failure() -> bool:
     """Return whether this process is the first of its launch that fails: it says why, all others have nothing to add.
 
     The processes count in the store that torchrun keeps for them. Where there is none any more,

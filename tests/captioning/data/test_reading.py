@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from albertkit.captioning.clips import Clip
-from albertkit.captioning.sources import read_clips, read_splits
+from albertkit.captioning.sources import read_split_clips, read_splits
 from albertkit.errors import DataError
 from albertkit.tables.bad_rows import BadRows
 from benchmarks.moving_shapes import write_clip_manifest
@@ -40,7 +40,7 @@ def test_manifest(folder):
         + lines({"features": "f.npy", "captions": []}, {"frames": "t.img.tsv", "row": 0}),
         encoding="utf-8",
     )
-    assert read_clips(manifest) == [
+    assert read_split_clips(manifest) == [
         Clip(key="a.mp4", source=folder / "a.mp4", captions=("eins", "zwei")),
         Clip(key="a.mp4_1_2.5", source=folder / "a.mp4", start=1.0, end=2.5, captions=("한국어",)),
         Clip(key="my key", source=folder / "sub/c d.mp4"),
@@ -63,7 +63,7 @@ def test_round_trip(folder):
         Clip(key="t", source=folder / "t.img.tsv", row=7),
     ]
     write_clip_manifest(folder / "sub" / "out.jsonl", clips)
-    loaded = read_clips(folder / "sub" / "out.jsonl")
+    loaded = read_split_clips(folder / "sub" / "out.jsonl")
     assert [(c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in loaded] == [
         (c.key, c.source.resolve(), c.start, c.end, c.row, c.captions) for c in clips
     ]
@@ -107,9 +107,9 @@ def test_bad_lines(folder, record, reason):
         DataError,
         match=rf"\[bad-row\].*`{re.escape(str(manifest))}`, line 2: .*{re.escape(reason)}",
     ):
-        read_clips(manifest)
+        read_split_clips(manifest)
     bad_rows = BadRows("skip")
-    assert [clip.key for clip in read_clips(manifest, bad_rows=bad_rows)] == [
+    assert [clip.key for clip in read_split_clips(manifest, bad_rows=bad_rows)] == [
         "a.mp4",
         "sub/c d.mp4",
     ]
@@ -122,7 +122,7 @@ def test_bad_lines(folder, record, reason):
 def test_lines_that_are_not_json(folder, line):
     (folder / "data.jsonl").write_bytes(line + b"\n" + lines({"video": "a.mp4"}).encode())
     bad_rows = BadRows("skip")
-    assert len(read_clips(folder / "data.jsonl", bad_rows=bad_rows)) == 1
+    assert len(read_split_clips(folder / "data.jsonl", bad_rows=bad_rows)) == 1
     assert bad_rows.rows[0].line == 1
 
 
@@ -135,20 +135,20 @@ def test_splits_of_a_folder(folder, slug_of):
         "test": ["test"],
     }
     assert (
-        read_clips(folder, "dev") == read_clips(folder, "val") == read_clips(folder / "val.jsonl")
+        read_split_clips(folder, "dev") == read_split_clips(folder, "val") == read_split_clips(folder / "val.jsonl")
     )
     assert list(read_splits(folder / "val.jsonl")) == ["dev"]
     with pytest.raises(DataError, match="has train, dev, test") as caught:
-        read_clips(folder)
+        read_split_clips(folder)
     assert caught.value.slug == "ambiguous"
-    assert slug_of(read_clips, folder, "extra") == "missing-file"
+    assert slug_of(read_split_clips, folder, "extra") == "missing-file"
     (folder / "dev.yaml").write_text("img: x")
     assert slug_of(read_splits, folder) == "ambiguous"
 
 
 def test_folder_of_videos(folder):
     (folder / "a.txt").write_text("ein Clip\n\n 둘 \n", encoding="utf-8")
-    assert read_clips(folder) == [
+    assert read_split_clips(folder) == [
         Clip(key="a", source=folder / "a.mp4", captions=("ein Clip", "둘")),
         Clip(key="b", source=folder / "b.mp4"),
         Clip(key="sub/c d", source=folder / "sub/c d.mp4"),
@@ -157,12 +157,12 @@ def test_folder_of_videos(folder):
     (folder / "lonely.txt").write_text("x")
     (folder / "sub/c d.webm").write_bytes(b"x")
     bad_rows = BadRows("skip")
-    assert [clip.key for clip in read_clips(folder, bad_rows=bad_rows)] == ["a"]
+    assert [clip.key for clip in read_split_clips(folder, bad_rows=bad_rows)] == ["a"]
     assert [row.reason.split()[0] for row in bad_rows.rows] == ["captions", "no", "c"]
     (folder / "a.txt").write_bytes(b"\xff")
     bad_rows = BadRows("skip")
     with pytest.raises(DataError, match="no clip that can be used"):
-        read_clips(folder, bad_rows=bad_rows)
+        read_split_clips(folder, bad_rows=bad_rows)
     assert "bytes that are not UTF-8" in [row.reason for row in bad_rows.rows]
 
 
@@ -199,7 +199,7 @@ def test_msrvtt(folder):
             Clip(key="c d", source=folder / "sub/c d.mp4"),
         ],
     }
-    assert read_clips(folder / "videodatainfo.json", "val") == splits["dev"]
+    assert read_split_clips(folder / "videodatainfo.json", "val") == splits["dev"]
     content["videos"].append({"video_id": "none", "split": "test"})
     content["sentences"].append({"video_id": "nobody", "caption": "x"})
     content["sentences"].append({"video_id": "a", "caption": " "})
@@ -361,7 +361,7 @@ def test_msvd_as_published(tmp_path, name, text, notes):
     assert bad_rows.notes[-1] == "clips that `youtube_mapping.txt` does not name are not used"
     with open(tmp_path / "youtube_mapping.txt", "a") as stream:
         stream.write("zzit5b_-ukg_5_20 vid1301\n")
-    assert read_clips(tmp_path, "test", BadRows("skip")) == clips[2:]
+    assert read_split_clips(tmp_path, "test", BadRows("skip")) == clips[2:]
 
 
 def test_msrvtt_as_published(folder):
@@ -409,7 +409,7 @@ def test_msrvtt_of_jsfusion(folder):
 def test_other_tables_and_texts(folder, name, text):
     (folder / name).write_text(text)
     with pytest.raises(DataError, match=r"is not captions of MSR-VTT, .* or TVC") as caught:
-        read_clips(folder / name)
+        read_split_clips(folder / name)
     assert caught.value.slug == "missing-file"
     assert caught.value.hint.partition(":")[0] == "write a manifest instead"
 
@@ -470,7 +470,7 @@ def test_youcook2(tmp_path):
     (tmp_path / "youcookii_annotations_test_segments_only.json").write_text(
         json.dumps({"database": test})
     )
-    assert read_clips(tmp_path, "test", BadRows("skip")) == [
+    assert read_split_clips(tmp_path, "test", BadRows("skip")) == [
         Clip(key="GLd3aX16zBg_0", source=full, start=90.0, end=102.0)
     ]
 
@@ -500,7 +500,7 @@ def test_tvc(tmp_path):
         "test": [Clip(key=key, source=episode, start=16.48, end=33.87)],
     }
     assert [row.where for row in bad_rows.rows] == ["line 2"]
-    assert read_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
+    assert read_split_clips(tmp_path / "tvc_val_release.jsonl") == [clip]
 
 
 def test_bad_steps_and_captions_cost_only_themselves(tmp_path):
@@ -543,7 +543,7 @@ def test_a_repeated_moment_has_the_captions_of_all_its_lines(tmp_path):
     ]
     (tmp_path / "tvc.jsonl").write_text(lines(*moments))
     bad_rows = BadRows("stop")
-    [clip] = read_clips(tmp_path / "tvc.jsonl", bad_rows=bad_rows)
+    [clip] = read_split_clips(tmp_path / "tvc.jsonl", bad_rows=bad_rows)
     assert clip.captions == ("one", "two")
     assert (
         "clips that are named several times have the captions of all their rows"
@@ -563,12 +563,12 @@ def test_a_video_is_matched_in_either_normal_form(tmp_path, on_disk, annotated):
     file = video(tmp_path / (unicodedata.normalize(on_disk, "영상é") + ".mp4"))
     rows = [{"videoID": unicodedata.normalize(annotated, "영상é"), "enCap": ["one"]}]
     (tmp_path / "vatex.json").write_text(json.dumps(rows))
-    assert [clip.source for clip in read_clips(tmp_path / "vatex.json")] == [file]
+    assert [clip.source for clip in read_split_clips(tmp_path / "vatex.json")] == [file]
 
 
 def test_a_folder_of_videos_without_texts_is_reported(folder):
     bad_rows = BadRows()
-    assert len(read_clips(folder, bad_rows=bad_rows)) == 3
+    assert len(read_split_clips(folder, bad_rows=bad_rows)) == 3
     assert bad_rows.notes == [
         f"`{folder}`: no text lies beside a video, so none of the 3 clips has a caption"
     ]
@@ -594,7 +594,7 @@ def test_coco(folder):
 @pytest.mark.parametrize("text", ["{}", "[]", '{"videos": 3, "sentences": []}', "null"])
 def test_other_json(folder, text, slug_of):
     (folder / "x.json").write_text(text)
-    assert slug_of(read_clips, folder / "x.json") == "missing-file"
+    assert slug_of(read_split_clips, folder / "x.json") == "missing-file"
 
 
 def test_nothing_there(folder, slug_of):
@@ -607,4 +607,4 @@ def test_nothing_there(folder, slug_of):
         ("empty.jsonl", "empty"),
         ("x.gz", "missing-file"),
     ):
-        assert slug_of(read_clips, folder / path) == slug
+        assert slug_of(read_split_clips, folder / path) == slug

@@ -18,7 +18,7 @@ from swinbert_writer import write_swinbert, write_tsv
 
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepare import content_hash, frames_of
-from albertkit.captioning.sources import read_clips
+from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.swinbert_files import TsvFile, read_swinbert
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError
@@ -166,7 +166,7 @@ def test_paths_from_above_and_tvc(tmp_path, videos):
     (folder / "train.yaml").write_text("img: train.img.tsv\ncaption: train.caption.tsv\n")
     clips = [
         (c.key, c.source, c.start, c.end, c.captions)
-        for c in read_clips(tmp_path / "datasets" / "TVC")
+        for c in read_split_clips(tmp_path / "datasets" / "TVC")
     ]
     assert clips == [
         (names[0], videos[0], 0.25, 0.5, ("a",)),

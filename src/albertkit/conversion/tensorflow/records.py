@@ -218,9 +218,9 @@ class RecordFile:
                 length = _HEAD.unpack(head)[0] if is_complete else 0
                 end = position + _HEAD.size + length + _FOOT.size
                 if is_complete and not good:
-                    raise self._bad_checksum("length", number, position)
+                    raise self._bad_checksum_error("length", number, position)
                 if end > size:
-                    raise self._truncated(number, position, size)
+                    raise self._truncated_error(number, position, size)
                 digest.update(head)
                 starts.append(position)
                 position = end
@@ -248,20 +248,20 @@ class RecordFile:
         start, end = self._starts[number : number + 2].tolist()
         payload = os.pread(descriptor, end - start - _HEAD.size, start + _HEAD.size)
         if len(payload) != end - start - _HEAD.size:  # the file has changed since it was indexed
-            raise self._truncated(number, start, start + _HEAD.size + len(payload))
+            raise self._truncated_error(number, start, start + _HEAD.size + len(payload))
         payload, foot = payload[: -_FOOT.size], payload[-_FOOT.size :]
         if masked(crc32c(payload)) != _FOOT.unpack(foot)[0]:
-            raise self._bad_checksum("content", number, start)
+            raise self._bad_checksum_error("content", number, start)
         return payload
 
-    def _truncated(self, number: int, position: int, size: int) -> DataError:
+    def _truncated_error(self, number: int, position: int, file_size: int) -> DataError:
         return DataError(
             "corrupt",
-            f"`{self.path}` ends at byte {size:,}, inside record {number:,}, which starts at byte {position:,}",
+            f"`{self.path}` ends at byte {file_size:,}, inside record {number:,}, which starts at byte {position:,}",
             "copy or download it again; compare its size with the source's",
         )
 
-    def _bad_checksum(self, part: str, number: int, position: int) -> DataError:
+    def _bad_checksum_error(self, part: str, number: int, position: int) -> DataError:
         return DataError(
             "corrupt",
             f"the {part} of record {number:,} of `{self.path}`, at byte {position:,}, does not match its checksum",

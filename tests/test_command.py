@@ -218,7 +218,7 @@ def test_help_of_every_command_needs_no_torch():
         "import sys\n"
         "from albertkit.cli.commands import COMMANDS\n"
         "for command in COMMANDS:\n"
-        "    command.function()\n"
+        "    command.make_cli_function()\n"
         "    assert 'torch' not in sys.modules, command\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

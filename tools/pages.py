@@ -70,7 +70,9 @@ def commands() -> str:
         "|---|---|",
     ]
     for command in COMMANDS:
-        summary = " ".join((inspect.getdoc(command.make_cli_function()) or "").split("\n\n")[0].split())
+        summary = " ".join(
+            (inspect.getdoc(command.make_cli_function()) or "").split("\n\n")[0].split()
+        )
         lines.append(f"| `albertkit {command.name}` | {summary} |")
     return "\n".join(lines) + "\n"
 

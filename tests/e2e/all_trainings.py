@@ -76,7 +76,9 @@ def make_data(folder: Path) -> None:
         clips["train" if number < 13 else "dev"].append(json.dumps(clip))
     for split, lines in clips.items():
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    prepare_clips({split: read_clips(folder, split) for split in clips}, folder / "clips", None)
+    prepare_clips(
+        {split: read_split_clips(folder, split) for split in clips}, folder / "clips", None
+    )
 
 
 def pretraining(data: Path, **changes: object) -> dict[str, object]:

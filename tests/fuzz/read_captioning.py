@@ -89,7 +89,7 @@ def read_manifests(folder: Path):
     from albertkit.captioning.sources import read_split_clips
 
     names = ("train.jsonl", "msrvtt.json", "coco.json", "msvd.txt", "msvd.csv", "jsfusion.csv", "")
-    return read_each(lambda name=name: read_clips(folder / name) for name in names)
+    return read_each(lambda name=name: read_split_clips(folder / name) for name in names)
 
 
 def make_swinbert(folder: Path) -> None:
@@ -134,7 +134,7 @@ def read_swinbert_data(folder: Path):
     sampling = FrameSampling(num_frames=3, size=16)
 
     def read(name):
-        return [frames_of(clip, sampling).pixels.shape for clip in read_clips(folder / name)]
+        return [frames_of(clip, sampling).pixels.shape for clip in read_split_clips(folder / name)]
 
     return read_each([lambda: read("train.yaml"), lambda: read("names.yaml")])
 
@@ -211,7 +211,7 @@ def make_prepared(folder: Path) -> None:
             json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": ["a thing"]})
         )
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
-    prepare_clips({"train": read_clips(folder / "train.jsonl")}, folder / "prepared", None)
+    prepare_clips({"train": read_split_clips(folder / "train.jsonl")}, folder / "prepared", None)
     for file in (*folder.glob("*.npy"), folder / "train.jsonl"):
         file.unlink()
 

@@ -354,13 +354,13 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
     parameters = [hidden, head.bias, head.decoder.weight, head.dense.weight]
     logits = head(hidden)
     expected = F.cross_entropy(logits, labels, reduction="sum")
-    loss, correct = head.loss(hidden, labels)
+    loss, correct = head.loss_sum_and_correct(hidden, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
     torch.testing.assert_close(
         torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters)
     )
-    loss, _ = head.loss(hidden, labels)
+    loss, _ = head.loss_sum_and_correct(hidden, labels)
     loss.backward(retain_graph=True)
     # Its memory is the gradient by now
     with pytest.raises(RuntimeError, match="compute the loss again"):

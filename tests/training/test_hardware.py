@@ -57,7 +57,7 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
 
 
 def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
-    monkeypatch.setattr(processes, "can_multiply", lambda device: True)
+    monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: True)
     with repeatable(CPU):
         assert not torch.are_deterministic_algorithms_enabled()
     with repeatable(CUDA):
@@ -67,14 +67,14 @@ def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
         assert not torch.utils.deterministic.fill_uninitialized_memory
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
-    monkeypatch.setattr(processes, "can_multiply", lambda device: False)
+    monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: False)
     with pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"), repeatable(CUDA):
         assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_product_that_torch_refuses(monkeypatch):
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"]  # set by importing a model
-    assert processes.can_multiply(CPU)
+    assert processes.can_multiply_repeatably(CPU)
 
     def refuse(*_):
         raise RuntimeError(
@@ -82,4 +82,4 @@ def test_a_product_that_torch_refuses(monkeypatch):
         )
 
     monkeypatch.setattr(torch, "mm", refuse)
-    assert not processes.can_multiply(CPU)
+    assert not processes.can_multiply_repeatably(CPU)

@@ -118,9 +118,23 @@ class FinishedCaptions:
         )
 
 
-def beam_search(
-    reader: CaptionReader, settings: GenerationSettings
-) -> tuple[Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class Generated:
+    """Captions of B clips, K each, the best first.
+
+    Attributes:
+        ids: int64 [B, K, L], from [CLS] to [SEP], then padding.
+        log_probabilities: [B, K], log-probability of the whole caption.
+        scores: [B, K], log-probability over length to the power of the length penalty; the length
+            counts [SEP] and not [CLS]. -inf where a search found fewer than K.
+    """
+
+    ids: Tensor
+    log_probabilities: Tensor
+    scores: Tensor
+
+
+def beam_search(reader: CaptionReader, settings: GenerationSettings) -> Generated:
     """Search for B clips at once; those that are done are left out of what is computed."""
     beams = settings.num_beams
     end = reader.ids.end
@@ -131,11 +145,12 @@ def beam_search(
     scores = torch.full((clips, beams), -1e9, dtype=torch.float32, device=reader.captions.device)
     scores[:, 0] = 0.0  # all beams of a clip begin alike
     while active:
-        log_probabilities = reader.next_log_probabilities()
+        next_log_probabilities = reader.next_log_probabilities()
         length = reader.captions.shape[1]
-        vocabulary = log_probabilities.shape[1]
+        vocabulary = next_log_probabilities.shape[1]
         last = length + 1 == settings.longest
-        candidates = (scores.view(-1, 1) + log_probabilities).view(len(active), beams * vocabulary)
+        candidates = scores.view(-1, 1) + next_log_probabilities
+        candidates = candidates.view(len(active), beams * vocabulary)
         # Twice as many as beams: if all that end are taken out, enough go on.
         best_scores, best = candidates.topk(2 * beams, 1)
         next_active: list[int] = []
@@ -170,31 +185,17 @@ def beam_search(
             scores = torch.tensor(beam_scores, device=scores.device).view(len(active), beams)
     shape = (clips, settings.num_captions)
     ids = torch.full((*shape, settings.longest), reader.ids.padding, device=scores.device)
-    totals = torch.full(shape, -torch.inf, device=scores.device)
-    caption_scores = totals.clone()
+    log_probabilities = torch.full(shape, -torch.inf, device=scores.device)
+    caption_scores = log_probabilities.clone()
     for clip, captions in enumerate(finished):
-        for rank, (score, total, caption) in enumerate(captions.captions[: settings.num_captions]):
+        for rank, (score, log_probability, caption) in enumerate(
+            captions.captions[: settings.num_captions]
+        ):
             ids[clip, rank, : len(caption)] = caption
             ids[clip, rank, len(caption)] = end
-            totals[clip, rank] = total
+            log_probabilities[clip, rank] = log_probability
             caption_scores[clip, rank] = score
-    return ids, totals, caption_scores
-
-
-@dataclass(frozen=True)
-class Generated:
-    """Captions of B clips, K each, the best first.
-
-    Attributes:
-        ids: int64 [B, K, L], from [CLS] to [SEP], then padding.
-        log_probabilities: [B, K], log-probability of the whole caption.
-        scores: [B, K], log-probability over length to the power of the length penalty; the length
-            counts [SEP] and not [CLS]. -inf where a search found fewer than K.
-    """
-
-    ids: Tensor
-    log_probabilities: Tensor
-    scores: Tensor
+    return Generated(ids, log_probabilities, caption_scores)
 
 
 @torch.inference_mode()
@@ -227,7 +228,7 @@ def generate(
     rows = context.num_clips * (settings.num_beams if searching else settings.num_captions)
     reader = CaptionReader(model, context, rows, ids, settings, bad_endings)
     if searching:
-        return Generated(*beam_search(reader, settings))
+        return beam_search(reader, settings)
     return _decode_stepwise(reader, settings)
 
 

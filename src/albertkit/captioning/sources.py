@@ -1,4 +1,4 @@
-"""`read_clips`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
+"""`read_split_clips`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
 
 import re
 from collections import defaultdict

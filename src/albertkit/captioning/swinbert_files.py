@@ -192,8 +192,8 @@ def read_swinbert(yaml: str | Path, bad_rows: BadRows | None = None) -> list[Cli
 
 def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     is_composite = bool(settings.get("composite"))
-    image_names = _file_names(path, settings.get("img"))
-    caption_names = _file_names(path, settings.get("caption"))
+    image_names = _expand_file_names(path, settings.get("img"))
+    caption_names = _expand_file_names(path, settings.get("caption"))
     if (caption_names and len(caption_names) != len(image_names)) or (
         len(image_names) > 1 and not is_composite
     ):
@@ -220,7 +220,7 @@ def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
     return shards
 
 
-def _file_names(path: Path, value: Any) -> list[str]:
+def _expand_file_names(path: Path, value: Any) -> list[str]:
     """Return a file, several, or what a file lists, as `composite` allows."""
     if not value:
         return []

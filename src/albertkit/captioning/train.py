@@ -115,7 +115,7 @@ class CaptionObjective(nn.Module):
             correct = (logits.argmax(-1) == batch.labels).sum()
         else:
             # Never holds all logits
-            total, correct = self.model.predictions.loss(hidden, batch.labels)
+            total, correct = self.model.predictions.loss_sum_and_correct(hidden, batch.labels)
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(
@@ -438,13 +438,13 @@ def _initial_model(
 def _find_backbone(
     path: Path,
     clips: PreparedClips,
-    elsewhere: str | None,
+    backbone_name: str | None,
     notes: list[str],
 ) -> Backbone | None:
     """Return what the clips were prepared for: frozen where they hold features, trained along where they hold frames."""
     trained = clips.kind == "frames"
     if clips.backbone == "features":
-        if elsewhere is not None:
+        if backbone_name is not None:
             raise ConfigError(
                 "bad-value",
                 f"the clips in `{clips.folder}` are features of no known backbone",
@@ -452,7 +452,7 @@ def _find_backbone(
             )
         return None
     state = "trained along" if trained else "frozen"
-    saved = load_saved_backbone(path) if elsewhere is None else None
+    saved = load_saved_backbone(path) if backbone_name is None else None
     # Frames are the same whatever the weights, features are not: hence settings there, weights
     # here.
     if saved is not None and (
@@ -465,7 +465,7 @@ def _find_backbone(
     fingerprint = None if trained else clips.backbone_fingerprint
     user = f"the preparation of the clips in `{clips.folder}`"
     backbone = find_backbone(
-        elsewhere or clips.backbone,
+        backbone_name or clips.backbone,
         clips.backbone_settings,
         fingerprint,
         user,

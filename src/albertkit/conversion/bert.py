@@ -46,7 +46,7 @@ def is_layer(name: str) -> bool:
     return _LAYER.match(name) is not None
 
 
-def albert_name(name: str) -> str:
+def grouped_albert_name(name: str) -> str:
     """Return a parameter's name in an ALBERT with one group a layer; itself for one that both have, or neither."""
     layer = _LAYER.match(name)
     start = _GROUP.format(layer[1]) if layer else ""

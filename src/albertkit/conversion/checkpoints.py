@@ -420,7 +420,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
     )
     source.architecture = str(next(iter(values.get("architectures") or ()), ""))
     for name, tensor in stored.items():
-        today = bert.albert_name(plain[name]) if is_bert else plain[name]
+        today = bert.grouped_albert_name(plain[name]) if is_bert else plain[name]
         if today in BUFFERS:
             source.skipped["buffer"] += 1
             continue

@@ -211,8 +211,8 @@ class DocumentFile:
             "paragraphs": self._documents_from_paragraphs,
             "pairs": self._documents_from_pairs,
             "jsonl": self._documents_from_jsonl,
-            "csv": self._documents_from_separated,
-            "tsv": self._documents_from_separated,
+            "csv": self._documents_from_table,
+            "tsv": self._documents_from_table,
             "parquet": self._documents_from_parquet,
             "wiki": self._documents_from_wiki,
         }[self.format]
@@ -337,7 +337,7 @@ class DocumentFile:
                     ) from None
                 yield location, record
 
-    def _documents_from_separated(self) -> Iterator[tuple[str, bool]]:
+    def _documents_from_table(self) -> Iterator[tuple[str, bool]]:
         """Read a column of a table whose first line has the names."""
 
         def bad(line: int, reason: str, hint: str) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from albertkit.command import takes
 from albertkit.embeddings.data import TextExamples, read_scored_pairs, read_texts, split_rows
-from albertkit.embeddings.encoder import SentenceEncoder, column_names, check_unknown_words
+from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words, column_names
 from albertkit.embeddings.folder import MODULES, Projection
 from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
 from albertkit.embeddings.metrics import unit_vectors

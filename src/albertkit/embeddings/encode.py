@@ -142,7 +142,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     dimension = check_dimension(dimension, model.full_dimension)
     bad_rows = BadRows(options.on_error)
     # Bad rows are reported before hours of work
-    total, sample, file_notes = _look_at(source, bad_rows)
+    total, sample, file_notes = _survey_texts(source, bad_rows)
     notes = [*model.notes, *bad_rows.notes, *file_notes]
     if model.tokenizer is not None:
         notes += unknown_note(sample, model.tokenizer)
@@ -210,7 +210,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     )
 
 
-def _look_at(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
+def _survey_texts(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
     """Read all texts once; return their number, a sample of them, and notes on the file."""
     total = num_empty = 0
     tabs: set[int] = set()  # numbers of tabs in a line; two are enough to know that it is no table

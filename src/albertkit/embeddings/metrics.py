@@ -55,7 +55,7 @@ def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[
 
     Source: sentence-transformers, `EmbeddingSimilarityEvaluator`, whose figures these are.
     """
-    is_constant = _both_have_equal_rows(a, b)
+    is_constant = _are_both_constant(a, b)
     by_similarity = {
         name: correlations(labels, None if is_constant else values)
         for name, values in similarities(a, b).items()
@@ -122,7 +122,7 @@ def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) ->
         findings.append(
             f"all {len(labels):,} pairs have the score {labels[0]:g}: nothing correlates with a constant"
         )
-    if _both_have_equal_rows(a, b):
+    if _are_both_constant(a, b):
         findings.append("the vectors are constant, the same for every text: they say nothing")
     elif alike := [name for name, values in similarities(a, b).items() if _is_constant(values)]:
         findings.append(f"every pair has the same similarity: {', '.join(alike)}")
@@ -159,7 +159,7 @@ def row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (unit_vectors(a) * unit_vectors(b)).sum(1)
 
 
-def _both_have_equal_rows(a: np.ndarray, b: np.ndarray) -> bool:
+def _are_both_constant(a: np.ndarray, b: np.ndarray) -> bool:
     for side in (a, b):
         mean_length = np.linalg.norm(side, axis=1).mean()
         if not np.ptp(side, axis=0).max() <= _SAME_VECTORS * mean_length:  # True for NaN, too

@@ -86,7 +86,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         hidden, pooled = self.albert.encode(batch, trace, positions=None if trace else positions)
         if trace:
             hidden = hidden.index_select(0, positions)
-        masked_sum, masked_correct = self.predictions.loss(hidden, labels)
+        masked_sum, masked_correct = self.predictions.loss_sum_and_correct(hidden, labels)
         order_labels = batch.sentence_order_labels
         if order_labels is None:
             order_labels = torch.full_like(batch.offsets[1:], IGNORED)
@@ -187,7 +187,7 @@ class AlbertForMaskedLM(PretrainedAlbert):
     def packed_loss(self, batch: PackedBatch) -> SummedLoss:
         """Return the loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
         positions, labels = batch.masked_targets()
-        loss_sum, correct = self.predictions.loss(
+        loss_sum, correct = self.predictions.loss_sum_and_correct(
             self.albert.encode(batch, positions=positions).hidden, labels
         )
         return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))

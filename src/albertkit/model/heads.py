@@ -133,7 +133,7 @@ class MaskedLMHead(nn.Module):
         inner = self.transform(hidden)
         return linear(inner.dtype, self.decoder)(inner)
 
-    def loss(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_sum_and_correct(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the sum of the cross-entropies in fp32, and how many predictions are right; logits are computed in chunks.
 
         Compiled, or with a decoder that was replaced, they are computed as a whole.

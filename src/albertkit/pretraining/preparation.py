@@ -304,7 +304,7 @@ class PreparedRun:
         )
         return LoopSettings.of(
             settings,
-            warmup_share=settings.warmup_share,
+            warmup_share=settings.warmup_time_share,
             processes=settings.processes,
             lr_factors=factors,
         )

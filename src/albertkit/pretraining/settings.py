@@ -290,7 +290,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         return self.batch_tokens if self.batch_size is None else self.batch_size * self.length
 
     @property
-    def warmup_share(self) -> float:
+    def warmup_time_share(self) -> float:
         """Share of a run by the clock in which its warm-up ends; 0 for a run of a known number of updates."""
         if self.minutes is None:
             return 0.0

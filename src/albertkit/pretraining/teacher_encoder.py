@@ -242,7 +242,7 @@ class TransformersTeacher(TeacherEncoder):
                 continue
             number, parameter_name = bert_name.removeprefix("encoder.layer.").split(".", 1)
             module, kind = parameter_name.rsplit(".", 1)
-            full_name = bert.albert_name(
+            full_name = bert.grouped_albert_name(
                 f"encoder.layer.{number}.{_DISTILBERT.get(module, module)}.{kind}"
             )
             layers[int(number)][full_name.split(".", 5)[5]] = parameter

@@ -178,7 +178,7 @@ def examine_machine(markdown: bool = False) -> Examination:
             "albertkit runs from a folder and is not installed, so nothing says what it needs",
             "pip install -c constraints.txt -e .",
         ) from None
-    packages, extras = check_requirements(requirements or [])
+    packages, extras = check_core_and_extras(requirements or [])
     named_cache = os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME")
     cache = Path(named_cache or Path.home() / ".cache")
     facts: dict[str, Any] = {
@@ -202,7 +202,7 @@ def examine_machine(markdown: bool = False) -> Examination:
 # --- packages -------------------------------------------------------------------------------------
 
 
-def check_requirements(
+def check_core_and_extras(
     requirements: Iterable[str],
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """Compare installed packages with requirements as metadata states them: the core's, and those of each extra by name."""

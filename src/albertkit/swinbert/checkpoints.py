@@ -134,7 +134,7 @@ def sort_state(state: StateDict, file: Path) -> SwinBertState:
                 albert_name = short.replace("bert.img_embedding.", _PROJECTION)
             elif sorted_state.body == "bert":
                 prefix = "" if short.startswith(_PREDICTIONS) else "albert."
-                albert_name = prefix + bert.albert_name(short.removeprefix("bert."))
+                albert_name = prefix + bert.grouped_albert_name(short.removeprefix("bert."))
             sorted_state.tensors[albert_name] = state[name].float()
         else:
             unknown.append(name)

@@ -541,7 +541,7 @@ def unified_diff(before: Contents, after: Contents) -> bytes:
         for side, contents in (("a", before), ("b", after)):
             (Path(folder) / side).mkdir()
             for path, content in contents.items():
-                _write_new(Path(folder) / side / path, content)
+                _write_with_parents(Path(folder) / side / path, content)
         return _run_git(
             folder,
             "diff",
@@ -600,7 +600,7 @@ class StoredPatch:
         with TemporaryDirectory() as folder:
             file = Path(folder) / path
             command = ("apply", f"--include={path}", str(self._file.absolute()))
-            _write_new(file, content)
+            _write_with_parents(file, content)
             if _run_git(folder, *command, "-R").returncode == 0:
                 return _read_bytes(file)
             # A killed process had not come to this file
@@ -613,7 +613,7 @@ class StoredPatch:
         )
 
 
-def _write_new(file: Path, content: bytes | None) -> None:
+def _write_with_parents(file: Path, content: bytes | None) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     if content is not None:
         file.write_bytes(content)

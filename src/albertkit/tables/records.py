@@ -243,7 +243,7 @@ def _records(rows: Any, name: str) -> Records:
                 record[column] = name_classes(row[column], names)
         try:
             line = json.dumps(record, ensure_ascii=False, default=_plain_or_text)
-        except AlbertKitError:  # of `_json_default`; a ConfigError is a ValueError
+        except AlbertKitError:  # of `_plain_or_text`; a ConfigError is a ValueError
             raise
         except (TypeError, ValueError, RecursionError) as error:
             fact = f"row {number:,} of {name} cannot be written as JSON: {error}"

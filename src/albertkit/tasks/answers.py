@@ -68,7 +68,7 @@ class Paragraph(NamedTuple):
             np.ascontiguousarray(bounds[:, 1]),
         )
 
-    def pieces_of(self, start: int, end: int) -> tuple[int, int] | None:
+    def first_and_last_token(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
         first = int(np.searchsorted(self.ends, start, "right"))
         last = int(np.searchsorted(self.starts, end, "left")) - 1
@@ -153,7 +153,7 @@ def answer_features(
         answer = None
         if labelled and example.target is not None:
             start = example.target.start
-            answer = paragraph.pieces_of(start, start + len(example.target.in_context))
+            answer = paragraph.first_and_last_token(start, start + len(example.target.in_context))
         for window in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
             rows.append(
                 (np.concatenate([head, paragraph.ids[window.start : window.stop], sep]), len(head))

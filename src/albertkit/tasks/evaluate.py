@@ -21,7 +21,7 @@ from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
 from albertkit.tasks.data import file_of, read_split, unknown_lines, unknown_share
-from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, training_data_lines
+from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, trained_on_warnings
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
 from albertkit.tasks.predictions import File, wrong_label_error
@@ -80,7 +80,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     run = or_model_of_run(options.model).parent
     for line in (
         *unknown_lines(quoted_name(file), unknown_share(features, loaded.tokenizer)),
-        *training_data_lines(run, file, task, examples),
+        *trained_on_warnings(run, file, task, examples),
     ):
         bad_rows.note(line)
     scores = task.score(examples, predictions)

@@ -449,7 +449,7 @@ def _finetune_once(
             world_size=world.size,
         ),
         loop=LoopSettings.over_epochs(settings),
-        evaluate=lambda: evaluator.scores(model),
+        evaluate=lambda: evaluator.calibrate_and_score(model),
         select=task.metric,
         save=save,
         provenance={"model": str(start), **made_from},
@@ -589,7 +589,7 @@ def weigh_classes(
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
-def training_data_lines(
+def trained_on_warnings(
     run: Path,
     file: DataFile,
     task: Task,

@@ -549,7 +549,7 @@ def train(
                 skipped_in_a_row += 1
                 display.note(f"step {state.step + 1}: gradient norm is {norm}, update skipped")
                 if skipped_in_a_row == MAX_SKIPPED:
-                    raise _not_finite_error(state.step + 1, lr, run)
+                    raise _skipped_updates_error(state.step + 1, lr, run)
             optimizer.zero_grad(set_to_none=True)
             exported.update()
             state.step += 1
@@ -704,7 +704,7 @@ def _check_same_step(state: TrainingState, run: Path, world: World, display: Dis
     state.processes = world.size
 
 
-def _not_finite_error(step: int, lr: float, run: Path) -> MachineError:
+def _skipped_updates_error(step: int, lr: float, run: Path) -> MachineError:
     checkpoints_note = (
         f"; the checkpoints in `{run / 'checkpoints'}` are intact"
         if (run / "checkpoints").exists()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -274,7 +274,7 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
-def choose_compiled(option: str, device: torch.device) -> bool:
+def choose_compiled(option: Literal["auto", "on", "off"], device: torch.device) -> bool:
     """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
     operations wait for memory and their launches for the host."""
     names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
@@ -342,7 +342,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
     torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False
     try:
-        if not can_multiply(device):
+        if not can_multiply_repeatably(device):
             torch.use_deterministic_algorithms(before[0], warn_only=warn_only)
             warnings.warn(
                 "this training will not repeat itself to the bit: cuBLAS was used before albertkit was imported; "
@@ -355,7 +355,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
         memory.fill_uninitialized_memory = before[1]
 
 
-def can_multiply(device: torch.device) -> bool:
+def can_multiply_repeatably(device: torch.device) -> bool:
     """Return whether torch does not refuse a product as one that might not repeat itself."""
     try:
         matrix = torch.ones(8, 8, device=device)

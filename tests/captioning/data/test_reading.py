@@ -135,7 +135,9 @@ def test_splits_of_a_folder(folder, slug_of):
         "test": ["test"],
     }
     assert (
-        read_split_clips(folder, "dev") == read_split_clips(folder, "val") == read_split_clips(folder / "val.jsonl")
+        read_split_clips(folder, "dev")
+        == read_split_clips(folder, "val")
+        == read_split_clips(folder / "val.jsonl")
     )
     assert list(read_splits(folder / "val.jsonl")) == ["dev"]
     with pytest.raises(DataError, match="has train, dev, test") as caught:

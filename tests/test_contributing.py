@@ -161,9 +161,14 @@ def turkish(tmp_path_factory):
 
 def test_a_registered_task_is_trained_scored_and_read_again(added, turkish, tmp_path):
     config = albertkit.AlbertConfig(
-        vocab_size=40, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
-        intermediate_size=64, max_position_embeddings=32,
-    )  # fmt: skip
+        vocab_size=40,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
     albertkit.AlbertForPreTraining(config).save_pretrained(
         tmp_path / "start", albertkit.AlbertTokenizer.from_pretrained(turkish)
     )

@@ -51,9 +51,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
     tokenizer = albertkit.train_tokenizer(sentences(300, 1), folder / "tokenizer", vocab_size=44)
     config = albertkit.AlbertConfig(
-        vocab_size=44, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=64,
+        vocab_size=44,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=64,
         max_position_embeddings=128,
-    )  # fmt: skip
+    )
     torch.manual_seed(1)
     albertkit.AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
     return folder / "model"

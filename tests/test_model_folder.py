@@ -64,9 +64,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (runs / "pairs.tsv").write_text("text\tpair\tlabel\n" + rows)
     np.save(runs / "vectors.npy", rng.normal(size=(199, 8)).astype(np.float32))
     config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=16,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
     task = find_task("classify", Columns(text="text", label="label")).with_changes(
         labels=("a", "b"), length=32
     )

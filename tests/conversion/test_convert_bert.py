@@ -15,9 +15,14 @@ from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 
 transformers = pytest.importorskip("transformers")
 TINY = dict(
-    vocab_size=60, hidden_size=64, num_hidden_layers=6, num_attention_heads=2, intermediate_size=96,
-    max_position_embeddings=24, type_vocab_size=2,
-)  # fmt: skip
+    vocab_size=60,
+    hidden_size=64,
+    num_hidden_layers=6,
+    num_attention_heads=2,
+    intermediate_size=96,
+    max_position_embeddings=24,
+    type_vocab_size=2,
+)
 
 
 def saved(folder: Path, name: str = "BertForPreTraining", **changes: object) -> torch.nn.Module:

@@ -20,9 +20,14 @@ from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 
 CONFIG = AlbertConfig(
-    vocab_size=500, embedding_size=64, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256,
+    vocab_size=500,
+    embedding_size=64,
+    hidden_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=256,
     max_position_embeddings=32,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

@@ -100,9 +100,17 @@ def test_harmless_keywords_change_nothing(pretrained):
     plain = AlbertForPreTraining.from_pretrained(pretrained)
     for implementation in ("sdpa", "eager"):
         model = AlbertForPreTraining.from_pretrained(
-            pretrained, attn_implementation=implementation, low_cpu_mem_usage=True, trust_remote_code=True,
-            use_safetensors=True, weights_only=True, token=None, cache_dir=None, subfolder=None, hidden_dropout_prob=0.0,
-        )  # fmt: skip
+            pretrained,
+            attn_implementation=implementation,
+            low_cpu_mem_usage=True,
+            trust_remote_code=True,
+            use_safetensors=True,
+            weights_only=True,
+            token=None,
+            cache_dir=None,
+            subfolder=None,
+            hidden_dropout_prob=0.0,
+        )
         assert model.config == plain.config
         assert all(
             torch.equal(a, b) for a, b in zip(model.parameters(), plain.parameters(), strict=True)

@@ -52,9 +52,14 @@ def folder(tmp_path, tokenizers):
 
     def make(loader: str, rows: int) -> Path:
         config = AlbertConfig(
-            vocab_size=rows, embedding_size=8, hidden_size=32, num_hidden_layers=1, num_attention_heads=1,
-            intermediate_size=32, max_position_embeddings=32,
-        )  # fmt: skip
+            vocab_size=rows,
+            embedding_size=8,
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=32,
+            max_position_embeddings=32,
+        )
         path = tmp_path / f"model-{rows}"
         if loader == "fine-tuned":
             model = AlbertForSequenceClassification(config.with_changes(**TASK.head()))

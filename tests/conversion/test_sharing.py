@@ -18,9 +18,14 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 
 TINY = dict(
-    vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=4, num_attention_heads=2, intermediate_size=96,
+    vocab_size=90,
+    embedding_size=16,
+    hidden_size=64,
+    num_hidden_layers=4,
+    num_attention_heads=2,
+    intermediate_size=96,
     max_position_embeddings=64,
-)  # fmt: skip
+)
 SHARINGS = {
     "all": {},
     "groups": {"num_hidden_groups": 2, "inner_group_num": 2},
@@ -172,9 +177,21 @@ def test_a_run_resumes_to_the_same_bits(tmp_path, store, sharing):
     )
     config.save_pretrained(tmp_path)
     settings = PretrainSettings(
-        config=tmp_path / "config.json", length=32, batch_tokens=128, steps=6, lr=2e-3, bias_correction=True, clip_norm=0.0,
-        end_lr=1e-3, warmup_steps=2, held_out=0.2, eval_every=3, save_every=3, log_every=3, precision="fp32",
-    )  # fmt: skip
+        config=tmp_path / "config.json",
+        length=32,
+        batch_tokens=128,
+        steps=6,
+        lr=2e-3,
+        bias_correction=True,
+        clip_norm=0.0,
+        end_lr=1e-3,
+        warmup_steps=2,
+        held_out=0.2,
+        eval_every=3,
+        save_every=3,
+        log_every=3,
+        precision="fp32",
+    )
     unbroken = tmp_path / "whole"
     part = tmp_path / "part"
     pretrain(store, unbroken, settings)

@@ -27,9 +27,14 @@ from albertkit.model import (
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 CONFIG = AlbertConfig(
-    vocab_size=50, embedding_size=8, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
+    vocab_size=50,
+    embedding_size=8,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=96,
     max_position_embeddings=12,
-)  # fmt: skip
+)
 
 
 def parts(bundle: TensorBundle) -> dict[str, tuple[str, str, tuple[int, ...]]]:
@@ -164,9 +169,17 @@ def test_tensorflow_restores_what_we_write(tmp_path):
     script = Path(__file__).with_name("tensorflow_reading.py")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     process = subprocess.run(
-        [python, str(script), str(tmp_path / "tf2" / "bert_model.ckpt"), str(tmp_path / "read.npz")],
-        capture_output=True, text=True, timeout=300, env={**environment, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+        [
+            python,
+            str(script),
+            str(tmp_path / "tf2" / "bert_model.ckpt"),
+            str(tmp_path / "read.npz"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**environment, "CUDA_VISIBLE_DEVICES": ""},
+    )
     assert process.returncode == 0, process.stderr[-3000:]
     assert json.loads(process.stdout.splitlines()[-1]) == {"restored": "same", "shared": True}
     ours = TensorBundle.open(tmp_path / "tf2")

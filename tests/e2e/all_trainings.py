@@ -49,10 +49,18 @@ def make_data(folder: Path) -> None:
     build_store([folder / "corpus.txt"], folder / "store", folder / "tokenizer", workers=0)
     tokenizer = AlbertTokenizer.from_pretrained(folder / "tokenizer")
     config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
-        intermediate_size=64, max_position_embeddings=64, initializer_range=0.1, classifier_dropout_prob=0.0,
-        hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-    )  # fmt: skip
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        classifier_dropout_prob=0.0,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+    )
     (folder / "config.json").write_text(json.dumps(config.to_dict()))
     torch.manual_seed(3)
     AlbertForPreTraining(config).save_pretrained(folder / "model", tokenizer)
@@ -84,10 +92,23 @@ def make_data(folder: Path) -> None:
 def pretraining(data: Path, **changes: object) -> dict[str, object]:
     """Settings of the pretraining, with dropout: it is drawn by micro-batch, of which an update has two in any case."""
     settings = dict(
-        config=data / "config.json", length=32, batch_tokens=64, processes=2, steps=STEPS["pretrain"], lr=3e-3,
-        optimizer="adamw", warmup_steps=2, held_out=0.2, eval_every=6, save_every=6, log_every=3, precision="fp32",
-        device="cpu", seed=1, initial_weights="text",
-    )  # fmt: skip
+        config=data / "config.json",
+        length=32,
+        batch_tokens=64,
+        processes=2,
+        steps=STEPS["pretrain"],
+        lr=3e-3,
+        optimizer="adamw",
+        warmup_steps=2,
+        held_out=0.2,
+        eval_every=6,
+        save_every=6,
+        log_every=3,
+        precision="fp32",
+        device="cpu",
+        seed=1,
+        initial_weights="text",
+    )
     return settings | changes
 
 
@@ -150,9 +171,14 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
         else ("pairs", "pairs.tsv", None)
     )
     return lambda: train_embeddings(
-        kind, model, data / file, out / name, EmbedSettings(**options, loss=loss), dev=dev,
+        kind,
+        model,
+        data / file,
+        out / name,
+        EmbedSettings(**options, loss=loss),
+        dev=dev,
         columns=columns if loss == "cosent" else Columns(),
-    )  # fmt: skip
+    )
 
 
 def main(data: Path, out: Path, names: Iterable[str]) -> None:

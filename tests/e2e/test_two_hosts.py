@@ -50,10 +50,28 @@ class Host:
         named_script = f'hostname {self.name} && mount --bind "{self.hosts}" /etc/hosts && {script}'
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "--mount", "bash", "-ec", named_script],
-                stdout=log, stderr=log, text=True, start_new_session=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-            )  # fmt: skip
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    self.namespace,
+                    "unshare",
+                    "--uts",
+                    "--mount",
+                    "bash",
+                    "-ec",
+                    named_script,
+                ],
+                stdout=log,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                },
+            )
 
     def lose(self) -> None:
         """End all that runs on the host, as a loss of power does."""

@@ -34,9 +34,15 @@ def checkpoint(tmp_path_factory):
         [" ".join(rng.choice(WORDS, 9)) for _ in range(400)], folder / "tokenizer", 56
     )
     config = AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=1,
-        intermediate_size=64, max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
     torch.manual_seed(3)
     AlbertForPreTraining(config).eval().save_pretrained(folder / "model", tokenizer)
     return folder / "model"
@@ -70,9 +76,14 @@ def other_model(tmp_path_factory):
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", *WORDS]) + "\n"
     )
     config = transformers.BertConfig(
-        vocab_size=6 + len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=64, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=6 + len(WORDS),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.5,
+    )
     torch.manual_seed(4)
     transformers.BertModel(config).eval().save_pretrained(folder / "bert")
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder / "bert")

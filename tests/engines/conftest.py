@@ -25,9 +25,14 @@ def make_model():
 
     def make(**changes: object) -> AlbertModel:
         sizes = dict(
-            vocab_size=PIECES, embedding_size=32, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
-            intermediate_size=512, max_position_embeddings=64,
-        )  # fmt: skip
+            vocab_size=PIECES,
+            embedding_size=32,
+            hidden_size=128,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            intermediate_size=512,
+            max_position_embeddings=64,
+        )
         torch.manual_seed(0)
         model = AlbertModel(AlbertConfig.from_dict({**sizes, **changes}))
         with torch.no_grad():

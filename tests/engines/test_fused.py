@@ -447,37 +447,6 @@ def test_many_threads_do_not_share_one_chunk(make_model, monkeypatch):
     assert len(engine._free_scratch) <= 2 + 16
 
 
-FORK = """
-import os, torch
-from albertkit import AlbertConfig, AlbertModel
-from albertkit.engines.cpu import engine as fused
-from albertkit.engines import load_engine
-from albertkit.model import PackedBatch
-torch.set_num_threads(2)
-sizes = dict(hidden_size=64, num_attention_heads=1, embedding_size=16, intermediate_size=64, num_hidden_layers=2)
-model = AlbertModel(AlbertConfig.from_size("tiny", vocab_size=50, **sizes)).eval()
-engine, batch = load_engine(model, "fp32"), PackedBatch.from_sequences([list(range(40))])
-expected = engine.encode(batch).hidden
-fused.TEAM._helpers.free.acquire()  # as by another thread that is in a call
-child = os.fork()
-if not child:
-    assert fused.TEAM._helpers.free.acquire(blocking=False)
-    fused.TEAM._helpers.free.release()
-if child:
-    fused.TEAM._helpers.free.release()
-same = torch.equal(engine.encode(batch).hidden, expected)
-if not child:
-    os._exit(0 if same else 1)
-assert same and os.waitpid(child, 0)[1] == 0
-"""
-
-
-def test_a_process_that_was_forked():
-    if reason := fused.precision_problem("fp32"):
-        pytest.skip(reason)
-    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=120)
-
-
 # --- what is not there ----------------------------------------------------------------------------
 
 

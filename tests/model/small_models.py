@@ -30,9 +30,14 @@ CLASSES = [AlbertModel, *WITH_HEADS]
 
 
 TINY = dict(
-    vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=2, intermediate_size=96,
+    vocab_size=90,
+    embedding_size=16,
+    hidden_size=64,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=96,
     max_position_embeddings=24,
-)  # fmt: skip
+)
 
 
 def tiny_config(**changes: object) -> AlbertConfig:

@@ -25,9 +25,16 @@ from albertkit.model.pretrained import PretrainedAlbert
 
 # Two groups, as in transformers' test.
 TINY = dict(
-    vocab_size=99, embedding_size=16, hidden_size=36, num_hidden_layers=2, num_hidden_groups=2, num_attention_heads=6,
-    intermediate_size=37, max_position_embeddings=32, num_labels=3,
-)  # fmt: skip
+    vocab_size=99,
+    embedding_size=16,
+    hidden_size=36,
+    num_hidden_layers=2,
+    num_hidden_groups=2,
+    num_attention_heads=6,
+    intermediate_size=37,
+    max_position_embeddings=32,
+    num_labels=3,
+)
 B = 13
 S = 7
 CHOICES = 4

@@ -25,9 +25,16 @@ CLASSES = [
 
 def shape(**changes):
     return transformers.AlbertConfig(
-        vocab_size=90, embedding_size=16, hidden_size=64, num_hidden_layers=3, num_attention_heads=4,
-        intermediate_size=128, max_position_embeddings=40, initializer_range=0.2, **changes,
-    )  # fmt: skip
+        vocab_size=90,
+        embedding_size=16,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=40,
+        initializer_range=0.2,
+        **changes,
+    )
 
 
 @pytest.fixture

@@ -280,10 +280,18 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
         if accelerated:
             albertkit.accelerate(model, "fp32", training=True)
         arguments = transformers.TrainingArguments(
-            str(tmp_path / "run"), max_steps=6, per_device_train_batch_size=2, logging_steps=1,
-            eval_strategy="steps", eval_steps=3,
-            save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, gradient_checkpointing=accelerated,
-        )  # fmt: skip
+            str(tmp_path / "run"),
+            max_steps=6,
+            per_device_train_batch_size=2,
+            logging_steps=1,
+            eval_strategy="steps",
+            eval_steps=3,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+            gradient_checkpointing=accelerated,
+        )
         trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
         trainer.train()
         logs.append(

@@ -334,8 +334,10 @@ FORKED = """
 import os, sys, signal, torch
 import albertkit, transformers
 from albertkit.embeddings import SentenceEncoder
+from albertkit.engines.cpu.engine import TEAM
 from albertkit.model import AlbertForMaskedLM
 folder = sys.argv[1]
+helpers = TEAM._helpers.free
 torch.set_num_threads(2)
 ids = torch.randint(5, 50, (16, 24), generator=torch.Generator().manual_seed(0))
 theirs = albertkit.accelerate(transformers.AlbertForMaskedLM.from_pretrained(folder), "fp32")
@@ -347,11 +349,15 @@ def answer():
         answers = theirs(ids)[0], ours(ids).logits, encoder.encode(["a fox"] * 40, precision="fp32")
     return *(float(abs(values).sum()) for values in answers), torch.get_num_threads()
 for _ in range(2):
+    helpers.acquire()  # as by another thread that is in a call
     child = os.fork()
     if not child:
         signal.alarm(60)
-        print(*answer(), flush=True)
+        are_free = helpers.acquire(blocking=False)
+        helpers.release()
+        print(*answer(), int(are_free), flush=True)
         os._exit(0)
+    helpers.release()
     status = os.waitpid(child, 0)[1]
     print(*answer(), status, flush=True)
     torch.rand(512, 512) @ torch.rand(512, 512)
@@ -374,5 +380,6 @@ def test_forked_process_answers(tiny_model_folder):
     lines = [[float(value) for value in line.split()] for line in process.stdout.splitlines()]
     for child, parent in (lines[:2], lines[2:]):
         assert parent[4] == 0
+        assert child[4] == 1
         assert child[:3] == pytest.approx(parent[:3], rel=1e-5)
     assert lines[2][3] == 1  # the child of a parent with threads has one

@@ -41,9 +41,15 @@ TEXTS = [
     "a  b\tc\n",
 ]
 SHAPE = dict(
-    vocab_size=120, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
-    max_position_embeddings=64, initializer_range=0.2,
-)  # fmt: skip
+    vocab_size=120,
+    embedding_size=16,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=96,
+    max_position_embeddings=64,
+    initializer_range=0.2,
+)
 
 
 def change(file, **values):

@@ -55,9 +55,15 @@ HEADS = [
 def test_folders_of_transformers_are_what_their_class_is(tmp_path, tokenizer, kind, name, settings):
     transformers = pytest.importorskip("transformers")
     config = transformers.AlbertConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=16, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=64, max_position_embeddings=64, **settings,
-    )  # fmt: skip
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=16,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        **settings,
+    )
     getattr(transformers, name)(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     pipeline = load_pipeline(tmp_path)

@@ -23,9 +23,18 @@ SHAPE = dict(
     max_position_embeddings=64,
 )
 SETTINGS = PretrainSettings(
-    length=32, batch_tokens=128, steps=12, lr=2e-3, optimizer="adamw", warmup_steps=2, held_out=0.2,
-    eval_every=6, save_every=3, log_every=3, precision="fp32",
-)  # fmt: skip
+    length=32,
+    batch_tokens=128,
+    steps=12,
+    lr=2e-3,
+    optimizer="adamw",
+    warmup_steps=2,
+    held_out=0.2,
+    eval_every=6,
+    save_every=3,
+    log_every=3,
+    precision="fp32",
+)
 
 
 def build_small_store(folder: Path) -> TokenStore:

@@ -130,9 +130,17 @@ def test_labels_are_balanced_and_segments_told_apart(tales):
 
 def test_order_is_learned_on_a_toy_corpus(tmp_path, tales, train):
     result = train(
-        data=tales, config=write_config(tmp_path, tales.vocab_size), masked_lm_prob=0.0, optimizer="adamw", lr=2e-3,
-        steps=250, warmup_steps=30, batch_tokens=256, eval_every=0, bias_correction=True,
-    )  # fmt: skip
+        data=tales,
+        config=write_config(tmp_path, tales.vocab_size),
+        masked_lm_prob=0.0,
+        optimizer="adamw",
+        lr=2e-3,
+        steps=250,
+        warmup_steps=30,
+        batch_tokens=256,
+        eval_every=0,
+        bias_correction=True,
+    )
     assert result.evaluation["sentence_order_accuracy"] > 0.95
     # On the same tales with their sentences shuffled there is nothing to learn: the number can
     # tell.

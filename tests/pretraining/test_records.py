@@ -208,9 +208,14 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
         steps = set()
         for rank in range(world_size):
             stream = RecordStream(
-                records, included, seed=3, batch_tokens=batch_tokens, accumulation=accumulation, rank=rank,
+                records,
+                included,
+                seed=3,
+                batch_tokens=batch_tokens,
+                accumulation=accumulation,
+                rank=rank,
                 world_size=world_size,
-            )  # fmt: skip
+            )
             mine = of_epochs(stream, 2)
             assert [len(epoch) for epoch in mine] == [stream.batches_in_epoch(0)] * 2
             steps.add(tuple(tuple(len(batches) for batches in epoch) for epoch in mine))

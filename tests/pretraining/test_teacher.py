@@ -33,9 +33,14 @@ def bert(tmp_path_factory, store):
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=store.vocab_size, hidden_size=64, num_hidden_layers=4, num_attention_heads=2,
-        intermediate_size=128, max_position_embeddings=64, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=store.vocab_size,
+        hidden_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+    )
     transformers.BertForMaskedLM(config).eval().save_pretrained(folder)
     for file in (store.folder / "tokenizer").iterdir():
         shutil.copy(file, folder)
@@ -278,9 +283,14 @@ def test_a_student_of_another_shape_starts_from_what_fits(teacher, store, shape)
 
 def test_a_teacher_in_shards_with_spare_rows_and_one_segment(tmp_path, store, taught, slug_of):
     config = transformers.BertConfig(
-        vocab_size=store.vocab_size + 4, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=128, max_position_embeddings=64, type_vocab_size=1,
-    )  # fmt: skip
+        vocab_size=store.vocab_size + 4,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=128,
+        max_position_embeddings=64,
+        type_vocab_size=1,
+    )
     model = transformers.BertModel(config)
     shutil.copytree(store.folder / "tokenizer", tmp_path / "teacher")
     model.save_pretrained(tmp_path / "teacher", max_shard_size="100KB")

@@ -17,9 +17,14 @@ from albertkit.report.run_page import read_run, write_run_report
 
 EVIL = "<script>alert('x')</script>"
 TINY = AlbertConfig(
-    vocab_size=60, embedding_size=8, hidden_size=32, num_hidden_layers=3, num_attention_heads=1, intermediate_size=48,
+    vocab_size=60,
+    embedding_size=8,
+    hidden_size=32,
+    num_hidden_layers=3,
+    num_attention_heads=1,
+    intermediate_size=48,
     max_position_embeddings=40,
-)  # fmt: skip
+)
 CARD = "# name\n\n## Versions\n\npython 3.11.4, torch 2.13.0+cpu.\n"
 
 

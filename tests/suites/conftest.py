@@ -15,9 +15,15 @@ import pytest
 
 REVISION = "0" * 40
 SIZES = dict(
-    embedding_size=64, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
-    max_position_embeddings=512, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1,
-)  # fmt: skip
+    embedding_size=64,
+    hidden_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=512,
+    max_position_embeddings=512,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+)
 
 
 @dataclass(frozen=True)

@@ -102,11 +102,25 @@ def compute(model, checkpoint, caption, out, *videos):
             inputs.pop("masked_ids", None)
             begun = time.perf_counter()
             ids, scores, *_ = transformer(
-                is_decode=True, do_sample=False, bos_token_id=start, pad_token_id=padding, eos_token_ids=[end],
-                mask_token_id=mask, add_od_labels=False, od_labels_start_posid=args.max_seq_a_length,
-                max_length=args.max_gen_length, num_beams=beams, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
-                length_penalty=1, num_return_sequences=1, num_keep_best=1, **inputs,
-            )  # fmt: skip
+                is_decode=True,
+                do_sample=False,
+                bos_token_id=start,
+                pad_token_id=padding,
+                eos_token_ids=[end],
+                mask_token_id=mask,
+                add_od_labels=False,
+                od_labels_start_posid=args.max_seq_a_length,
+                max_length=args.max_gen_length,
+                num_beams=beams,
+                temperature=1,
+                top_k=0,
+                top_p=1,
+                repetition_penalty=1,
+                length_penalty=1,
+                num_return_sequences=1,
+                num_keep_best=1,
+                **inputs,
+            )
             arrays |= {f"seconds_{beams}": np.array(time.perf_counter() - begun)}
             arrays |= {f"ids_{beams}": ids.numpy(), f"scores_{beams}": scores.numpy()}
             text = tokenizer.decode(ids[0, 0].tolist(), skip_special_tokens=True)

@@ -25,10 +25,17 @@ def write_vocabulary(folder, words, **config):
     """What the guide of 2024 puts into a model's folder: a configuration and a WordPiece vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
     values = dict(
-        architectures=["BertForMaskedLM"], model_type="albert", embedding_size=16, hidden_size=64, num_hidden_layers=3,
-        num_attention_heads=2, intermediate_size=96, max_position_embeddings=64, vocab_size=len(words),
+        architectures=["BertForMaskedLM"],
+        model_type="albert",
+        embedding_size=16,
+        hidden_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=96,
+        max_position_embeddings=64,
+        vocab_size=len(words),
         hidden_act="gelu_new",
-    )  # fmt: skip
+    )
     (folder / "config.json").write_text(json.dumps(values | config))
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
     return folder
@@ -60,9 +67,16 @@ def migrated(checkout, monkeypatch):
 def test_the_call_of_the_migration_guide(migrated, capsys):
     words = [*SPECIAL, *(f"word{number}" for number in range(30_522 - len(SPECIAL)))]
     write_vocabulary(
-        migrated / "models/captioning/albert-base-v2", words, embedding_size=128, hidden_size=768, num_hidden_layers=12,
-        num_attention_heads=12, intermediate_size=3072, max_position_embeddings=512, gradient_checkpointing=False,
-    )  # fmt: skip
+        migrated / "models/captioning/albert-base-v2",
+        words,
+        embedding_size=128,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_position_embeddings=512,
+        gradient_checkpointing=False,
+    )
     script = """
 from src.modeling.load_albert import get_albert_model
 from argparse import Namespace
@@ -179,9 +193,15 @@ def test_the_number_of_layers_is_free_and_widths_are_not(pretrained):
 
 def test_arguments_of_the_loss_reach_the_model(pretrained):
     args = Namespace(
-        model_name_or_path=str(pretrained), tie_weights=True, freeze_embedding=True, label_smoothing=0.1,
-        drop_worst_ratio=0.2, drop_worst_after=5, num_hidden_layers=-1, learn_mask_enabled=True,
-    )  # fmt: skip
+        model_name_or_path=str(pretrained),
+        tie_weights=True,
+        freeze_embedding=True,
+        label_smoothing=0.1,
+        drop_worst_ratio=0.2,
+        drop_worst_after=5,
+        num_hidden_layers=-1,
+        learn_mask_enabled=True,
+    )
     model, _, _ = get_albert_model(args)
     caption = model.caption
     assert caption.tie_weights is True
@@ -270,11 +290,28 @@ def test_the_text_model_in_the_migrated_video_transformer(migrated, pretrained):
     mask[:, :length, length:] = 1
     with torch.no_grad():
         captions, scores = video.eval()(
-            is_decode=True, input_ids=torch.full_like(ids, mask_id), attention_mask=mask, masked_pos=torch.ones_like(masked_pos),
-            do_sample=False, bos_token_id=cls_id, pad_token_id=pad_id, eos_token_ids=[sep_id], mask_token_id=mask_id,
-            add_od_labels=False, od_labels_start_posid=length, max_length=length, num_beams=2, temperature=1, top_k=0,
-            top_p=1, repetition_penalty=1, length_penalty=1, num_return_sequences=1, num_keep_best=1, **inputs,
-        )  # fmt: skip
+            is_decode=True,
+            input_ids=torch.full_like(ids, mask_id),
+            attention_mask=mask,
+            masked_pos=torch.ones_like(masked_pos),
+            do_sample=False,
+            bos_token_id=cls_id,
+            pad_token_id=pad_id,
+            eos_token_ids=[sep_id],
+            mask_token_id=mask_id,
+            add_od_labels=False,
+            od_labels_start_posid=length,
+            max_length=length,
+            num_beams=2,
+            temperature=1,
+            top_k=0,
+            top_p=1,
+            repetition_penalty=1,
+            length_penalty=1,
+            num_return_sequences=1,
+            num_keep_best=1,
+            **inputs,
+        )
     assert captions.shape == (2, 1, length)
     assert scores.shape == (2, 1)
     assert captions[0, 0, 0] == cls_id

@@ -74,10 +74,19 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parameter.add_(torch.randn_like(parameter) * 0.1)
     torch.save({"state_dict": published_state(swin, "backbone.")}, weights / f"{name}.pth")
     sizes = dict(
-        hidden_size=64, num_attention_heads=2, num_hidden_layers=2, intermediate_size=128, max_position_embeddings=64,
-        type_vocab_size=2, hidden_act="gelu", vocab_size=len(SPECIAL) + len(WORDS), hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1, initializer_range=0.2, layer_norm_eps=1e-12,
-    )  # fmt: skip
+        hidden_size=64,
+        num_attention_heads=2,
+        num_hidden_layers=2,
+        intermediate_size=128,
+        max_position_embeddings=64,
+        type_vocab_size=2,
+        hidden_act="gelu",
+        vocab_size=len(SPECIAL) + len(WORDS),
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
+        initializer_range=0.2,
+        layer_norm_eps=1e-12,
+    )
     for model, values in (
         ("bert", sizes),
         ("albert", {**sizes, "embedding_size": 32, "num_hidden_layers": 3}),

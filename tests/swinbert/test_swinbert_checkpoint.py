@@ -16,8 +16,13 @@ from albertkit.swinbert.checkpoints import convert_swinbert, load_swinbert
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 SWIN = dict(
-    embed_dim=13, depths=[2], num_heads=[1], window_size=[2, 1, 2], patch_size=[2, 8, 8], patch_norm=False
-)  # fmt: skip
+    embed_dim=13,
+    depths=[2],
+    num_heads=[1],
+    window_size=[2, 1, 2],
+    patch_size=[2, 8, 8],
+    patch_norm=False,
+)
 
 
 def test_every_tensor_is_accounted_for(golden):

@@ -40,10 +40,17 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
     folder.parent.mkdir(parents=True)
     folder.symlink_to(shell)
     arguments: dict[str, Any] = dict(
-        model_name_or_path="models/captioning/albert/", img_feature_dim=12, tie_weights=request.param, drop_out=0.1,
-        max_num_frames=FRAMES, img_res=SIZE, max_gen_length=14, num_beams=1, learn_mask_enabled=request.param,
+        model_name_or_path="models/captioning/albert/",
+        img_feature_dim=12,
+        tie_weights=request.param,
+        drop_out=0.1,
+        max_num_frames=FRAMES,
+        img_res=SIZE,
+        max_gen_length=14,
+        num_beams=1,
+        learn_mask_enabled=request.param,
         do_lower_case=True,
-    )  # fmt: skip
+    )
     torch.manual_seed(0)
     text, _, tokenizer = get_albert_model(
         Namespace(**{**arguments, "model_name_or_path": str(folder), "init": "scratch"})

@@ -3,6 +3,7 @@
 import json
 import unicodedata
 import warnings
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,6 @@ from albertkit.tasks.tagging import (
 )
 from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
 from albertkit.tokenizer import AlbertTokenizer
-
-from .conftest import read_examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:head size")
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
@@ -390,7 +389,8 @@ def test_a_perfect_model_on_real_data(data, tokenizer, korean):
     for name, folder, of_language, shares, f1 in (wnut, klue):
         task = tagging_task(name, length=64)
         file = task.files(data / folder)["dev"]
-        examples = read_examples(task, file)[:1000]
+        rows = task.examples(file, split="dev", labelled=True, bad_rows=BadRows())
+        examples = list(islice(rows, 1000))
         task = task.fitted(examples)
         features = task.features(examples, of_language, labelled=True)
         labels = np.split(features.per_token["labels"], features.offsets[1:-1])

@@ -88,9 +88,15 @@ def make_bert(tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
         (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
         transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
         config = transformers.BertConfig(
-            vocab_size=len(vocabulary), hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96,
-            max_position_embeddings=64, initializer_range=0.3, **changes,
-        )  # fmt: skip
+            vocab_size=len(vocabulary),
+            hidden_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=96,
+            max_position_embeddings=64,
+            initializer_range=0.3,
+            **changes,
+        )
         torch.manual_seed(0)
         getattr(transformers, name)(config).eval().save_pretrained(folder)
         return folder

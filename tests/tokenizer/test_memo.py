@@ -30,9 +30,16 @@ def assert_engine_agrees(
 def train_model(texts: list[str], **settings: object) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts), model_writer=model, minloglevel=3, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"], **settings,
-    )  # fmt: skip
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        minloglevel=3,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        **settings,
+    )
     return model.getvalue()
 
 

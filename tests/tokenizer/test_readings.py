@@ -84,9 +84,15 @@ def trained(texts: list[str], **options: object) -> bytes:
     model = io.BytesIO()
     settings = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 3} | options
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts), model_writer=model, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"], **settings,
-    )  # fmt: skip
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        **settings,
+    )
     return model.getvalue()
 
 

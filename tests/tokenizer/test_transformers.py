@@ -250,10 +250,18 @@ def test_offsets_are_those_of_the_class(google_folder):
 def test_a_vocabulary_with_tokens_across_words_is_not_cut_at_spaces(tmp_path):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["new york is new york and of the of the town"] * 30), model_writer=model, vocab_size=60,
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        user_defined_symbols=["new\u2581york"], hard_vocab_limit=False, minloglevel=3,
-    )  # fmt: skip
+        sentence_iterator=iter(["new york is new york and of the of the town"] * 30),
+        model_writer=model,
+        vocab_size=60,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        user_defined_symbols=["new\u2581york"],
+        hard_vocab_limit=False,
+        minloglevel=3,
+    )
     ours = SentencePieceTokenizer(model.getvalue())
     texts = ["new york is of the town", "and of the new york"]
     assert any("▁" in piece[1:] for text in texts for piece in ours.pieces(text))

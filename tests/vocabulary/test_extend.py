@@ -28,9 +28,14 @@ WORDS = "embeddings.word_embeddings.weight"
 def extended(english_model, korean_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("extended") / "both"
     report = extend_vocabulary(
-        english_model, [korean_file], out, english_model, max_new=200, words=["문서중앙", "두 낱말", "", "문서" * 20],
+        english_model,
+        [korean_file],
+        out,
+        english_model,
+        max_new=200,
+        words=["문서중앙", "두 낱말", "", "문서" * 20],
         multiple_of=8,
-    )  # fmt: skip
+    )
     return out, report
 
 
@@ -154,9 +159,17 @@ def test_max_new_bounds_given_words_too(english_model, korean_file, tmp_path):
 def test_only_unigram_models_are_extended(tmp_path, korean_file, slug_of):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["words of a text, and others"] * 9), model_writer=model, model_type="bpe", vocab_size=40,
-        pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"], minloglevel=3,
-    )  # fmt: skip
+        sentence_iterator=iter(["words of a text, and others"] * 9),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=40,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        minloglevel=3,
+    )
     (tmp_path / "spiece.model").write_bytes(model.getvalue())
     assert slug_of(extend_vocabulary, tmp_path, [korean_file], tmp_path / "out") == "unsupported"
 
@@ -211,9 +224,15 @@ def test_rows(english_model, tmp_path, how):
         "\n".join(["the garden house reads 강"] * 50 + ["window garden"] * 50), encoding="utf-8"
     )
     extend_vocabulary(
-        english_model, [text], tmp_path / "out", english_model, rows=how, words=["gardenhouse"], min_count=9999,
+        english_model,
+        [text],
+        tmp_path / "out",
+        english_model,
+        rows=how,
+        words=["gardenhouse"],
+        min_count=9999,
         coverage=1,
-    )  # fmt: skip
+    )
     old_VE, new_VE = (
         load_file(f / "model.safetensors")[f"albert.{WORDS}"]
         for f in (english_model, tmp_path / "out")

@@ -38,9 +38,14 @@ def bert(english, korean, tmp_path_factory):
     )
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary) + 5, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=48, max_position_embeddings=64, initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=len(vocabulary) + 5,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
     model = transformers.BertForMaskedLM(config)
     model.cls.predictions.bias.data.normal_()
     model.save_pretrained(folder)
@@ -172,9 +177,17 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
     assert slug_of(trim_vocabulary, tmp_path / "unigram", [blank], tmp_path / "empty") == "empty"
     bpe.mkdir()
     sentencepiece.SentencePieceTrainer.train(
-        input=str(file), model_prefix=str(bpe / "spiece"), model_type="bpe", vocab_size=160, minloglevel=3, pad_id=0, unk_id=1,
-        bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    )  # fmt: skip
+        input=str(file),
+        model_prefix=str(bpe / "spiece"),
+        model_type="bpe",
+        vocab_size=160,
+        minloglevel=3,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    )
     assert slug_of(trim_vocabulary, bpe, [file], tmp_path / "empty") == "unsupported"
     shutil.copytree(tmp_path / "unigram", tmp_path / "xlm-r")
     settings = tmp_path / "xlm-r" / "tokenizer_config.json"
@@ -198,18 +211,28 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     folder.mkdir()
     file = write_lines(tmp_path, [*english, *korean])
     sentencepiece.SentencePieceTrainer.train(
-        input=str(file), model_prefix=str(folder / "sentencepiece.bpe"), vocab_size=600, minloglevel=3,
+        input=str(file),
+        model_prefix=str(folder / "sentencepiece.bpe"),
+        vocab_size=600,
+        minloglevel=3,
         character_coverage=1.0,
-    )  # fmt: skip
+    )
     names = dict(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
     settings = {f"{role}_token": name for role, name in names.items()}
     settings["tokenizer_class"] = "XLMRobertaTokenizer"
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=610, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-        max_position_embeddings=64, initializer_range=0.3, pad_token_id=1, tokenizer_class="XLMRobertaTokenizer",
-    )  # fmt: skip
+        vocab_size=610,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        pad_token_id=1,
+        tokenizer_class="XLMRobertaTokenizer",
+    )
     theirs = transformers.BertModel(config, add_pooling_layer=False).eval()
     theirs.save_pretrained(folder)
     their_tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)

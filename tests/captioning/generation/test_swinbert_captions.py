@@ -10,10 +10,17 @@ def _generate(original, setting):
     names = ("num_keep_best", "num_beams", "length_penalty", "repetition_penalty", "max_length", "add_od_labels",
              "od_labels_start_posid")  # fmt: skip
     return original.model(
-        **inputs, is_decode=True, masked_pos=None, do_sample=False, num_return_sequences=1,
-        bos_token_id=setting["bos"], eos_token_ids=[setting["eos"]], pad_token_id=setting["pad"],
-        mask_token_id=setting["mask"], **{name: setting[name] for name in names},
-    )  # fmt: skip
+        **inputs,
+        is_decode=True,
+        masked_pos=None,
+        do_sample=False,
+        num_return_sequences=1,
+        bos_token_id=setting["bos"],
+        eos_token_ids=[setting["eos"]],
+        pad_token_id=setting["pad"],
+        mask_token_id=setting["mask"],
+        **{name: setting[name] for name in names},
+    )
 
 
 def test_captions_and_log_probabilities(original):

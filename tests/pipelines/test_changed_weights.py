@@ -337,7 +337,6 @@ from albertkit.embeddings import SentenceEncoder
 from albertkit.engines.cpu.engine import TEAM
 from albertkit.model import AlbertForMaskedLM
 folder = sys.argv[1]
-helpers = TEAM._helpers.free
 torch.set_num_threads(2)
 ids = torch.randint(5, 50, (16, 24), generator=torch.Generator().manual_seed(0))
 theirs = albertkit.accelerate(transformers.AlbertForMaskedLM.from_pretrained(folder), "fp32")
@@ -349,15 +348,15 @@ def answer():
         answers = theirs(ids)[0], ours(ids).logits, encoder.encode(["a fox"] * 40, precision="fp32")
     return *(float(abs(values).sum()) for values in answers), torch.get_num_threads()
 for _ in range(2):
-    helpers.acquire()  # as by another thread that is in a call
+    TEAM._helpers.free.acquire()  # as by another thread that is in a call
     child = os.fork()
     if not child:
         signal.alarm(60)
-        are_free = helpers.acquire(blocking=False)
-        helpers.release()
-        print(*answer(), int(are_free), flush=True)
+        is_free = TEAM._helpers.free.acquire(blocking=False)
+        TEAM._helpers.free.release()
+        print(*answer(), int(is_free), flush=True)
         os._exit(0)
-    helpers.release()
+    TEAM._helpers.free.release()
     status = os.waitpid(child, 0)[1]
     print(*answer(), status, flush=True)
     torch.rand(512, 512) @ torch.rand(512, 512)

@@ -7,9 +7,6 @@ import string
 import hypothesis
 import psutil
 import pytest
-import schemathesis
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 TYPES = [
     *(
@@ -25,7 +22,6 @@ PATHS = [
     "/caption", "/v1/embeddings", "/v1/models", "/v1/models/x", "/models", "/nowhere", "/page/../../x", "/%00",
     "/page/%2e%2e/app.py",
 ]  # fmt: skip
-CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 SETTINGS = hypothesis.settings(
     derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
@@ -156,6 +152,15 @@ def test_the_service_is_as_it_says_at_length(service):
 
 
 def check(service, examples):
+    # Here, for it takes a second: one worker needs it, all would import it
+    import schemathesis
+    from schemathesis import checks
+    from schemathesis.specs.openapi.checks import (
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    required = [checks.not_a_server_error, status_code_conformance, response_schema_conformance]
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     tried = 0
     for result in schema.get_all_operations():
@@ -164,7 +169,7 @@ def check(service, examples):
         @hypothesis.given(case=operation.as_strategy())
         @hypothesis.settings(SETTINGS, max_examples=examples)
         def conforms(case):
-            case.call_and_validate(checks=CHECKS, timeout=120)
+            case.call_and_validate(checks=required, timeout=120)
 
         conforms()
         tried += 1

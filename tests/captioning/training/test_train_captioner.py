@@ -192,10 +192,10 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
     settings = dataclasses.replace(
         SMALL,
         objective="causal",
-        steps=70,
+        steps=45,
         batch_size=16,
-        lr=3e-3,
-        eval_every=70,
+        lr=4e-3,
+        eval_every=45,
         metric="exact_match",
     )
     result = train_captioner(shell, features, tmp_path / "run", settings)

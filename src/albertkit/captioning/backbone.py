@@ -274,7 +274,7 @@ KINDS = {
 }
 
 
-def find_kind(model_type: Any, name: str) -> VisionKind:
+def find_vision_kind(model_type: Any, name: str) -> VisionKind:
     """Return the kind of a configuration's `model_type`."""
     if model_type in KINDS:
         return KINDS[model_type]

@@ -20,7 +20,7 @@ from albertkit.captioning.backbone import (
     TokenGrid,
     VisionKind,
     check_unchanged,
-    find_kind,
+    find_vision_kind,
     hash_weights,
     read_preprocessing,
 )
@@ -319,7 +319,7 @@ def load_transformers_backbone(
             "name a folder that transformers wrote",
         )
     values = read_json(folder / "config.json")
-    kind = find_kind(values.get("model_type") if isinstance(values, dict) else None, name)
+    kind = find_vision_kind(values.get("model_type") if isinstance(values, dict) else None, name)
     if find_weights(folder) is None:
         raise CheckpointError(
             "missing-file",
@@ -362,7 +362,7 @@ def _restore_backbone(
             f"`{name}`: the settings with the weights are those of no backbone: {error}",
             "give what `settings()` gave with the weights",
         ) from None
-    kind = find_kind(restored.config.get("model_type"), name)
+    kind = find_vision_kind(restored.config.get("model_type"), name)
     config = _call_transformers(
         "bad-value",
         name,

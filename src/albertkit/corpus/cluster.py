@@ -86,7 +86,7 @@ def plan_parts(
         number = last
 
 
-def package_versions() -> dict[str, str]:
+def store_package_versions() -> dict[str, str]:
     """Return the versions of the packages that decide the bytes of a store; empty for those that are not installed."""
     versions = {}
     for name in _PACKAGES:
@@ -103,7 +103,7 @@ def _fetch_inputs(reference: Any) -> BuildInputs:
     import ray
 
     inputs, versions = ray.get(reference)
-    installed = package_versions()
+    installed = store_package_versions()
     for name, expected in versions.items():
         if installed[name] != expected:
             raise MachineError(
@@ -163,7 +163,7 @@ def encode_on_cluster(
         parts = plan_parts(inputs.files, position, inputs.settings)
         lines = position.lines
         # In a list: Ray would hand the object itself over.
-        reference = [ray.put((replace(inputs, files=[]), package_versions()))]
+        reference = [ray.put((replace(inputs, files=[]), store_package_versions()))]
         # Plain tasks: Ray Data brings pandas and readers of its own, and would not keep our
         # positions and counts. Streamed without backpressure: with it, workers of later files stand
         # still until their turn, as results are written in order.

@@ -279,8 +279,8 @@ def read_tensors(folder: str | Path, use_safetensors: bool | None = None) -> Sta
 
 
 def _no_weights_error(path: Path, use_safetensors: bool | None) -> CheckpointError:
-    if other := find_weights(path):
-        fact = f"`{path}` has no weights but `{other.name}`, and use_safetensors={use_safetensors} asks for others"
+    if weights := find_weights(path):
+        fact = f"`{path}` has no weights but `{weights.name}`, and use_safetensors={use_safetensors} asks for others"
         return CheckpointError("missing-file", fact, "leave use_safetensors out")
     entries = sorted(p.name for p in path.iterdir())
     if tensorflow := sorted(path.glob("*.ckpt*.index")):

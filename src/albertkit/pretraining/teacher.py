@@ -153,7 +153,7 @@ def _average_layers(student: AlbertModel, layers: list[dict[str, Tensor]]) -> bo
     ):
         return False
     for block in dict.fromkeys(blocks):
-        depths = [depth for depth, other in enumerate(blocks) if other is block]
+        depths = [depth for depth, applied_block in enumerate(blocks) if applied_block is block]
         members = [
             layer for n, layer in enumerate(layers) if n * len(blocks) // len(layers) in depths
         ] or layers

@@ -224,7 +224,7 @@ def _suggest_file(path: str) -> str:
     if not os.path.isdir(folder):
         return suggest_path(path, otherwise)
     is_hidden = name.startswith(".")
-    names = sorted(other for other in os.listdir(folder) if is_hidden or not other.startswith("."))
+    names = sorted(entry for entry in os.listdir(folder) if is_hidden or not entry.startswith("."))
     close = closest_name(name, names[:1000], _CLOSE)
     if close:
         return f"did you mean `{close}`?"

@@ -215,8 +215,10 @@ def unigram_tables(
         space = trie[(space >> 31) + byte]
     if rule is None:  # every piece becomes itself
         size = len(facts.pieces)
-        ones = np.ones(size, np.int64)
-        rule = DigitCommaRule(ones, np.arange(size), np.arange(size, dtype=np.int32), np.zeros(0))
+        unit_counts = np.ones(size, np.int64)
+        rule = DigitCommaRule(
+            unit_counts, np.arange(size), np.arange(size, dtype=np.int32), np.zeros(0)
+        )
     ids = np.array([unknown_id, (space >> 9 & 0x3FFFFF) - 1, space], dtype=np.int64)
     scores[unknown_id] = worst - _UNKNOWN_PENALTY
     return UnigramTables(trie, scores, rule.counts, rule.starts, rule.ids, ids)

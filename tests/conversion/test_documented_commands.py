@@ -41,8 +41,12 @@ def workplace(golden, tmp_path_factory):
         file.rename(file.with_name(file.name.replace("ckpt-8", "ckpt-best")))
     subprocess.run(["tar", "czf", "albert_base_v2.tar.gz", "albert_base"], cwd=folder, check=True)
     tasks = {
-        "mnli": "classifier_mnli", "stsb": "regression_stsb", "race": "race", "squad1": "squad_v1", "squad2": "squad_v2",
-    }  # fmt: skip
+        "mnli": "classifier_mnli",
+        "stsb": "regression_stsb",
+        "race": "race",
+        "squad1": "squad_v1",
+        "squad2": "squad_v2",
+    }
     for name, source in tasks.items():
         shutil.copytree(
             tf1 / source, folder / name, ignore=shutil.ignore_patterns("*.json", "*.npz")

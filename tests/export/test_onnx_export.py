@@ -277,7 +277,13 @@ def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
 # --- sentence encoders ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("pooling", "wide"), [("mean", False), ("cls", True)])
+@pytest.mark.parametrize(
+    ("pooling", "wide"),
+    [
+        ("mean", False),
+        ("cls", True),
+    ],
+)
 def test_vectors_of_a_sentence_encoder(folder, tmp_path, tokenizer, pooling, wide):
     albert = AlbertModel.from_pretrained(folder(AlbertModel))
     torch.manual_seed(1)

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
 PASSAGE = "The quick brown fox jumps over a lazy dog."
 
 

@@ -59,9 +59,17 @@ def trainer_for(
 ):
     """Plain gradient descent, four rows an update, so that the parameters show the gradients."""
     values = {
-        "learning_rate": 0.2, "optim": "sgd", "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "max_steps": 2,
-        "save_strategy": "no", "logging_steps": 1, "report_to": "none", "disable_tqdm": True, "use_cpu": True,
-    }  # fmt: skip
+        "learning_rate": 0.2,
+        "optim": "sgd",
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "max_steps": 2,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
     arguments = transformers.TrainingArguments(
         str(out),
         per_device_train_batch_size=batch,

@@ -336,11 +336,24 @@ CLASSES = {
 NO_INPUTS = {
     "classify": [3, None, [], ["a"], ["a", 3], {"pair": "a"}, ["a", "b", "c"]],
     "tag": [3, None, [], ["two words"], ["", "a"], {"words": ["a"]}],
-    "answer": ["a", None, {"question": "a"}, {"question": "a", "context": ""}, {"question": 3, "context": "a"}],
-    "choose": ["a", {"choices": ["a"]}, {"choices": ["a", "b"]}, {"question": "q", "choices": "ab"},
-               {"question": "q", "choices": ["a", 3]}, {"question": "q", "context": 0, "choices": ["a", "b"]},
-               {"question": "q", "choices": ["a", "", "b"]}, {"question": "q", "choices": [str(n) for n in range(27)]}],
-}  # fmt: skip
+    "answer": [
+        "a",
+        None,
+        {"question": "a"},
+        {"question": "a", "context": ""},
+        {"question": 3, "context": "a"},
+    ],
+    "choose": [
+        "a",
+        {"choices": ["a"]},
+        {"choices": ["a", "b"]},
+        {"question": "q", "choices": "ab"},
+        {"question": "q", "choices": ["a", 3]},
+        {"question": "q", "context": 0, "choices": ["a", "b"]},
+        {"question": "q", "choices": ["a", "", "b"]},
+        {"question": "q", "choices": [str(n) for n in range(27)]},
+    ],
+}
 
 
 @pytest.mark.parametrize("kind", CLASSES)

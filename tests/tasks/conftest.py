@@ -18,10 +18,18 @@ from albertkit.tokenizer import AlbertTokenizer
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 # The golden metrics' names, and ours.
 THEIR_NAMES = {
-    "accuracy": "accuracy", "matthews_corrcoef": "matthews_correlation", "f1_macro": "f1_macro", "f1_label_1": "f1",
-    "precision_label_1": "precision", "recall_label_1": "recall", "mean_of_accuracy_and_f1": "accuracy_and_f1",
-    "pearson": "pearson", "spearman": "spearman", "mse": "mse", "mean_of_pearson_and_spearman": "pearson_and_spearman",
-}  # fmt: skip
+    "accuracy": "accuracy",
+    "matthews_corrcoef": "matthews_correlation",
+    "f1_macro": "f1_macro",
+    "f1_label_1": "f1",
+    "precision_label_1": "precision",
+    "recall_label_1": "recall",
+    "mean_of_accuracy_and_f1": "accuracy_and_f1",
+    "pearson": "pearson",
+    "spearman": "spearman",
+    "mse": "mse",
+    "mean_of_pearson_and_spearman": "pearson_and_spearman",
+}
 
 
 def write_table(path: Path, rows: int, seed: int) -> Path:

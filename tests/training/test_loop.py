@@ -47,8 +47,14 @@ def test_small_numbers_are_recorded_with_six_significant_digits(tmp_path):
     with Display(tmp_path, silent=True) as display:
         display.update(1, 2, record)
     assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
-        "event": "step", "step": 1, "loss": 6.123457, "learning_rate": 1.23457e-06, "share": 0.0, "mfu": -0.123457, "norm": None,
-    }  # fmt: skip
+        "event": "step",
+        "step": 1,
+        "loss": 6.123457,
+        "learning_rate": 1.23457e-06,
+        "share": 0.0,
+        "mfu": -0.123457,
+        "norm": None,
+    }
 
 
 def test_a_loss_that_is_no_classification_has_no_accuracy():

@@ -18,8 +18,15 @@ TYPES = (
 VIDEO = TYPES[:5]
 TUBELET = {"videomae": 2, "vivit": 2, "vjepa2": 2}
 LEADING = {
-    "timesformer": 1, "vivit": 1, "clip": 1, "dinov2": 1, "dinov2_with_registers": 5, "dinov3_vit": 4, "vit": 1, "beit": 1
-}  # fmt: skip
+    "timesformer": 1,
+    "vivit": 1,
+    "clip": 1,
+    "dinov2": 1,
+    "dinov2_with_registers": 5,
+    "dinov3_vit": 4,
+    "vit": 1,
+    "beit": 1,
+}
 PROCESSORS = {
     "videomae": "VideoMAEImageProcessorPil",
     "timesformer": "VideoMAEImageProcessorPil",

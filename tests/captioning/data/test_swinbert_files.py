@@ -106,9 +106,14 @@ def test_missing_and_broken_frames(tmp_path):
     good = jpeg(7)
     file = tmp_path / "x.img.tsv"
     rows = {
-        "empty": [good, b"", good, good], "cut": [good, good[:40], good, good], "text": [good, b"???", good, good],
-        "few": [good] * 3, "none": [], "still": [good], "whole": [good] * 4,
-    }  # fmt: skip
+        "empty": [good, b"", good, good],
+        "cut": [good, good[:40], good, good],
+        "text": [good, b"???", good, good],
+        "few": [good] * 3,
+        "none": [],
+        "still": [good],
+        "whole": [good] * 4,
+    }
     write_tsv(file, [[key, "{}", *pictures] for key, pictures in rows.items()])
     for row, key in enumerate(list(rows)[:5]):
         with pytest.raises(DataError, match=rf"\[bad-row\].*row {row}"):

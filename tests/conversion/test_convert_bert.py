@@ -60,14 +60,15 @@ def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torc
 
 
 @pytest.mark.parametrize(
-    ("name", "ours"),
+    ("name", "ours", "activation"),
     [
-        ("BertForPreTraining", AlbertForPreTraining),
-        ("BertForMaskedLM", AlbertForMaskedLM),
-        ("BertModel", AlbertModel),
+        ("BertForPreTraining", AlbertForPreTraining, "gelu"),
+        ("BertForPreTraining", AlbertForPreTraining, "gelu_new"),
+        ("BertForPreTraining", AlbertForPreTraining, "relu"),
+        ("BertForMaskedLM", AlbertForMaskedLM, "gelu"),
+        ("BertModel", AlbertModel, "gelu"),
     ],
 )
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_exact(tmp_path, inputs, name, ours, activation):
     bert = saved(tmp_path / "bert", name, hidden_act=activation)
     report = convert(tmp_path / "bert", tmp_path / "albert")

@@ -80,9 +80,15 @@ def test_english(golden_rows, data, wiki, tmp_path, rule):
     )
 
 
-@pytest.mark.parametrize("model", ["spiece", "spiece_userdef"])
-@pytest.mark.parametrize("rule", rules.NAMES)
-def test_korean(golden, golden_rows, tmp_path, rule, model):
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        *(("spiece", rule) for rule in rules.NAMES),
+        ("spiece_userdef", "korean"),
+        ("spiece_userdef", "google-accents"),
+    ],
+)
+def test_korean(golden, golden_rows, tmp_path, model, rule):
     ours = SentencePieceTokenizer((golden / "korean" / f"{model}.model").read_bytes(), rule)
     texts = without_specials(
         [row[form] for form in ("nfc", "nfd") for row in golden_rows("korean/lines.jsonl")[::2]]

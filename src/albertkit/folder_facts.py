@@ -39,6 +39,7 @@ _NAMED_TOKENS = tuple(f"{role}_token" for role in ("unk", "sep", "pad", "cls", "
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 _MODULES = "modules.json"
 _SENTENCE_SETTINGS = "config_sentence_transformers.json"
+_SENTENCE_FILES = (_MODULES, _SENTENCE_SETTINGS, "sentence_bert_config.json")
 _MERGE = (
     'python -c "from peft import AutoPeftModel; '
     "AutoPeftModel.from_pretrained('{folder}').merge_and_unload().save_pretrained('MERGED')\""
@@ -282,15 +283,23 @@ class FolderFacts:
 
     def module_types(self) -> list[str]:
         """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
+        return [str(module.get("type")).rpartition(".")[2] for module in self._modules()]
+
+    def sentence_files(self) -> list[Path]:
+        """Return the files and folders that make a vector of the encoder's states; empty if there are none."""
+        # What leads out of the folder is not the model's
+        paths = [str(module.get("path")) for module in self._modules()]
+        names = [path for path in paths if Path(path).name == path and not path.startswith(".")]
+        if "" not in paths:  # the encoder itself is in a folder below
+            return []
+        files = [self.folder / name for name in (*_SENTENCE_FILES, *filter(None, names))]
+        return [file for file in files if file.exists()]
+
+    def _modules(self) -> list[dict[str, Any]]:
         file = self.folder / _MODULES
         modules = read_json(file, "list of modules") if file.exists() else []
-        if not isinstance(modules, list):
-            return []
-        return [
-            str(module.get("type")).rpartition(".")[2]
-            for module in modules
-            if isinstance(module, dict)
-        ]
+        listed = modules if isinstance(modules, list) else []
+        return [module for module in listed if isinstance(module, dict)]
 
     @property
     def is_cross_encoder(self) -> bool:

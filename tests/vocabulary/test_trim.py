@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 
+import numpy as np
 import pytest
 import sentencepiece
 import torch
@@ -11,6 +12,7 @@ import transformers
 from tokenizers import BertWordPieceTokenizer
 
 from albertkit.conversion.convert import convert
+from albertkit.embeddings import SentenceEncoder
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
@@ -104,7 +106,7 @@ def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
     assert report.text.lines == len(lines)
     assert report.text.tokens == sum(len(old.encode(line)) for line in lines)
     assert report.model_class == "AlbertForMaskedLM"
-    assert "sentence-transformers" in report.notes[0]
+    assert (tmp_path / "new" / "modules.json").read_bytes() == (bert / "modules.json").read_bytes()
     assert AlbertForMaskedLM.from_pretrained(tmp_path / "new").config.vocab_size == new.vocab_size
     original = transformers.BertForMaskedLM.from_pretrained(bert).eval()
     check_same_model(AlbertForMaskedLM, original, bert, tmp_path / "new", lines[-20:])
@@ -235,6 +237,21 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     )
     theirs = transformers.BertModel(config, add_pooling_layer=False).eval()
     theirs.save_pretrained(folder)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": path,
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for index, (path, kind) in enumerate(kinds.items())
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(
+        '{"word_embedding_dimension": 32, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}'
+    )
     their_tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
     assert slug_of(AlbertTokenizer.from_pretrained, folder) == "unsupported"
     report = trim_vocabulary(folder, [file], tmp_path / "new", vocab_size=500)
@@ -266,6 +283,10 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
             (their_state, *_), (state, *_) = run_model(theirs, ids), run_model(ours, own_ids)
             torch.testing.assert_close(state[-1], their_state[-1], atol=3e-5, rtol=0)
         assert equal_lines > (100 if name == "new" else 201)
+    st = pytest.importorskip("sentence_transformers")
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "renumbered").encode(korean[:8])
+    their_vectors = st.SentenceTransformer(str(folder), device="cpu").encode(korean[:8])
+    np.testing.assert_allclose(vectors, their_vectors, atol=1e-5)
 
 
 def test_the_mask_is_found_as_before(tmp_path, english):

@@ -6,6 +6,7 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
 from albertkit.files import StrPath, new_folder, read_json, write_file, write_json
+from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel
 from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
@@ -91,8 +93,14 @@ class VocabularyModel:
         tokenizer: AlbertTokenizer,
         change: str,
     ) -> None:
-        """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again."""
+        """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again.
+
+        How a sentence encoder makes vectors of its states does not depend on the vocabulary.
+        """
         checkpoint = self.checkpoint
+        for file in FolderFacts.from_folder(checkpoint.folder).sentence_files():
+            copy = shutil.copytree if file.is_dir() else shutil.copy
+            copy(file, folder / file.name)
         foreign = dict(checkpoint.config.foreign)
         foreign.pop("tokenizer_class", None)  # names the one before
         checkpoint.config = checkpoint.config.replace(foreign=foreign, **special_ids(tokenizer))

@@ -163,8 +163,6 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
             notes.append(
                 "pairs have one separator between their texts and segments of their own; XLM-R's have two and none"
             )
-        if facts.module_types():
-            notes.append("modules of sentence-transformers beside the encoder are left out")
         if not (folder / CONFIG_FILE).exists():
             trimmed.save_pretrained(target)
         elif model_type not in _OPENED:

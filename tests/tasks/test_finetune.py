@@ -111,7 +111,7 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
     settings = replace(SETTINGS, epochs=2, eval_every=4, dropout=0.1)
     learn(start, table, tmp_path / "whole", settings)
-    scores = TaskEvaluator.scores
+    scores = TaskEvaluator.calibrate_and_score
     evaluations = itertools.count(1)
 
     def stopping(evaluator, model):
@@ -119,7 +119,7 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
             os.kill(os.getpid(), signal.SIGTERM)
         return scores(evaluator, model)
 
-    monkeypatch.setattr(TaskEvaluator, "scores", stopping)
+    monkeypatch.setattr(TaskEvaluator, "calibrate_and_score", stopping)
     results = [
         learn(start, table, tmp_path / "cut", settings, resume=resume)
         for resume in (False, True, True, True)

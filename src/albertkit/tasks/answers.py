@@ -527,7 +527,7 @@ class AnswerTask(Task[QuestionExample]):
         return {"span": _mean_loss(span_loss(start_logits, starts), span_loss(end_logits, ends))}
 
     def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
-        """See `Task.counts`: every window has a target."""
+        """See `Task.count_targets`: every window has a target."""
         count = len(batch.per_sequence["start_positions"])
         return {"span": count, "answerable": count} if self.head_kind == "beam" else {"span": count}
 

@@ -260,6 +260,19 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     theirs.save_pretrained(tmp_path / "saved")
     their_tokenizer.save_pretrained(tmp_path / "saved")
     repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
+    saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
+    cut = {**saved["added_tokens"][0], "id": 10, "content": "b", "special": False}
+    damaged = [
+        ("[]", "unsupported"),
+        ("", "bad-file"),
+        (json.dumps(saved | {"model": saved["model"] | {"unk_id": None}}), "unsupported"),
+        (json.dumps(saved | {"added_tokens": [*saved["added_tokens"], cut]}), "wrong-tokenizer"),
+    ]
+    for content, slug in damaged:
+        (tmp_path / "saved" / "tokenizer.json").write_text(content)
+        assert slug_of(repair_vocabulary, tmp_path / "saved", tmp_path / "none") == slug
+    (tmp_path / "saved" / "spiece.model").write_bytes(b"")
+    assert slug_of(repair_vocabulary, tmp_path / "saved", tmp_path / "none") == "bad-file"
     assert report.text.changed_lines > 0
     printed = run_command("tokenizer", "trim", folder, file, "--out", tmp_path / "again").out
     assert "\\n" not in printed

@@ -3,7 +3,7 @@
 import base64
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,15 +77,13 @@ class NumberedPieces:
         from sentencepiece import SentencePieceProcessor
 
         model = file.read_bytes()
-        try:
+        pieces: list[Piece] = []  # an empty file has none, and is no error of SentencePiece
+        with suppress(RuntimeError):
             processor = SentencePieceProcessor(model_proto=model)
-        except RuntimeError:
-            raise CheckpointError(
-                "bad-file",
-                f"`{file}` is not a SentencePiece model",
-                "fetch it again",
-            ) from None
-        pieces = list(read_facts(model).pieces)
+            pieces = list(read_facts(model).pieces)
+        if not pieces:
+            fact = f"`{file}` is not a SentencePiece model"
+            raise CheckpointError("bad-file", fact, "fetch it again")
         if not is_xlm_r:
             return cls(pieces, model, processor.encode, is_exact=True)
         pieces = order_as_xlm_r(pieces, file)
@@ -101,22 +99,31 @@ class NumberedPieces:
         """Read the `tokenizer.json` of a class of XLM-R, the only file of it that transformers 5 saves."""
         from tokenizers import Tokenizer
 
+        content = read_json(file, "tokenizer")
         try:
-            content = read_json(file, "tokenizer")
             tokenizer = Tokenizer.from_file(str(file))
             charsmap = base64.b64decode(content["normalizer"]["precompiled_charsmap"])
             kinds = {token["id"]: CONTROL for token in content["added_tokens"] if token["special"]}
-            kinds[content["model"]["unk_id"]] = UNKNOWN
+            matched = [
+                token["content"] for token in content["added_tokens"] if not token["special"]
+            ]
+            kinds[int(content["model"]["unk_id"])] = UNKNOWN
             pieces = [
                 (piece, score, kinds.get(number, NORMAL))
                 for number, (piece, score) in enumerate(content["model"]["vocab"])
             ]
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # `tokenizers` raises no other
             raise CheckpointError(
                 "unsupported",
                 f"`{file}` is not a Unigram model with SentencePiece's normaliser ({error})",
                 "put the SentencePiece model that it was made from beside it",
             ) from None
+        if matched:
+            raise CheckpointError(
+                "wrong-tokenizer",
+                f"`{file}` adds tokens that are cut out of every text: {format_list(matched, 5)}",
+                "load it with transformers, which matches such tokens itself",
+            )
 
         def encode(text: str) -> list[int]:
             return tokenizer.encode(text, add_special_tokens=False).ids

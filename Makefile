@@ -25,8 +25,9 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 quickstart: $(VENV)/.installed-run ## Install, then train and look at a tiny ALBERT: at most 5 minutes on two cores
 	$(BIN)/albertkit quickstart --out quickstart
 
+# Where bytecode may not be written, each of some hundred processes compiles all sources again.
 test: $(VENV)/.installed-dev ## Install with the dev extra, then run the default test suite
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(VENV)/.installed-dev ## The tests that take minutes
 	$(BIN)/python -m pytest -m slow

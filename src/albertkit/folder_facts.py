@@ -287,12 +287,11 @@ class FolderFacts:
 
     def sentence_files(self) -> list[Path]:
         """Return the files and folders that make a vector of the encoder's states; empty if there are none."""
-        # What leads out of the folder is not the model's
         paths = [str(module.get("path")) for module in self._modules()]
-        names = [path for path in paths if Path(path).name == path and not path.startswith(".")]
-        if "" not in paths:  # the encoder itself is in a folder below
+        # The encoder itself in a folder below, or what leads out of the folder
+        if "" not in paths or any(Path(path).name != path for path in paths):
             return []
-        files = [self.folder / name for name in (*_SENTENCE_FILES, *filter(None, names))]
+        files = [self.folder / name for name in (*_SENTENCE_FILES, *filter(None, paths))]
         return [file for file in files if file.exists()]
 
     def _modules(self) -> list[dict[str, Any]]:

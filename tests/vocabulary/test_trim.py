@@ -259,8 +259,12 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     # As transformers 5 saves it: `tokenizer.json` alone
     theirs.save_pretrained(tmp_path / "saved")
     their_tokenizer.save_pretrained(tmp_path / "saved")
-    repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
+    # and as transformers 4 does
     saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    saved["normalizer"] = {"type": "Sequence", "normalizers": [saved["normalizer"], spaces]}
+    (tmp_path / "saved" / "tokenizer.json").write_text(json.dumps(saved))
+    repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
     cut = {**saved["added_tokens"][0], "id": 10, "content": "b", "special": False}
     damaged = [
         ("[]", "unsupported"),
@@ -296,6 +300,10 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
             (their_state, *_), (state, *_) = run_model(theirs, ids), run_model(ours, own_ids)
             torch.testing.assert_close(state[-1], their_state[-1], atol=3e-5, rtol=0)
         assert equal_lines > (100 if name == "new" else 201)
+    shutil.copytree(folder, tmp_path / "two")
+    saved["model"]["vocab"][20:22] = saved["model"]["vocab"][21:19:-1]
+    (tmp_path / "two" / "tokenizer.json").write_text(json.dumps(saved))
+    assert slug_of(repair_vocabulary, tmp_path / "two", tmp_path / "none") == "wrong-tokenizer"
     st = pytest.importorskip("sentence_transformers")
     vectors = SentenceEncoder.from_pretrained(tmp_path / "renumbered").encode(korean[:8])
     their_vectors = st.SentenceTransformer(str(folder), device="cpu").encode(korean[:8])

@@ -98,7 +98,11 @@ class VocabularyModel:
         How a sentence encoder makes vectors of its states does not depend on the vocabulary.
         """
         checkpoint = self.checkpoint
-        for file in FolderFacts.from_folder(checkpoint.folder).sentence_files():
+        facts = FolderFacts.from_folder(checkpoint.folder)
+        sentence_files = facts.sentence_files()
+        if facts.module_types() and not sentence_files:
+            logger.warning("how `%s` makes sentence vectors is left out", checkpoint.folder)
+        for file in sentence_files:
             copy = shutil.copytree if file.is_dir() else shutil.copy
             copy(file, folder / file.name)
         foreign = dict(checkpoint.config.foreign)

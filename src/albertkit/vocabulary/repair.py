@@ -102,7 +102,10 @@ class NumberedPieces:
         content = read_json(file, "tokenizer")
         try:
             tokenizer = Tokenizer.from_file(str(file))
-            charsmap = base64.b64decode(content["normalizer"]["precompiled_charsmap"])
+            # Beside it, transformers 4 has SentencePiece's rule for several spaces.
+            steps = content["normalizer"].get("normalizers", [content["normalizer"]])
+            [step] = [step for step in steps if step["type"] == "Precompiled"]
+            charsmap = base64.b64decode(step["precompiled_charsmap"])
             kinds = {token["id"]: CONTROL for token in content["added_tokens"] if token["special"]}
             matched = [
                 token["content"] for token in content["added_tokens"] if not token["special"]
@@ -169,6 +172,15 @@ def renumber_specials(folder: Path) -> Renumbering:
     is_xlm_r = FolderFacts.from_folder(folder).is_xlm_r
     if file is not None:
         old = NumberedPieces.from_model(file, is_xlm_r)
+        if is_xlm_r and (folder / JSON_NAME).exists():
+            vocabulary = NumberedPieces.from_json(folder / JSON_NAME).pieces
+            # transformers 5 reads that file.
+            if [piece for piece, _, _ in vocabulary] != [piece for piece, _, _ in old.pieces]:
+                raise CheckpointError(
+                    "wrong-tokenizer",
+                    f"`{file.name}` and `{JSON_NAME}` in `{folder}` number their tokens differently",
+                    "remove the one that the model was not trained with",
+                )
     elif is_xlm_r and (folder / JSON_NAME).exists():
         file = folder / JSON_NAME
         old = NumberedPieces.from_json(file)

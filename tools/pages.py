@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[1]
 # Packages in the order of a model's life, and what their part of the reference is called.
 PARTS = {
     "tokenizer": "Tokenizers", "vocabulary": "Tokenizers", "corpus": "Token stores", "pretraining": "Pretraining",
-    "training": "Pretraining", "config": "Models", "model": "Models", "tables": "Fine-tuning", "conversion": "Models",
+    "training": "Pretraining", "config": "Models", "model": "Models", "command": "Fine-tuning", "conversion": "Models",
     "tasks": "Fine-tuning", "embeddings": "Sentence embeddings", "captioning": "Video captioning",
     "swinbert": "Video captioning", "pipelines": "Inference", "batches": "Models",
-    "engines": "Inference", "export": "Inference", "first_run": "Pretraining", "errors": "Errors",
+    "tables": "Fine-tuning", "engines": "Inference", "export": "Inference", "first_run": "Pretraining", "errors": "Errors",
 }  # fmt: skip
 
 

@@ -20,7 +20,6 @@ READERS = (
     TABLES / "text_lines.py",
     TABLES / "layouts.py",
     TABLES / "bad_rows.py",
-    TABLES / "columns.py",
     TASKS / "texts.py",
     TASKS / "data.py",
 )

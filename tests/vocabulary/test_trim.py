@@ -255,7 +255,8 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     their_tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
     assert slug_of(AlbertTokenizer.from_pretrained, folder) == "unsupported"
     report = trim_vocabulary(folder, [file], tmp_path / "new", vocab_size=500)
-    repair_vocabulary(folder, tmp_path / "renumbered")
+    assert "separator" in repair_vocabulary(folder, tmp_path / "renumbered").notes[0]
+    assert "separator" in report.notes[0]
     # As transformers 5 saves it: `tokenizer.json` alone
     theirs.save_pretrained(tmp_path / "saved")
     their_tokenizer.save_pretrained(tmp_path / "saved")

@@ -52,6 +52,7 @@ _USUAL_NAMES = (
     ("[SEP]", "<sep>"),
     ("[MASK]", "<mask>"),
 )
+_PAIRS_OF_XLM_R = "pairs have one separator between their texts and segments of their own; XLM-R's have two and none"
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,13 @@ class Renumbering:
         tokenizer: With the new ids.
         old_ids: For each new id the old one.
         old: The tokenizer before.
+        notes: What else is another than before.
     """
 
     tokenizer: SentencePieceTokenizer
     old_ids: list[int]
     old: NumberedPieces
+    notes: tuple[str, ...]
 
     @property
     def moved(self) -> dict[str, tuple[int, int]]:
@@ -165,10 +168,8 @@ def renumber_specials(folder: Path) -> Renumbering:
     nothing, they have their usual names. The classes of XLM-R number the pieces of a model
     otherwise than the model: see `order_as_xlm_r`.
     """
-    # Other tokens with such names match no text afterwards.
     file = find_model(folder)
     settings = read_settings(folder)
-    text_rules = rules.read_rules_name(settings)
     is_xlm_r = FolderFacts.from_folder(folder).is_xlm_r
     if file is not None:
         old = NumberedPieces.from_model(file, is_xlm_r)
@@ -190,8 +191,6 @@ def renumber_specials(folder: Path) -> Renumbering:
             f"no *.model in `{folder}`",
             "only SentencePiece models can be renumbered",
         )
-    if is_xlm_r:
-        text_rules = "none"  # the model's own normaliser alone
     num_pieces = len(old.pieces)
     ids = added_tokens(folder)
     tokens = [token for token in sorted(ids, key=ids.__getitem__) if ids[token] >= num_pieces]
@@ -217,11 +216,14 @@ def renumber_specials(folder: Path) -> Renumbering:
     for piece_id in old_ids:
         piece, score, kind = pieces[piece_id]
         if kind == USER_DEFINED and role_of(piece) is not None:
-            kind = UNUSED
+            kind = UNUSED  # it matches no text
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
     new_model = rebuild_model(old.model, renumbered_pieces)
+    # XLM-R's text rules are the model's own normaliser alone.
+    text_rules = "none" if is_xlm_r else rules.read_rules_name(settings)
     tokenizer = SentencePieceTokenizer(new_model, text_rules, source=file)
-    return Renumbering(tokenizer, old_ids, old)
+    notes = (_PAIRS_OF_XLM_R,) if is_xlm_r else ()
+    return Renumbering(tokenizer, old_ids, old, notes)
 
 
 def _find_special_ids(
@@ -276,6 +278,7 @@ class RepairReport(Result):
         compared: Texts whose ids were compared, up to the renumbering.
         differing: Those among them that a `tokenizer.json` read otherwise than SentencePiece does;
             0 where there was a SentencePiece model.
+        notes: What else is another than before.
     """
 
     out: str
@@ -284,6 +287,7 @@ class RepairReport(Result):
     model_class: str | None
     compared: int
     differing: int
+    notes: tuple[str, ...]
 
     def sections(self) -> list[Section]:
         """Return the ids that moved, and the number of texts that were compared."""
@@ -300,7 +304,7 @@ class RepairReport(Result):
         title = f"{self.vocab_size:,} tokens in {self.out}"
         return [
             TableSection(["token", "old id", "new id"], moved, title),
-            Paragraph(join_lines(lines), form="code"),
+            Paragraph(join_lines([*lines, *self.notes]), form="code"),
         ]
 
 
@@ -359,5 +363,11 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
             differing += 1
     model_class = model.model_class.__name__ if model else None
     return RepairReport(
-        str(out), change.moved, tokenizer.vocab_size, model_class, len(texts), differing
+        out=str(out),
+        moved=change.moved,
+        vocab_size=tokenizer.vocab_size,
+        model_class=model_class,
+        compared=len(texts),
+        differing=differing,
+        notes=change.notes,
     )

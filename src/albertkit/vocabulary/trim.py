@@ -128,10 +128,12 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
     out = Path(options.out)
     facts = FolderFacts.from_folder(folder)
     tokenizer: AlbertTokenizer
+    notes: list[str] = []
     if facts.is_xlm_r:
         renumbering = renumber_specials(folder)
         tokenizer = renumbering.tokenizer
         rows = np.array(renumbering.old_ids)
+        notes += renumbering.notes
     else:
         tokenizer = AlbertTokenizer.from_pretrained(folder)
         rows = np.arange(tokenizer.vocab_size)
@@ -156,13 +158,8 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
         change = TextChange()
         for lines in _read_batches(options):
             change.add(tokenizer, trimmed, old_ids, lines)
-        notes = []
         model_class = None
         model_type = facts.model.get("model_type", "albert")
-        if facts.is_xlm_r:
-            notes.append(
-                "pairs have one separator between their texts and segments of their own; XLM-R's have two and none"
-            )
         if not (folder / CONFIG_FILE).exists():
             trimmed.save_pretrained(target)
         elif model_type not in _OPENED:

@@ -3,10 +3,23 @@
 Public names are loaded when first used, so that importing albertkit does not import torch.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+
+def lazy_names(package: str, modules: dict[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package whose names are loaded when first used; `modules` says of which."""
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(modules[name]), name)
+
+    return load
+
 
 _WHERE = {
     "AlbertConfig": "albertkit.config",
@@ -77,9 +90,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             "albertkit has no AlbertTokenizerFast; use albertkit.AlbertTokenizer, which has offsets, too"
         )
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+    return lazy_names("albertkit", _WHERE)(name)
 
 
 def __dir__() -> list[str]:

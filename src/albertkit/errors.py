@@ -8,7 +8,8 @@ without a traceback.
 import errno
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
@@ -86,6 +87,24 @@ class MissingExtraError(AlbertKitError, ImportError):
             f"{purpose} needs the package `{package}`, which is not installed",
             f"pip install {constraints}'albertkit[{extra}]'",
         )
+
+
+@contextmanager
+def requires_package(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Say of a package that is imported in this block and is not installed which extra brings it.
+
+    Raises:
+        MissingExtraError: not-installed.
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError.for_package(package, extra, purpose) from None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what another library says of an error, or the kind of the error."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def suggest_name(word: str, names: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from albertkit.errors import (
     MissingExtraError,
     closest_name,
     find_address,
+    first_line,
     format_list,
 )
 from albertkit.files import StrPath, read_typed, sha256_bytes, sha256_file, write_json
@@ -475,7 +476,7 @@ def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> 
             f"there is no folder `{repo_id}`, and on the hub no model of that name that you may use",
             "check the name; for a private or gated model first run `hf auth login`",
         )
-    reason = (str(error).splitlines() or [""])[0]
+    reason = first_line(error)
     return MachineError(
         "unreachable",
         f"`{repo_id}`: the hub cannot be used, and there is no folder of that name and no copy in the local cache: "

@@ -24,7 +24,7 @@ from albertkit.captioning.backbone import (
     hash_weights,
     read_preprocessing,
 )
-from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, first_line, requires_package
 from albertkit.files import read_json
 from albertkit.model.files import StateDict
 from albertkit.model_paths import WEIGHTS_FILES, find_weights, local_folder
@@ -301,14 +301,8 @@ def load_transformers_backbone(
     name: str, settings: Mapping[str, Any] | None, weights: StateDict | None
 ) -> TransformersBackbone:
     """Load from a folder or the hub, or make again from settings and weights, which needs neither."""
-    try:
+    with requires_package("transformers", "caption", f"the backbone `{name}`"):
         import transformers  # noqa: F401
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "transformers",
-            "caption",
-            f"the backbone `{name}`",
-        ) from None
     if weights is not None:
         return _restore_backbone(name, settings or {}, weights)
     folder = local_folder(name.removeprefix("hf:"))
@@ -429,7 +423,7 @@ def _call_transformers(slug: str, name: str, make: Any, *arguments: Any, **keywo
     try:
         return make(*arguments, **keywords)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise CheckpointError(
             slug,
             f"transformers cannot load `{name}`: {reason}",

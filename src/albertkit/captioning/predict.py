@@ -22,7 +22,7 @@ from albertkit.captioning.settings import GenerationSettings
 from albertkit.captioning.sources import read_splits
 from albertkit.captioning.video import Frames, sample_frames
 from albertkit.command import takes
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtraError, format_list
+from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list, requires_package
 from albertkit.files import check_new_file, write_file, write_lines
 from albertkit.output.plots import GRID, INK, MUTED
 from albertkit.output.sections import Paragraph, Result, Section
@@ -227,14 +227,8 @@ def contact_sheet(
     Returns:
         An RGB picture, 640 to about 1,300 pixels wide.
     """
-    try:
+    with requires_package("pillow", "caption", "drawing a contact sheet"):
         import PIL  # noqa: F401
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "pillow",
-            "caption",
-            "drawing a contact sheet",
-        ) from None
     caption = drawable_line(caption)
     font, missing_letters = find_font(caption + _OWN_LETTERS)
     large = font.font_variant(size=_CAPTION_SIZE)

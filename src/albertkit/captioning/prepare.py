@@ -41,8 +41,8 @@ from albertkit.errors import (
     ConfigError,
     DataError,
     MachineError,
-    MissingExtraError,
     explain_os_error,
+    requires_package,
 )
 from albertkit.files import (
     check_folder_name,
@@ -141,15 +141,10 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
 
 
 def _decode_picture(column: bytes, squares: Squares, location: str) -> np.ndarray:
-    try:
+    with requires_package("av", "caption", "reading frames"):
         import av
+    with requires_package("pillow", "caption", "reading frames"):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError.for_package(
-            error.name or "pillow",
-            "caption",
-            "reading frames",
-        ) from None
     try:
         with Image.open(io.BytesIO(base64.b64decode(column, validate=True))) as picture:
             pixels = np.asarray(picture.convert("RGB"))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from albertkit.errors import DataError, MissingExtraError, explain_os_error, suggest_path
+from albertkit.errors import DataError, explain_os_error, requires_package, suggest_path
 from albertkit.files import StrPath
 from albertkit.validation import Range, check_fields
 
@@ -49,10 +49,8 @@ class VideoFile:
     """
 
     def __init__(self, path: StrPath) -> None:
-        try:
+        with requires_package("av", "caption", "reading video"):
             import av
-        except ImportError:
-            raise MissingExtraError.for_package("av", "caption", "reading video") from None
         self.error: type[Exception] = av.error.FFmpegError
         self.path = Path(path)
         self.undecoded = 0

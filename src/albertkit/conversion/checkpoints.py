@@ -36,7 +36,9 @@ from albertkit.errors import (
     DataError,
     MachineError,
     MissingExtraError,
+    first_line,
     format_list,
+    requires_package,
 )
 from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
@@ -86,15 +88,13 @@ OUR_TYPES = ("albert", "bert")  # by `model_type`: models that are opened as an 
 @contextmanager
 def transformers_reading(part: str, subject: str) -> Iterator[Any]:
     """Yield transformers, to read a part of a model of any other type; what it raises becomes an error about the subject."""
-    try:
+    with requires_package("transformers", "embed", subject):
         import transformers
-    except ImportError:
-        raise MissingExtraError.for_package("transformers", "embed", subject) from None
     try:
         with quiet_transformers():
             yield transformers
     except Exception as error:  # of transformers or torch: they share no base class
-        reason = (str(error).strip().splitlines() or [""])[0]
+        reason = first_line(error)
         raise CheckpointError(
             "wrong-kind",
             f"transformers cannot read the {part} of {subject}: {type(error).__name__}: {reason}",

@@ -1,7 +1,6 @@
 """Text of any size to a token store: readers, sentence splitting, the store and its build, the built-in text."""
 
-from importlib import import_module
-from typing import Any
+from albertkit import lazy_names
 
 _WHERE = {
     "BuildReport": "albertkit.corpus.build",
@@ -17,8 +16,4 @@ _WHERE = {
 
 __all__ = list(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit.corpus' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+__getattr__ = lazy_names(__name__, _WHERE)

@@ -27,7 +27,7 @@ from albertkit.corpus.encode import (
     read_batches,
 )
 from albertkit.corpus.options import BuildSettings
-from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, MissingExtraError
+from albertkit.errors import AlbertKitError, ConfigError, DataError, MachineError, requires_package
 from albertkit.tables.files import InputFile
 from albertkit.tokenizer.sentencepiece import available_cores
 
@@ -240,14 +240,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
     os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")
     # Or it warns that it will change something
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
+    with requires_package("ray", "cluster", "building a store on many machines"):
         import ray
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "ray",
-            "cluster",
-            "building a store on many machines",
-        ) from None
     if ray.is_initialized():
         yield ray
         return

@@ -1,7 +1,6 @@
 """Sentence embeddings: texts to vectors; training, distillation, silver data, evaluation and files of any size."""
 
-from importlib import import_module
-from typing import Any
+from albertkit import lazy_names
 
 _WHERE = {
     "SentenceEncoder": "albertkit.embeddings.encoder",
@@ -14,8 +13,4 @@ _WHERE = {
 
 __all__ = list(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit.embeddings' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+__getattr__ = lazy_names(__name__, _WHERE)

@@ -17,13 +17,7 @@ from albertkit.embeddings.metrics import unit_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
 from albertkit.encodings import normalize
-from albertkit.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    MissingExtraError,
-    suggest_name,
-)
+from albertkit.errors import CheckpointError, ConfigError, DataError, requires_package, suggest_name
 from albertkit.files import atomic_file, write_json
 from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import (
@@ -76,10 +70,8 @@ def bm25_neighbours(ids: RaggedIds, k: int) -> np.ndarray:
 
     `NO_NEIGHBOUR` stands where no further text shares a token.
     """
-    try:
+    with requires_package("bm25s", "embed", "sampling by BM25"):
         from bm25s import BM25
-    except ImportError:
-        raise MissingExtraError.for_package("bm25s", "embed", "sampling by BM25") from None
     # Lucene's form with k1 1.5 and b 0.75. Tokens do for Korean what words do for English:
     # particles and endings are tokens of their own.
     tokens, indices = np.unique(ids.ids, return_inverse=True)

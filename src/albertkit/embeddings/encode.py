@@ -25,7 +25,7 @@ from albertkit.errors import (
     ConfigError,
     DataError,
     MachineError,
-    MissingExtraError,
+    requires_package,
 )
 from albertkit.files import check_not_folder, json_bytes, read_json, sha256_file
 from albertkit.job import Job, check_made_from
@@ -412,9 +412,7 @@ def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndar
 
 def _pyarrow() -> tuple[Any, Any]:
     """Return the package and its Parquet."""
-    try:
+    with requires_package("pyarrow", "parquet", "writing Parquet"):
         import pyarrow as arrow
         import pyarrow.parquet as parquet
-    except ImportError:
-        raise MissingExtraError.for_package("pyarrow", "parquet", "writing Parquet") from None
     return arrow, parquet

@@ -26,7 +26,8 @@ from albertkit.errors import (
     ConfigError,
     DataError,
     MachineError,
-    MissingExtraError,
+    first_line,
+    requires_package,
 )
 from albertkit.files import folder_digest, read_json, sha256_bytes
 from albertkit.model_paths import local_folder
@@ -207,18 +208,12 @@ def open_other(
     length: int | None = None,
 ) -> EmbeddingModel:
     """Open a folder or a model of the hub through sentence-transformers; `length` is of the longest text, in tokens."""
-    try:
+    with requires_package("sentence-transformers", "embed", "a model that is not an ALBERT"):
         metadata.version("sentence-transformers")
-    except metadata.PackageNotFoundError:
-        raise MissingExtraError.for_package(
-            "sentence-transformers",
-            "embed",
-            "a model that is not an ALBERT",
-        ) from None
     try:
         model = open_sentence_transformer(source, device)
     except Exception as error:  # of transformers, torch or its own: they share no base class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise CheckpointError(
             "wrong-model",
             f"sentence-transformers cannot load `{name}`: {reason}",

@@ -13,7 +13,7 @@ from albertkit.batches.packed import unpack
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import HEADS
 from albertkit.engines.engine import Engine, Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
+from albertkit.errors import CheckpointError, ConfigError, DataError, first_line, requires_package
 from albertkit.files import read_json
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -264,12 +264,8 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
         DataError: not-found, bad-file. CheckpointError: missing-file, corrupt, ambiguous.
         MissingExtraError: not-installed.
     """
-    try:
+    with requires_package("onnxruntime", "onnx", "running an exported model"):
         import onnxruntime as ort
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "onnxruntime", "onnx", "running an exported model"
-        ) from None
     path = local_folder(folder)
     config = AlbertConfig.from_pretrained(path)
     if not (path / ONNX_FILE).is_file():
@@ -293,7 +289,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
             path / ONNX_FILE, options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # of ONNX Runtime's own kinds, which share no base class
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise CheckpointError(
             "corrupt",
             f"ONNX Runtime cannot read `{path / ONNX_FILE}`: {reason}",

@@ -11,7 +11,7 @@ from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.engines.onnx import ONNX_FILE, REPORT, load_onnx, tokenizer_of
-from albertkit.errors import ConfigError, MachineError, MissingExtraError
+from albertkit.errors import ConfigError, MachineError, requires_package
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
 from albertkit.model import (
@@ -158,10 +158,8 @@ def build_onnx(
     model: PretrainedAlbert | SentenceEncoder, precision: str = "fp32"
 ) -> "onnx.ModelProto":
     """Build the ONNX model of a public class or a sentence encoder in memory, in fp32 or int8."""
-    try:
+    with requires_package("onnx", "onnx", "exporting a model"):
         import onnx  # noqa: F401
-    except ImportError:
-        raise MissingExtraError.for_package("onnx", "onnx", "exporting a model") from None
     from albertkit.export.classes import build_model
     from albertkit.export.graph import OnnxGraph, QuantizedGraph
 

@@ -16,6 +16,7 @@ from albertkit.errors import (
     AlbertKitError,
     CheckpointError,
     ConfigError,
+    first_line,
     format_list,
     is_out_of_memory,
 )
@@ -318,7 +319,7 @@ def read_tensor_file(file: Path, key: str = "") -> StateDict:
     ) as error:  # of a damaged pickle: KeyError, IndexError, OSError without a name, …
         if is_out_of_memory(error):
             raise MemoryError(str(error)) from None
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         fact = f"`{file}` cannot be read: {reason}"
         hint = "copy it again; of a pickled model, save `model.state_dict()` with the program that wrote it"
         raise CheckpointError("corrupt", fact, hint) from None

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
-from albertkit.errors import ConfigError, suggest_name
+from albertkit.errors import ConfigError, first_line, suggest_name
 from albertkit.model.files import (
     MatchedTensors,
     StateDict,
@@ -211,7 +211,7 @@ def resolve_placement(dtype: Any, torch_dtype: Any, device_map: Any) -> Placemen
         if device.type != "meta":
             torch.empty(0, device=device)  # raises if there is no such GPU
     except (RuntimeError, TypeError, AssertionError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise ConfigError(
             "no-device", f"device_map={device_map!r}: {reason}", "leave it out for the CPU"
         ) from None

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from albertkit.errors import MissingExtraError
+from albertkit.errors import requires_package
 from albertkit.files import atomic_file
 
 # Okabe and Ito's palette (2008): told apart with every common colour blindness, and blue and orange
@@ -52,13 +52,11 @@ def wide_and_narrow(height: float, narrow_height: float) -> tuple[Look, Look]:
 
 def matplotlib_modules() -> Any:
     """Return matplotlib with the modules that draw, or raise `not-installed`."""
-    try:
+    with requires_package("matplotlib", "report", "drawing a picture"):
         import matplotlib
         import matplotlib.colors
         import matplotlib.figure
         import matplotlib.ticker
-    except ImportError:
-        raise MissingExtraError.for_package("matplotlib", "report", "drawing a picture") from None
     return matplotlib
 
 

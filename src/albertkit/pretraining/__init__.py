@@ -1,7 +1,6 @@
 """Pretraining: examples drawn from a token store, masks, the batch stream, training and evaluation."""
 
-from importlib import import_module
-from typing import Any
+from albertkit import lazy_names
 
 _WHERE = {
     "BatchStream": "albertkit.pretraining.batches",
@@ -15,8 +14,4 @@ _WHERE = {
 
 __all__ = list(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit.pretraining' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+__getattr__ = lazy_names(__name__, _WHERE)

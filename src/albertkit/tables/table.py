@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 
 from albertkit.encodings import check_not_utf16, normalize
-from albertkit.errors import DataError, MissingExtraError, suggest_name
+from albertkit.errors import DataError, requires_package, suggest_name
 from albertkit.files import StrPath, unique_keys
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
@@ -46,11 +46,9 @@ class ParquetFile:
     """
 
     def __init__(self, stream: ByteStream) -> None:
-        try:
+        with requires_package("pyarrow", "parquet", "reading Parquet"):
             import pyarrow
             import pyarrow.parquet
-        except ImportError:
-            raise MissingExtraError.for_package("pyarrow", "parquet", "reading Parquet") from None
         self._arrow: Any = pyarrow
         self._path = stream.file.path
         file: IO[bytes] | None = stream.seekable_file()

@@ -260,39 +260,30 @@ def best_texts(predictions: Predictions) -> dict[str, str]:
     return texts
 
 
-class BestThreshold(NamedTuple):
-    """The best threshold for a score."""
-
-    # null odds up to which questions are to be answered; below all odds if it is best to answer
-    # none
-    threshold: float
-    score: float  # the mean score that it reaches, 0 to 1
-
-
 def best_threshold(
     scores: Sequence[float],
     null_odds: Sequence[float],
     answerable: Sequence[bool],
-) -> BestThreshold:
-    """Return the threshold with the best mean score, of several the lowest; of equal odds all are answered or none.
+) -> float:
+    """Return the null odds up to which answering has the best mean score, of several the lowest.
 
-    `scores` are of the best answers that are not empty, 0 to 1; for a question without an answer 0
-    if the model has any answer for it, 1 if not. Not answering scores 1 where there is no answer.
+    Of equal odds all are answered or none; odds below all others say that it is best to answer
+    none. `scores` are of the best answers that are not empty, 0 to 1; for a question without an
+    answer 0 if the model has any answer for it, 1 if not. Not answering scores 1 where there is no
+    answer.
     """
     odds = np.array(null_odds, np.float64)
-    has_answer = np.array(answerable, np.bool_)
-    gained = np.array(scores, np.float64) - ~has_answer  # by answering rather than not
+    gained = np.array(scores, np.float64) - ~np.array(answerable)  # by answering rather than not
     order = np.argsort(odds, kind="stable")
     odds = odds[order]
     total = np.cumsum(gained[order])
     possible = np.flatnonzero(np.append(odds[1:] != odds[:-1], True))
     best = possible[np.argmax(total[possible])]
-    none = float((~has_answer).sum())
     # Where answering nothing is best, the official threshold is 0; this one reaches the score that
     # was found.
     if total[best] <= 0:
-        return BestThreshold(float(np.nextafter(odds[0], -np.inf)), none / len(odds))
-    return BestThreshold(float(odds[best]), float(none + total[best]) / len(odds))
+        return float(np.nextafter(odds[0], -np.inf))
+    return float(odds[best])
 
 
 def hold_out_articles(
@@ -717,12 +708,12 @@ class AnswerTask(Task[QuestionExample]):
         scores = question_scores(best_texts(predictions), gold_pairs(examples), official_version(2))
         odds = {record["id"]: record["null_odds"] for record in predictions}
         f1 = [scores[example.id][1] for example in examples]
-        chosen = best_threshold(
+        threshold = best_threshold(
             f1,
             [odds[e.id] for e in examples],
             [bool(e.answers) for e in examples],
         )
-        return self.with_changes(threshold=chosen.threshold, threshold_from=source)
+        return self.with_changes(threshold=threshold, threshold_from=source)
 
 
 def outside_text(batch: PackedBatch) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
 from albertkit.command import Columns
-from albertkit.errors import ConfigError, DataError, suggest_name
+from albertkit.errors import DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
 from albertkit.model.heads import ragged_log_softmax
@@ -152,7 +152,6 @@ class QuestionForm:
     right_choice: str = ""
     has_gap: bool = False  # whether `_` in the question stands for the right choice
     labels_beside: bool = False  # whether the labels may be in a file of their own
-    header: bool = True  # whether the first line of the file has the names of the columns
 
     @property
     def columns(self) -> list[str]:
@@ -316,7 +315,7 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
     if not table.has_own_names and width >= 4 and _LABEL.fullmatch(table.columns[-1].strip()):
         names = tuple(f"choice{number}" for number in range(1, width - 1))
         table.without_header(("question", *names, "label"))
-        return QuestionForm("question", names, ("label",), first=1, header=False)
+        return QuestionForm("question", names, ("label",), first=1)
     names_in_table = ", ".join(f"`{name[:40]}`" for name in table.columns)
     missing = "choices" if "question" in table.columns else "question"
     raise DataError(
@@ -631,12 +630,6 @@ class ChoiceTask(Task[ChoiceExample]):
         self, model: PretrainedAlbert, batch: LabelledBatch, class_weights: Tensor | None = None
     ) -> dict[str, SummedLoss]:
         """Return cross-entropy over the choices of each example."""
-        if class_weights is not None:
-            raise ConfigError(
-                "bad-value",
-                "class weights cannot be used for choices",
-                "leave class weights out",
-            )
         assert isinstance(model, AlbertForMultipleChoice)
         logits = model.packed_logits(batch.packed).squeeze(1)
         return {"choice": choice_loss(logits, batch.examples, batch.per_sequence["labels"] == 1)}

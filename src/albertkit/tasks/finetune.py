@@ -16,7 +16,7 @@ from torch import nn
 from albertkit.batches.features import ExampleStream, Features, LabelledBatch
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
+from albertkit.errors import AlbertKitError, ConfigError, requires_package
 from albertkit.files import read_typed, write_lines
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
@@ -117,10 +117,8 @@ def add_lora(model: PretrainedAlbert, rank: int = 8) -> PretrainedAlbert:
             f"LoRA's rank is {rank}, the model's hidden size {model.config.hidden_size}",
             "choose 1 up to the hidden size, usually 4 to 64",
         )
-    try:
+    with requires_package("peft", "lora", "LoRA"):
         from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise MissingExtraError.for_package("peft", "lora", "LoRA") from error
     # peft exchanges a module in one place: those that stand in several (`parameter_sharing` ffn)
     # are put into the others, too.
     slots: dict[nn.Module, list[tuple[nn.Module, str]]] = {}

@@ -28,17 +28,15 @@ def bootstrap_intervals(
     num_examples: int,
     samples: int = 1000,
     seed: int = 0,
-    share: float = 0.95,
     sizes: Mapping[str, int] | None = None,
 ) -> dict[str, tuple[float, float]]:
-    """Return intervals of several scores, all from the same samples.
+    """Return 95 % intervals of several scores, all from the same samples.
 
     Args:
         scores: The scores of the examples with these numbers, int64 [E], drawn with replacement.
         num_examples: E.
         samples: How often to draw.
         seed: Of the drawing.
-        share: Of the samples' scores that lie in the interval, as many left out below as above.
         sizes: Of how many examples a score is, where it is not of all.
 
     Returns:
@@ -50,13 +48,13 @@ def bootstrap_intervals(
     """
     random = np.random.default_rng(seed)
     sample_scores = [scores(random.integers(0, num_examples, num_examples)) for _ in range(samples)]
-    edges = [(1 - share) / 2, (1 + share) / 2]
+    edges = [(1 - 0.95) / 2, (1 + 0.95) / 2]
     intervals = {}
     for name in sample_scores[0]:
         values = np.array([values[name] for values in sample_scores])
         values = values[~np.isnan(values)]
         low, high = np.quantile(values, edges) if len(values) else (np.nan, np.nan)
-        if low == high and low in (0, 1, 100) and share == 0.95 and _OF_RIGHT_ANSWERS.search(name):
+        if low == high and low in (0, 1, 100) and _OF_RIGHT_ANSWERS.search(name):
             total = (sizes or {}).get(name, num_examples)
             scale = max(1.0, float(high))
             low, high = (scale * bound for bound in wilson_interval(total if low else 0, total))
@@ -309,7 +307,7 @@ def question_scores(
 
 def squad_scores(
     predictions: Mapping[str, str],
-    gold: Sequence[Any],
+    gold: Sequence[tuple[str, Sequence[str]]],
     version: Version,
     null_odds: Mapping[str, float] | None = None,
     null_threshold: float = 1.0,
@@ -322,21 +320,17 @@ def squad_scores(
         best_f1, best_f1_thresh and the average precisions pr_exact_ap, pr_f1_ap, pr_oracle_ap. A
         missing prediction counts as wrong; the official script of 2.0 stops there.
     """
-    questions = [
-        item if isinstance(item, tuple) else (item.id, [answer.text for answer in item.answers])
-        for item in gold
-    ]
-    if not questions:
+    if not gold:
         raise DataError(
             "too-little-data",
             "there are no questions to score",
             "name a file of questions with answers",
         )
-    scores = question_scores(predictions, questions, version)
+    scores = question_scores(predictions, gold, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":
         return {"exact_match": _percent(exact, exact), "f1": _percent(words, words)}
-    answerable = {name: bool(answers) for name, answers in questions}
+    answerable = {name: bool(answers) for name, answers in gold}
     if null_odds is None:
         return _by_answerable(exact, words, answerable)
     if missing := [name for name in scores if name not in null_odds]:

@@ -625,8 +625,6 @@ class TextTask(Task[TextExample]):
     ) -> dict[str, SummedLoss]:
         """Return the loss of the head, under the name of the task's kind; class weights are for single classes."""
         assert isinstance(model, AlbertForSequenceClassification)
-        if class_weights is not None and self.kind != "classification":
-            raise ConfigError("bad-value", f"a {self.kind} has no class weights", "leave them out")
         logits = model.packed_logits(batch.packed)
         labels = batch.per_sequence["labels"]
         if class_weights is not None:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
 
 from albertkit.command import takes
-from albertkit.errors import CheckpointError, MissingExtraError
+from albertkit.errors import CheckpointError, requires_package
 from albertkit.files import StrPath, check_folder_name
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
@@ -55,14 +55,8 @@ def fix_tokenizer(source: Any) -> Any:
             transformers cannot read as it does, and what reading it raises.
         MissingExtraError: not-installed.
     """
-    try:
+    with requires_package("transformers", "embed", "a tokenizer of transformers"):
         from transformers import AutoTokenizer
-    except ImportError:
-        raise MissingExtraError.for_package(
-            "transformers",
-            "embed",
-            "a tokenizer of transformers",
-        ) from None
     file = getattr(source, "vocab_file", None)
     name = getattr(source, "name_or_path", "")
     folder = None

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from albertkit.errors import ConfigError, MissingExtraError, suggest_name
+from albertkit.errors import ConfigError, MissingExtraError, requires_package, suggest_name
 
 # Characters a second on one core, and seconds to load: mecab 200,000 and 0.02, kiwi 26,000 and 5.
 ANALYSERS = ("mecab", "kiwi")
@@ -88,10 +88,8 @@ def load_mecab() -> Spans:
 def load_kiwi(purpose: str) -> Any:
     """Load kiwi, once a process for each purpose."""
     # It takes a second and 300 MB, and may be used by several threads.
-    try:
+    with requires_package("kiwipiepy", "korean", purpose):
         from kiwipiepy import Kiwi
-    except ImportError:
-        raise MissingExtraError.for_package("kiwipiepy", "korean", purpose) from None
     return Kiwi(num_workers=1)
 
 

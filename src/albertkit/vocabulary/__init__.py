@@ -1,7 +1,6 @@
 """A vocabulary and the rows that belong to it: training on files, more or fewer tokens for both, renumbered ids."""
 
-from importlib import import_module
-from typing import Any
+from albertkit import lazy_names
 
 _WHERE = {
     "ExtensionReport": "albertkit.vocabulary.extend",
@@ -17,8 +16,4 @@ _WHERE = {
 
 __all__ = list(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'albertkit.vocabulary' has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), name)
+__getattr__ = lazy_names(__name__, _WHERE)

@@ -46,6 +46,7 @@ from albertkit.engines.cpu.layers import (
 from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
 from albertkit.engines.cpu.tiles import COLUMNS, MAX_TILE_ROWS, VECTOR, pack
 from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precision, unpackable
+from albertkit.errors import first_line
 from albertkit.model.layers import AlbertAttention, AlbertLayer
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel, without_torch_threads
@@ -549,9 +550,7 @@ def compiler_problem(precision: str) -> str:
     try:
         worst = largest_deviation(precision)
     except (NumbaError, RuntimeError) as error:  # LLVM's own are RuntimeErrors
-        return (
-            f"numba {numba.__version__} cannot compile it: {(str(error).splitlines() or [''])[0]}"
-        )
+        return f"numba {numba.__version__} cannot compile it: {first_line(error)}"
     return (
         ""
         if worst < 0.05

@@ -209,7 +209,8 @@ class AlbertConfig:
     def id2label(self) -> dict[int, str]:
         """The name of each label; `LABEL_0`, `LABEL_1`, … where the file has none; numbers, booleans and null as texts."""
         labels = self.foreign.get("id2label") or {i: f"LABEL_{i}" for i in range(self.num_labels)}
-        return {int(number): str(label) for number, label in labels.items()}
+        numbers = sorted(labels, key=int)  # a file may list them in another order
+        return {int(number): str(labels[number]) for number in numbers}
 
     @property
     def label2id(self) -> dict[str, int]:

@@ -245,8 +245,16 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
         folder / "model.safetensors",
     )
     assert slug() == "weights-mismatch"
-    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    (folder / "kept").rename(folder / "model.safetensors")
+    assert slug() == "weights-mismatch"
+    values = {"model_type": "unheard-of"}
+    (folder / "config.json").write_text(json.dumps(values))
     assert slug() == "wrong-kind"
+    values["auto_map"] = {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}
+    (folder / "config.json").write_text(json.dumps(values))
+    assert slug() == "unsupported"
     (folder / "config.json").unlink()
     assert slug() == "not-found"
 

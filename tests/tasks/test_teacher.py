@@ -1,6 +1,7 @@
 """Teachers of any tokenizer against transformers' own forward passes, their labels, and runs that learn from them."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -118,14 +119,14 @@ def read_by(
     )
 
 
-def transformers_logits(folder: Path, *texts: list[str]) -> np.ndarray:
+def transformers_logits(folder: Path, *texts: list[str], **options: Any) -> np.ndarray:
     """The logits of transformers' class for each text, or pair, run by itself."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.no_grad():
         return np.concatenate(
             [
-                model(**tokenizer(*row, return_tensors="pt")).logits
+                model(**tokenizer(*row, return_tensors="pt", **options)).logits
                 for row in zip(*texts, strict=True)
             ]
         )
@@ -148,6 +149,25 @@ def test_a_bert_reads_the_texts_as_transformers_does(
     )
     assert teacher.model is None
     assert any("by its own tokenizer" in note for note in teacher.notes)
+
+
+def edit(file: Path, **values: Any) -> None:
+    """Change values of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_labels_may_be_listed_in_any_order_and_a_tokenizer_be_read_by_transformers(
+    make_bert, tiny_tokenizer, tmp_path
+):
+    folder = make_bert("BertForSequenceClassification", num_labels=3)
+    edit(folder / "config.json", id2label={str(n): LABELS[n] for n in (2, 0, 1)})
+    examples = [TextExample(str(n), text) for n, text in enumerate(TEXTS)]
+    expected = transformers_logits(folder, TEXTS)
+    ours = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "ours")
+    edit(folder / "tokenizer_config.json", never_split=["wizards"])
+    theirs = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "theirs")
+    np.testing.assert_allclose(ours.logits, expected, atol=2e-5)
+    np.testing.assert_allclose(theirs.logits, expected, atol=2e-5)
 
 
 def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path):
@@ -219,7 +239,6 @@ def make_other(make_bert: MakeTeacher, tmp_path_factory: pytest.TempPathFactory)
         )
         torch.manual_seed(0)
         getattr(transformers, f"{kind}{head}")(config).eval().save_pretrained(folder)
-        tokenizer.model_max_length = 64
         tokenizer.save_pretrained(folder)
         return folder
 
@@ -235,11 +254,15 @@ def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, k
     )
     expected = transformers_logits(folder, TEXTS, [TEXTS[n - 1] for n in range(len(TEXTS))])
     np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
-    long = [TextExample("0", " ".join(TEXTS * 20))]
-    assert any(
-        "1 of 1 example" in note
-        for note in read_by(folder, TEXT_TASK, long, tiny_tokenizer, tmp_path / "long").notes
+    long = " ".join(TEXTS * 20)
+    teacher = read_by(
+        folder, TEXT_TASK, [TextExample("0", long)], tiny_tokenizer, tmp_path / "long"
     )
+    assert any("1 of 1 example" in note for note in teacher.notes)
+    # RoBERTa's first two rows are of no position
+    room = {"truncation": True, "max_length": 64 if kind == "Roberta" else 66}
+    expected = transformers_logits(folder, [long], **room)
+    np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
     assert slug_of(read_by, folder, find_task("arc"), [], tiny_tokenizer, tmp_path) == "unsupported"
     assert slug_of(read_by, folder, NER, [], tiny_tokenizer, tmp_path) == "wrong-model"
 
@@ -345,6 +368,22 @@ def test_a_teacher_of_something_else_is_refused(
             tiny_tokenizer,
             tmp_path,
         )
+
+
+def test_an_unfinished_folder_of_another_class_is_refused(
+    make_other, tiny_tokenizer, tmp_path, slug_of
+):
+    folder = make_other("Electra", "ForSequenceClassification", **label_names(LABELS))
+
+    def slug(file: str, **values: Any) -> str:
+        copy = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(folder, copy)
+        edit(copy / file, **values)
+        return slug_of(read_by, copy, TEXT_TASK, [], tiny_tokenizer, tmp_path)
+
+    assert slug("config.json", id2label={"1": "magic", "2": "perhaps", "3": "plain"}) == "bad-value"
+    assert slug("config.json", num_hidden_layers=1) == "weights-mismatch"
+    assert slug("config.json", pad_token_id=None) == "unsupported"
 
 
 def test_what_tokens_decide_needs_one_tokenizer(make_bert, tiny_tokenizer, tmp_path, slug_of):

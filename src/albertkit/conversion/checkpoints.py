@@ -85,21 +85,63 @@ _STEP = 8 << 20
 OUR_TYPES = ("albert", "bert")  # by `model_type`: models that are opened as an ALBERT
 
 
-@contextmanager
-def transformers_reading(part: str, subject: str) -> Iterator[Any]:
-    """Yield transformers, to read a part of a model of any other type; what it raises becomes an error about the subject."""
-    with requires_package("transformers", "embed", subject):
-        import transformers
-    try:
-        with quiet_transformers():
-            yield transformers
-    except Exception as error:  # of transformers or torch: they share no base class
-        reason = first_line(error)
-        raise CheckpointError(
-            "wrong-kind",
-            f"transformers cannot read the {part} of {subject}: {type(error).__name__}: {reason}",
-            "give the folder of a whole model, with config.json, weights and tokenizer",
-        ) from None
+# Of a network's layers, unlike those of a head
+_OF_LAYER = re.compile(r"\blayers?\.\d+\.")
+
+
+@dataclass(frozen=True)
+class TransformersFolder:
+    """A model of any other type, which classes of transformers read; what they raise becomes an error about the subject."""
+
+    folder: Path
+    subject: str
+
+    def load(self, class_name: str, **options: Any) -> Any:
+        """Return what a class makes of the folder; no program in it is run."""
+        with requires_package("transformers", "embed", self.subject):
+            import transformers
+        try:
+            with quiet_transformers():
+                return getattr(transformers, class_name).from_pretrained(
+                    self.folder, local_files_only=True, trust_remote_code=False, **options
+                )
+        except Exception as error:  # of transformers or torch: they share no base class
+            if "trust_remote_code" in str(error):
+                raise CheckpointError(
+                    "unsupported",
+                    f"{self.subject} brings a program of its own (`auto_map`), which is not run",
+                    "name a model of a class that transformers has",
+                ) from None
+            raise CheckpointError(
+                "wrong-kind",
+                f"transformers cannot read {self.subject}: {type(error).__name__}: {first_line(error)}",
+                "give the folder of a whole model, with config.json, weights and tokenizer",
+            ) from None
+
+    def load_network(self, class_name: str, **options: Any) -> tuple[Any, set[str]]:
+        """Return a network in fp32, and the names of its parameters that the folder lacks, which are drawn."""
+        network, info = self.load(
+            class_name, dtype=torch.float32, output_loading_info=True, **options
+        )
+        # transformers leaves out what its class does not have, such as the layers beyond those of
+        # the configuration.
+        if unread := sorted(filter(_OF_LAYER.search, info["unexpected_keys"])):
+            raise CheckpointError(
+                "weights-mismatch",
+                f"{self.subject} has weights that no {type(network).__name__} of its config.json has: {format_list(unread, 5)}",
+                "put back the config.json that it was saved with",
+            )
+        return network.eval(), set(info["missing_keys"])
+
+
+def num_positions(network: Any) -> int:
+    """Return how many tokens a network of transformers reads; 10^30, as its tokenizers have it, where nothing says so."""
+    embeddings = getattr(network.base_model, "embeddings", None)
+    table = getattr(embeddings, "position_embeddings", None)
+    if table is None:
+        return getattr(network.config, "max_position_embeddings", 10**30)
+    # RoBERTa's first rows are of no position
+    return len(table.weight) - (0 if table.padding_idx is None else table.padding_idx + 1)
 
 
 @dataclass(frozen=True)

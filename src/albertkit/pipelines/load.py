@@ -233,7 +233,7 @@ def infer_task(
     length.
     """
     config = model.config
-    labels = tuple(config.id2label[number] for number in sorted(config.id2label))
+    labels = tuple(config.id2label.values())
     length = min(512, config.max_position_embeddings)
     if isinstance(model, AlbertForSequenceClassification):
         activation = facts.activation()

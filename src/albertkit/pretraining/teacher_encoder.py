@@ -19,7 +19,12 @@ from torch import Tensor, nn
 
 from albertkit.config import ACTIVATIONS, AlbertConfig
 from albertkit.conversion import bert
-from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
+from albertkit.conversion.checkpoints import (
+    OUR_TYPES,
+    TransformersFolder,
+    num_positions,
+    open_checkpoint,
+)
 from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.folder_facts import FolderFacts
@@ -486,23 +491,20 @@ def _open_other(
 ) -> TeacherEncoder:
     """Open an encoder by transformers' `AutoModel`."""
     subject = f"the teacher `{source}`"
-    with transformers_reading("configuration", subject) as transformers:
-        encoder_types = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-        their_config = transformers.AutoConfig.from_pretrained(folder)
+    stored = TransformersFolder(folder, subject)
+    their_config = stored.load("AutoConfig")
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
     kind = their_config.model_type
     is_decoder = their_config.is_encoder_decoder or getattr(their_config, "is_decoder", False)
-    if is_decoder or kind not in encoder_types:
+    if is_decoder or kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise CheckpointError(
             "wrong-model",
             f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides",
             "name an encoder, such as a BERT, a RoBERTa or an ELECTRA",
         )
-    with transformers_reading("weights or tokenizer", subject) as transformers:
-        network, info = transformers.AutoModel.from_pretrained(
-            folder, config=their_config, dtype=torch.float32, output_loading_info=True
-        )
-        their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    fresh = set(info["missing_keys"])
+    network, fresh = stored.load_network("AutoModel", config=their_config)
+    their_tokenizer = stored.load("AutoTokenizer")
     missing = sorted(name for name in fresh if "pooler" not in name)
     if missing:
         raise CheckpointError(
@@ -514,7 +516,7 @@ def _open_other(
     ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids)
     parts: dict[str, Any] = dict(
         source=source,
-        network=network.eval(),
+        network=network,
         config=_albert_shape(their_config, network, tokenizer.vocab_size),
         compute_dtype=choose_precision(settings.precision, device),
         digest=_digest(
@@ -532,8 +534,9 @@ def _open_other(
         raise CheckpointError(
             "wrong-tokenizer",
             f"tokens of the data are no tokens of {subject}",
-            "learn its states alone, aligned by characters: --masked-lm-prob 0 --pair-task none; or build the store with a part "
-            f"of its tokenizer: albertkit tokenizer trim {source} FILES --out TOKENIZER",
+            "learn its states alone, aligned by characters: --masked-lm-prob 0 --pair-task none"
+            if their_tokenizer.is_fast
+            else "name a teacher with a fast tokenizer: its states can be aligned by characters",
         )
     ids = torch.full((tokenizer.vocab_size,), special_ids["unk"] or 0)
     for role, number in special_ids.items():
@@ -599,7 +602,6 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
     """Return the shape of an encoder of transformers as that of an ALBERT."""
     embeddings = getattr(network, "embeddings", None)
     words = network.get_input_embeddings().weight  # type: ignore[operator]
-    positions = _table(embeddings, "position", words)
     # BERT's name of it, DistilBERT's and ModernBERT's.
     activation = next(
         (
@@ -620,7 +622,7 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
             config, "intermediate_size", getattr(config, "hidden_dim", 4 * config.hidden_size)
         ),
         hidden_act=activation if activation in ACTIVATIONS else "gelu",
-        max_position_embeddings=len(positions) or config.max_position_embeddings,
+        max_position_embeddings=num_positions(network),
         type_vocab_size=max(1, len(_table(embeddings, "token_type", words))),
         layer_norm_eps=getattr(config, "layer_norm_eps", 1e-12),
     )

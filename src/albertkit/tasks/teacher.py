@@ -20,7 +20,13 @@ import numpy as np
 import torch
 
 from albertkit.batches.features import Features, LabelledBatch, runs_by_length
-from albertkit.conversion.checkpoints import OUR_TYPES, open_checkpoint, transformers_reading
+from albertkit.config import AlbertConfig
+from albertkit.conversion.checkpoints import (
+    OUR_TYPES,
+    TransformersFolder,
+    num_positions,
+    open_checkpoint,
+)
 from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import folder_digest, read_typed
@@ -213,7 +219,13 @@ def open_reader(
             )
         config = checkpoint.config
         model, _ = task.model_class.from_tensors(config, checkpoint.tensors, (), str(source))
-        tokenizer = read_model_tokenizer(path, config, source)
+        try:
+            tokenizer = read_model_tokenizer(path, config, source)
+        except CheckpointError as error:
+            # A BERT with the tokenizer of XLM-R
+            if error.slug != "unsupported":
+                raise
+            return TransformersReader(source, path, task, settings.batch_tokens, device)
     model.compute_dtype = choose_precision(settings.precision, device)
     model.to(device).requires_grad_(False)
     return EncoderReader(model, tokenizer, task, settings.batch_tokens)
@@ -287,33 +299,32 @@ class TransformersReader:
         if class_name not in ("ForSequenceClassification", "ForTokenClassification"):
             raise CheckpointError(
                 "unsupported",
-                f"the teacher `{source}` is neither an ALBERT nor a BERT, and the task is one of {task.kind}",
-                "for classes, numbers and tags any model teaches; else name a BERT",
+                f"the teacher `{source}` is run by transformers, and the task is one of {task.kind}",
+                "for classes, numbers and tags any model teaches; else name an ALBERT, or a BERT with its own tokenizer",
             )
         # A RoBERTa refuses words without it, and examples of transformers train it so.
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
-        options = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
-        with transformers_reading(
-            "weights or tokenizer", f"the teacher `{source}`"
-        ) as transformers:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(
-                path,
-                local_files_only=True,
-                **prefix,
-            )
-            model, loading = getattr(transformers, f"AutoModel{class_name}").from_pretrained(
-                path,
-                **options,
-            )
-        architecture = next(iter(model.config.architectures or ()), "")
+        stored = TransformersFolder(path, f"the teacher `{source}`")
+        self._tokenizer = stored.load("AutoTokenizer", **prefix)
+        self._model, missing = stored.load_network(f"AutoModel{class_name}")
+        config = self._model.config
+        architecture = next(iter(config.architectures or ()), "")
         # transformers initialises a head that the folder lacks.
-        if loading["missing_keys"] or not architecture.endswith(class_name):
+        if missing or not architecture.endswith(class_name):
             raise _wrong_class_error(source, f"model {class_name}")
-        self._model = model.eval().requires_grad_(False).to(device)
-        self.labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
-        self.problem_type = model.config.problem_type
+        if self._tokenizer.pad_token_id is None or config.pad_token_id is None:
+            raise CheckpointError(
+                "unsupported",
+                f"the teacher `{source}` names no padding, and texts are read in batches",
+                "name its pad_token in tokenizer_config.json, and pad_token_id in config.json",
+            )
+        self._model.requires_grad_(False).to(device)
+        # Checked as those of an ALBERT
+        labels = AlbertConfig(foreign={"id2label": config.id2label})
+        self.labels = list(labels.id2label.values())
+        self.problem_type = config.problem_type
         # A tokenizer without a limit says 10^30.
-        self.length = min(_MAX_LENGTH, self._tokenizer.model_max_length)
+        self.length = min(_MAX_LENGTH, self._tokenizer.model_max_length, num_positions(self._model))
         self._kind = task.kind
         self._batch_tokens = batch_tokens
 

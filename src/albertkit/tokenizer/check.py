@@ -294,7 +294,9 @@ def compare_auto_tokenizer(
     encode = _encode_with_names(tokenizer)
     with quiet_transformers():
         try:
-            reader = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+            reader = AutoTokenizer.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # any failure of transformers is a result of the check
             return [_unreadable_comparison(AUTO_NAME, False, error)]
         ids = compare_reader(

@@ -409,3 +409,73 @@ def test_two_threads_have_their_own_losses():
     with ThreadPoolExecutor(2) as pool:
         losses = list(pool.map(lambda batch: float(model(**batch).loss), batches))
     assert losses == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])
+def test_losses_that_read_padding_in_training_and_evaluation(name):
+    model, twin = (make_model(name).train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    batch = batch_of(name)
+    if "labels" in batch:
+        batch["labels"] = (IDS + 1) % 2  # also on padding
+    assert_same_gradients(model, twin, batch)
+    for training in (True, False):
+        albertkit.accelerate(model, "fp32", training=training)
+        with torch.no_grad():
+            loss, expected = (part.eval()(**batch).loss for part in (model, twin))
+        assert torch.allclose(loss, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["albert.pooler", "predictions", "predictions.dense"])
+@pytest.mark.parametrize("kind", ["forward", "full_backward", "full_backward_pre"])
+def test_hooks_change_what_they_change_in_the_model_itself(part, kind):
+    def double(module, *tensors):
+        if isinstance(tensors[-1], torch.Tensor):
+            return 2 * tensors[-1]
+        return tuple(2 * tensor for tensor in tensors[0])
+
+    model, twin = (make_model("ForPreTraining").train() for _ in range(2))
+    albertkit.accelerate(model, "fp32", training=True)
+    hooks = [
+        getattr(albert.get_submodule(part), f"register_{kind}_hook")(double)
+        for albert in (model, twin)
+    ]
+    batch = batch_of("ForPreTraining")
+    with warnings.catch_warnings(action="ignore"):
+        loss, ours = gradients(model, batch)
+        expected_loss, theirs = gradients(twin, batch)
+    assert torch.allclose(loss, expected_loss, atol=1e-5)
+    for name, gradient in theirs.items():
+        assert torch.allclose(ours[name], gradient, atol=1e-5), name
+    for hook in hooks:
+        hook.remove()
+    assert_same_gradients(model, twin, batch)  # without a warning
+
+
+def test_noise_in_embeddings_and_a_forward_of_ones_own():
+    model, twin = (make_model("ForMaskedLM").train() for _ in range(2))
+    original = model.forward
+    model.forward = lambda **batch: {"loss": 3 * original(**batch).loss}
+    albertkit.accelerate(model, "fp32", training=True)
+    batch = batch_of("ForMaskedLM")
+    assert torch.allclose(model(**batch)["loss"], 3 * twin(**batch).loss, atol=1e-5)
+    del model.forward
+    for part in (model, twin):  # as Trainer's `neftune_noise_alpha` does
+        words = part.get_input_embeddings()
+        words.neftune_noise_alpha = 5
+        words.register_forward_hook(transformers.integrations.neftune_post_forward_hook)
+    losses = []
+    for part in (model, twin):
+        torch.manual_seed(1)
+        with warnings.catch_warnings(action="ignore"):
+            losses.append(float(part(**batch).loss))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForSequenceClassification"])
+def test_gradients_of_gradients_are_an_error(name):
+    model = albertkit.accelerate(make_model(name).train(), "fp32", training=True)
+    loss = model(**batch_of(name)).loss
+    weight = model.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight
+    with pytest.raises(RuntimeError, match="gradients of gradients are not computed here"):
+        torch.autograd.grad(loss, weight, create_graph=True)

@@ -8,12 +8,17 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import cpu_loops
-from albertkit.model.layers import ACTIVATIONS, as_head_input, layer_norm, linear
+from albertkit.model.layers import (
+    ACTIVATIONS,
+    as_head_input,
+    differentiable_once,
+    layer_norm,
+    linear,
+)
 from albertkit.model.padded import SummedLoss
 from albertkit.tables import IGNORED
 
@@ -273,7 +278,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         return loss, correct
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.grads is None:
             raise RuntimeError(

@@ -110,6 +110,19 @@ def reused(projection: Projection) -> Projection:
     return partial(_Use.apply, sums, weight, bias)
 
 
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse gradients of gradients, which torch's `once_differentiable` takes for constants where what arrives is one."""
+
+    def refuse_or_run(ctx: Any, *gradients: Tensor | None) -> Any:
+        if torch.is_grad_enabled():  # create_graph
+            raise RuntimeError(
+                "gradients of gradients are not computed here: leave create_graph out"
+            )
+        return backward(ctx, *gradients)
+
+    return refuse_or_run
+
+
 class _Gathered(torch.autograd.Function):
     """Hand weight and bias to their uses, which collect the gradients in `sums`."""
 
@@ -122,7 +135,7 @@ class _Gathered(torch.autograd.Function):
         return weight.view_as(weight), bias.view_as(bias)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, *_: None) -> tuple[Tensor | None, ...]:
         gradients = tuple(ctx.sums) or (None, None)
         ctx.sums.clear()  # a second backward pass starts at zero
@@ -167,7 +180,17 @@ def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
 
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a module computes what its class does, so that its parameters may be used without calling it."""
-    return not (layer_problem(module, kind) or module._forward_hooks or module._forward_pre_hooks)
+    return not (layer_problem(module, kind) or has_hooks(module))
+
+
+def has_hooks(module: nn.Module, harmless: tuple[str, ...] = ()) -> bool:
+    """Return whether a module has hooks, of its calls or their gradients, from other modules of Python than the harmless ones."""
+    forward = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+    backward = (*module._backward_hooks.values(), *module._backward_pre_hooks.values())
+    return any(
+        not str(getattr(hook, "__module__", "")).startswith(harmless)
+        for hook in (*forward, *backward)
+    )
 
 
 def layer_problem(module: nn.Module, kind: type[nn.Module]) -> str:

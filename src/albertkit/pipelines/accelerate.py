@@ -9,6 +9,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from threading import get_ident
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision, check_precision, unpackable, walk
 from albertkit.errors import ConfigError
 from albertkit.model.heads import vocabulary_loss
-from albertkit.model.layers import AlbertLayer, is_plain, layer_norm, linear
+from albertkit.model.layers import AlbertLayer, has_hooks, is_plain, layer_norm, linear
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
 from albertkit.model.pretrained import AlbertModel, resolve_config, shapes_only
 from albertkit.tables import IGNORED
@@ -47,7 +48,11 @@ _SUPPORTED_ARGUMENTS |= {"num_items_in_batch"}  # Trainer's, for the heads' loss
 _ATTENTIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", None)
 # Of a module: what is followed, or changes nothing in its outputs
 _CHANGING = {"training", "gradient_checkpointing", "chunk_size_feed_forward", "p", "dropout_prob"}
-_CHANGING |= {"_is_hf_initialized"}
+_CHANGING |= {"_is_hf_initialized", "_is_full_backward_hook"}
+# Their hooks that leave the outputs as they are; that of NEFTune is among their integrations
+_HARMLESS_HOOKS = ("transformers.utils.", "transformers.modeling_utils")
+# Whether a loss of the call around it reads states at padding
+_PADDING_COUNTS = ContextVar("padding counts", default=False)
 
 
 def accelerate(
@@ -56,7 +61,8 @@ def accelerate(
     """Let a model compute with this package's code; its classes, outputs, losses and folder stay as they are.
 
     In inference on the CPU the engine computes, with gradients (if asked for) the packed layers.
-    Padding is taken out before the encoder and put back as zeros behind it. What they do not
+    Padding is taken out before the encoder and put back as zeros behind it, unless the class's own
+    loss reads it (of question answering, and at labels on padding). What they do not
     compute, the model computes as before: with gradients or in training unless asked for, hidden
     states of all layers, attentions, embeddings given as input (said in a warning, once); and while
     something looks at the model's operations (torch.export, torch.compile, tracing, torch.func,
@@ -70,9 +76,8 @@ def accelerate(
         precision: Of inference, as of `load_engine`: "fp32", "bf16", "int8", or "auto": bf16 where
             the processor multiplies it faster.
         training: Compute with gradients, too, in the parameters' dtype or that of the autocast
-            around it. A model for question answering keeps its padding then, which its loss counts;
-            gradient checkpointing can be enabled, which transformers' ALBERT does not know. A model
-            of this package trains on packed layers anyway.
+            around it. Gradient checkpointing can be enabled then, which transformers' ALBERT does not
+            know. A model of this package trains on packed layers anyway.
 
     Returns:
         The same object.
@@ -106,21 +111,18 @@ def accelerate(
             encoder.encode = _OwnEncode(encoder, fast)  # type: ignore[method-assign]
         else:
             fast = _LiveEngine(encoder, BorrowedModel(encoder), precision, training)
-            # Their loss of a span is a softmax over all places of a row, padding too.
-            keeps_padding = any(
-                type(module).__name__ == "AlbertForQuestionAnswering" for module in _modules(model)
-            )
-            encoder.forward = _TransformersForward(encoder, fast, keeps_padding)
+            encoder.forward = _TransformersForward(encoder, fast)
         fast.engine()  # what it falls back from is said now
-    for module in _modules(model) if training else ():
-        # Their methods and Trainer ask the outer model whether it can, and set the flag of whatever
-        # has it.
-        if _is_theirs(module):
+    for module in filter(_is_theirs, _modules(model)):
+        if training:
+            # Their methods and Trainer ask the outer model whether it can, and set the flag of
+            # whatever has it.
             vars(module).update(
                 supports_gradient_checkpointing=True, gradient_checkpointing=module in checkpointed
             )
-            if type(module).__name__ in ("AlbertForMaskedLM", "AlbertForPreTraining"):
-                module.forward = _MaskedLMForward(module)
+        names = {kind.__name__ for kind in type(module).__mro__}
+        if names & _HEADS_OF_PLACES and "forward" not in vars(module):
+            module.forward = _HeadForward(module, training)
     return model
 
 
@@ -128,9 +130,7 @@ def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
     for module in _modules(model):
         for name in ("forward", "encode"):
-            if isinstance(
-                vars(module).get(name), _TransformersForward | _MaskedLMForward | _OwnEncode
-            ):
+            if isinstance(vars(module).get(name), _TransformersForward | _HeadForward | _OwnEncode):
                 del vars(module)[name]
         if _is_theirs(module):
             for name in ("supports_gradient_checkpointing", "gradient_checkpointing"):
@@ -226,11 +226,8 @@ class _LiveEngine:
         if _has_any_global_hook():
             return "all modules have a hook"
         for name, module in walk(self.model)[1:]:
-            for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
-                # transformers' own hooks collect states when they are asked for, and then the model
-                # computes them anyway
-                if getattr(hook, "__module__", "").partition(".")[0] != "transformers":
-                    return f"`{name}` has a hook"
+            if has_hooks(module, _HARMLESS_HOOKS):
+                return f"`{name}` has a hook"
         return ""
 
     def warn(self, fallback: str) -> None:
@@ -267,11 +264,10 @@ class _TransformersForward:
     Args:
         model: Theirs.
         fast: What computes in its place.
-        keeps_padding: Whether states at padding count, in training.
     """
 
-    def __init__(self, model: Any, fast: _LiveEngine, keeps_padding: bool) -> None:
-        self.model, self.fast, self.keeps_padding = model, fast, keeps_padding
+    def __init__(self, model: Any, fast: _LiveEngine) -> None:
+        self.model, self.fast = model, fast
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -298,14 +294,15 @@ class _TransformersForward:
             )
             types = buffered.gather(1, positions.clamp(max=buffered.shape[1] - 1))
         inputs = {"token_type_ids": types, "position_ids": positions}
-        if not self.fast.computes_gradients():
+        keeps_padding = _PADDING_COUNTS.get() and mask is not None
+        if not (keeps_padding or self.fast.computes_gradients()):
             with torch.no_grad():
                 hidden, pooled = self.fast.engine().encode(
                     PackedBatch.from_padded(ids, mask, **inputs)
                 )
                 return self.make_output(arguments, hidden, pooled)
         batch: PackedBatch | PaddedBatch = PackedBatch.from_padded(ids, mask, **inputs)
-        if self.keeps_padding and mask is not None:
+        if keeps_padding and mask is not None:
             batch = PaddedBatch(ids.flatten(), types.flatten(), positions.flatten(), mask != 0)
         layers = self.fast.packed_layers(ids.device.type)
         with torch.autocast(ids.device.type, enabled=False):
@@ -353,32 +350,71 @@ class _TransformersForward:
         return output if _as_object(arguments, self.model) else output.to_tuple()
 
 
-class _MaskedLMForward:
-    """Replacement for the `forward` of transformers' `AlbertForMaskedLM` and `AlbertForPreTraining`, in training.
+_HEADS_OF_PLACES = {"AlbertForMaskedLM", "AlbertForPreTraining"}
+_HEADS_OF_PLACES |= {"AlbertForTokenClassification", "AlbertForQuestionAnswering"}
 
-    The logits are theirs, of all places and with gradients, if somebody uses them; the loss is
-    computed at the labels alone.
+
+class _HeadForward:
+    """Replacement for the `forward` of transformers' classes whose loss reads the state of every place.
+
+    States at padding are computed where the loss reads them. In training, the loss of masked words is
+    computed at the labels alone; the logits are theirs, of all places and with gradients, if somebody
+    uses them.
     """
 
     # Six of seven places have no label. Updates of H 384 at 128 tokens in bf16: with the loss of
     # all places 1.33 times as fast as the untouched model's, at the labels alone 1.83 times.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, training: bool) -> None:
+        self.model, self.training = model, training
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        model, head = self.model, self.model.predictions
-        plain = torch.is_grad_enabled() and is_plain(head.decoder, nn.Linear)
-        if not plain or _is_watched((*args, *kwargs.values(), *_parameters(model))):
+        model = self.model
+        if _is_watched((*args, *kwargs.values(), *_parameters(model))):
             return type(model).forward(model, *args, **kwargs)
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
-        has_order = hasattr(model, "sop_classifier")
-        labels = arguments.pop("labels", None)
-        order = arguments.pop("sentence_order_label", None) if has_order else None
-        if labels is None or (has_order and order is None):
+        token = _PADDING_COUNTS.set(self.padding_counts(arguments))
+        try:
+            if self.has_labels_alone(arguments):
+                return self.compute_at_labels(arguments)
             return type(model).forward(model, *args, **kwargs)
+        finally:
+            _PADDING_COUNTS.reset(token)
+
+    def padding_counts(self, arguments: dict[str, Any]) -> bool:
+        mask, labels = arguments.get("attention_mask"), arguments.get("labels")
+        if hasattr(self.model, "qa_outputs"):  # a softmax over all places of a row
+            return torch.is_grad_enabled() or arguments.get("start_positions") is not None
+        if mask is None or labels is None or mask.shape != labels.shape:
+            return False
+        return bool(((labels != IGNORED) & (mask == 0)).any())
+
+    def has_labels_alone(self, arguments: dict[str, Any]) -> bool:
+        """Return whether the loss is that of masked words, by the head that transformers has."""
+        head = getattr(self.model, "predictions", None)
+        if head is None or not self.training or not torch.is_grad_enabled():
+            return False
+        is_theirs = "forward" not in vars(head) and all(
+            type(module).forward.__module__.startswith("transformers.")
+            for module in (self.model, head)
+        )
+        needed = ["labels", "sentence_order_label"]
+        if not hasattr(self.model, "sop_classifier"):
+            needed.pop()
+        return (
+            is_theirs
+            and is_plain(head.decoder, nn.Linear)
+            and not any(has_hooks(module, ("albertkit.",)) for module in head.modules())
+            and all(arguments.get(name) is not None for name in needed)
+        )
+
+    def compute_at_labels(self, arguments: dict[str, Any]) -> Any:
+        model, head = self.model, self.model.predictions
+        targets = arguments.pop("labels").flatten()
+        has_order = hasattr(model, "sop_classifier")
+        order = arguments.pop("sentence_order_label") if has_order else None
         states: list[Tensor] = []
         thread = get_ident()  # a hook is called by all threads that compute this model
 
@@ -391,8 +427,7 @@ class _MaskedLMForward:
             output = type(model).forward(model, **{**arguments, "return_dict": True})
         finally:
             hook.remove()
-        hidden, targets = states[0].flatten(0, 1), labels.flatten()
-        has_label = targets != IGNORED
+        hidden, has_label = states[0].flatten(0, 1), targets != IGNORED
         with torch.autocast(hidden.device.type, enabled=False):
             inner = head.activation(linear(hidden.dtype, head.dense)(hidden[has_label]))
             inner = layer_norm(hidden.dtype, head.LayerNorm)(inner)

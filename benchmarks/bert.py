@@ -314,7 +314,10 @@ def _scored(
 ) -> Evaluation:
     world = join_world("cpu")
     return evaluate_batches(
-        model, held_out_stream(store, settings, documents, world), Unigram(store, documents), world
+        model,
+        held_out_stream(store, settings, documents, world),
+        Unigram.of_store(store, documents),
+        world,
     )
 
 

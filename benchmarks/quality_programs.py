@@ -76,7 +76,9 @@ def theirs(store: TokenStore, out: Path, settings: PretrainSettings, job: dict[s
     )
     config.initializer_range = setting.initializer_range
     model = transformers.AlbertForMaskedLM(config)
-    frequencies = Unigram(store, held_out).log_probabilities  # it learns sooner with this bias
+    frequencies = Unigram.of_store(
+        store, held_out
+    ).log_probabilities  # it learns sooner with this bias
     biases = dict.fromkeys(("predictions.bias", "predictions.decoder.bias"), frequencies)
     model.load_state_dict({**model.state_dict(), **biases})
     arguments: dict[str, Any] = dict(
@@ -211,7 +213,7 @@ class Judge:
         self._batches = masked_batches(text, store.tokenizer())
         self._model = AlbertForMaskedLM(config).eval()
         targets = [batch.masked_targets()[1] for batch in self._batches]
-        unigram = Unigram(store, held_out)
+        unigram = Unigram.of_store(store, held_out)
         self.predictions = sum(map(len, targets))
         self.unigram_loss = sum(unigram.score(labels)[0] for labels in targets) / self.predictions
 

@@ -166,6 +166,6 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
     )
     with torch.inference_mode():
         packed = model.pretraining_losses(batch)
-    assert float(packed.masked_lm_loss_sum / packed.masked_lm_count) == pytest.approx(
+    assert float(packed.masked_lm.loss_sum / packed.masked_lm.label_count) == pytest.approx(
         without_padding, abs=1e-5
     )

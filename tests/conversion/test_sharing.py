@@ -48,7 +48,10 @@ def train(model: AlbertForPreTraining, updates: int = 12) -> list[float]:
     losses = []
     for _ in range(updates):
         parts = model.pretraining_losses(batch)
-        loss = parts.masked_lm_loss_sum / parts.masked_lm_count + parts.sentence_order_loss_sum / 3
+        loss = (
+            parts.masked_lm.loss_sum / parts.masked_lm.label_count
+            + parts.sentence_order.loss_sum / 3
+        )
         loss.backward()
         clip_gradients(model.parameters(), 1.0)
         optimizer.step()

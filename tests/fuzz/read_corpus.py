@@ -107,7 +107,7 @@ def read_store(folder: Path):
         )
         for _ in range(6):
             next(stream)
-    Unigram(store, held_out)
+    Unigram.of_store(store, held_out)
     store.verify()
 
 

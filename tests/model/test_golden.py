@@ -153,8 +153,8 @@ def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
     )
     losses = model.pretraining_losses(batch)
     loss = (
-        losses.masked_lm_loss_sum / losses.masked_lm_count
-        + losses.sentence_order_loss_sum / losses.sentence_order_count
+        losses.masked_lm.loss_sum / losses.masked_lm.label_count
+        + losses.sentence_order.loss_sum / losses.sentence_order.label_count
     )
     torch.testing.assert_close(loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
     loss.backward()

@@ -26,7 +26,7 @@ Make = Callable[..., AlbertForPreTraining]
 
 def total_loss(model: AlbertForPreTraining, batch: PackedBatch) -> torch.Tensor:
     losses = model.pretraining_losses(batch)
-    return losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum
+    return losses.masked_lm.loss_sum / losses.masked_lm.label_count + losses.sentence_order.loss_sum
 
 
 # --- attention ------------------------------------------------------------------------------------
@@ -180,15 +180,18 @@ def test_packed_losses_and_gradients_equal_the_padded_ones(make_model, packed, p
     model = make_model(**changes)
     output = model(**padded)
     losses = model.pretraining_losses(packed)
-    assert losses.masked_lm_count == (padded["labels"] != -100).sum()
-    assert losses.sentence_order_count == 5
+    assert losses.masked_lm.label_count == (padded["labels"] != -100).sum()
+    assert losses.sentence_order.label_count == 5
     predicted = output.prediction_logits.argmax(-1)
-    assert losses.masked_lm_correct == (predicted == padded["labels"]).sum()
+    assert losses.masked_lm.correct == (predicted == padded["labels"]).sum()
     assert (
-        losses.sentence_order_correct
+        losses.sentence_order.correct
         == (output.sop_logits.argmax(-1) == padded["sentence_order_label"]).sum()
     )
-    loss = losses.masked_lm_loss_sum / losses.masked_lm_count + losses.sentence_order_loss_sum / 5
+    loss = (
+        losses.masked_lm.loss_sum / losses.masked_lm.label_count
+        + losses.sentence_order.loss_sum / 5
+    )
     torch.testing.assert_close(loss, output.loss, atol=1e-5, rtol=1e-6)
     ours = gradients(model, loss)
     theirs = gradients(model, output.loss)
@@ -354,13 +357,13 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
     parameters = [hidden, head.bias, head.decoder.weight, head.dense.weight]
     logits = head(hidden)
     expected = F.cross_entropy(logits, labels, reduction="sum")
-    loss, correct = head.loss_sum_and_correct(hidden, labels)
+    loss, correct, _ = head.summed_loss(hidden, labels)
     torch.testing.assert_close(loss, expected)
     assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
     torch.testing.assert_close(
         torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters)
     )
-    loss, _ = head.loss_sum_and_correct(hidden, labels)
+    loss, *_ = head.summed_loss(hidden, labels)
     loss.backward(retain_graph=True)
     # Its memory is the gradient by now
     with pytest.raises(RuntimeError, match="compute the loss again"):
@@ -371,7 +374,7 @@ def test_no_target_means_zero_not_nan(make_model):
     model = make_model()
     losses = model.pretraining_losses(PackedBatch.from_sequences([[1, 2, 3]]))
     assert [value.item() for value in losses] == [0] * 6
-    (losses.masked_lm_loss_sum + losses.sentence_order_loss_sum).backward()
+    (losses.masked_lm.loss_sum + losses.sentence_order.loss_sum).backward()
     ids = torch.ones(1, 3, dtype=torch.int64)
     assert model(ids, labels=torch.full_like(ids, -100)).loss.item() == 0
 

@@ -73,7 +73,7 @@ def test_adapters_in_half_precision_and_with_checkpointing(make_class, padded):
 def test_hooks_and_other_layers_are_not_bypassed(make_class, packed):
     model = make_class(AlbertForPreTraining)
     layer = model.albert.encoder.albert_layer_groups[0].albert_layers[0]
-    plain = model.pretraining_losses(packed).masked_lm_loss_sum
+    plain = model.pretraining_losses(packed).masked_lm.loss_sum
     calls: list[int] = []
     for module in (
         layer.attention.key,
@@ -90,7 +90,7 @@ def test_hooks_and_other_layers_are_not_bypassed(make_class, packed):
     nn.init.eye_(doubled[1].weight)
     layer.ffn_output = doubled
     torch.testing.assert_close(
-        model.pretraining_losses(packed).masked_lm_loss_sum, plain, rtol=1e-6, atol=0
+        model.pretraining_losses(packed).masked_lm.loss_sum, plain, rtol=1e-6, atol=0
     )
     doubled[1].weight.data *= 2
-    assert (model.pretraining_losses(packed).masked_lm_loss_sum - plain).abs() > 1
+    assert (model.pretraining_losses(packed).masked_lm.loss_sum - plain).abs() > 1

@@ -251,8 +251,8 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
     source = open_pretraining_data(home / "more" / "store", replace(SETTINGS, steps=1))
     (batch,) = next(source.training(world))
     losses = model.pretraining_losses(batch)
-    mean = losses.masked_lm_loss_sum / len(batch.masked_labels)
-    (mean + losses.sentence_order_loss_sum / batch.num_sequences).backward()
+    mean = losses.masked_lm.loss_sum / len(batch.masked_labels)
+    (mean + losses.sentence_order.loss_sum / batch.num_sequences).backward()
     first = len(SPECIALS + OLD)
     parts = {WORDS: model.get_input_embeddings().weight, BIAS: model.predictions.bias}
     norm = torch.stack([p.grad[first:].norm() for p in parts.values()]).norm()

@@ -161,12 +161,12 @@ def test_constant_outputs_are_seen(store, settings):
     torch.manual_seed(0)
     model = AlbertForPreTraining(settings.model_config(store.vocab_size)).eval()
     batches = list(open_pretraining_data(store, settings).evaluation(ALONE))
-    usual = evaluate_batches(model, batches, Unigram(store), ALONE)
+    usual = evaluate_batches(model, batches, Unigram.of_store(store), ALONE)
     assert usual.masked_lm_perplexity == pytest.approx(math.exp(usual.masked_lm_loss))
     assert usual.most_guessed < 0.9
     with torch.no_grad():
         model.predictions.bias[7] = 50.0
-    constant = evaluate_batches(model, batches, Unigram(store), ALONE)
+    constant = evaluate_batches(model, batches, Unigram.of_store(store), ALONE)
     assert constant.most_guessed == 1.0
     lines = doubts(20, constant.numbers(), warmup_steps=10)
     assert len(lines) == 2

@@ -133,9 +133,9 @@ def test_losses_are_the_originals_on_the_padded_features(tmp_path, golden, alber
     order = torch.nn.functional.cross_entropy(
         logits.sop_logits, padded["next_sentence_labels"].flatten(), reduction="sum"
     )
-    torch.testing.assert_close(losses.masked_lm_loss_sum, masked_lm, rtol=1e-5, atol=0)
-    torch.testing.assert_close(losses.sentence_order_loss_sum, order, rtol=1e-5, atol=0)
-    assert abs(float(next_losses.masked_lm_loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
+    torch.testing.assert_close(losses.masked_lm.loss_sum, masked_lm, rtol=1e-5, atol=0)
+    torch.testing.assert_close(losses.sentence_order.loss_sum, order, rtol=1e-5, atol=0)
+    assert abs(float(next_losses.masked_lm.loss_sum - masked_lm)) > 1e-4 * float(masked_lm)
 
 
 @pytest.mark.parametrize(

@@ -206,11 +206,11 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
 
     model = prepare_model(initialise(settings, store.vocab_size).model, settings, ALONE)
     world = OneOfMany(1, 2, torch.device("cpu"))
-    evaluate_batches(model, [], Unigram(store), world)
+    evaluate_batches(model, [], Unigram.of_store(store), world)
     evaluate_batches(
         model,
         held_out_stream(store, settings, store.held_out(0.2, 0), world),
-        Unigram(store),
+        Unigram.of_store(store),
         world,
     )
     assert len(reductions) == 2
@@ -343,7 +343,7 @@ def test_derived_settings_follow_the_paper():
 
 def test_unigram_counts_only_the_training_documents(store):
     expected = count_training_tokens(store, 0.3, 1)
-    unigram = Unigram(store, store.held_out(0.3, seed=1))
+    unigram = Unigram.of_store(store, store.held_out(0.3, seed=1))
     loss, right = unigram.score(torch.arange(store.vocab_size))
     assert loss == pytest.approx(-np.log((expected + 1) / (expected.sum() + len(expected))).sum())
     assert right == 1

@@ -70,7 +70,7 @@ def test_pairs_are_those_of_a_plain_loop_with_any_threads(store, monkeypatch, ev
 
 def test_vectors_are_those_of_the_whole_decomposition(store):
     left_out = store.held_out(0.3, 0)
-    counts = Unigram(store, left_out).counts
+    counts = Unigram.of_store(store, left_out).counts
     pairs = np.zeros((store.vocab_size, store.vocab_size))
     for pair, count in expected_pairs(store, left_out).items():
         pairs[pair] = count

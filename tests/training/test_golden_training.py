@@ -68,8 +68,8 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
 
     for step in range(8):
         losses = model.pretraining_losses(batch)
-        masked = losses.masked_lm_loss_sum / losses.masked_lm_count
-        loss = masked + losses.sentence_order_loss_sum / losses.sentence_order_count
+        masked = losses.masked_lm.loss_sum / losses.masked_lm.label_count
+        loss = masked + losses.sentence_order.loss_sum / losses.sentence_order.label_count
         loss.backward()
         compare("loss", loss, torch.tensor(expected["train_losses"][step]))
         norm = clip_gradients(parameters.values(), 1.0)

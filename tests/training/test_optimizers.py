@@ -39,13 +39,17 @@ def replay(arrays, optimizer_name, **options):
 
 def google_rate(step, run):
     """Our learning rate for the settings of a recorded run or schedule."""
+    warmup_steps = run["num_warmup_steps"]
+    if run["start_warmup_step"]:  # which ours has not
+        if (warmed := step - run["start_warmup_step"]) < warmup_steps:
+            return run["init_lr"] * warmed / warmup_steps
+        warmup_steps = 0
     return learning_rate(
         step,
         peak=run["init_lr"],
         total_steps=run["num_train_steps"],
-        warmup_steps=run["num_warmup_steps"],
+        warmup_steps=warmup_steps,
         power=run["poly_power"],
-        start_warmup_step=run["start_warmup_step"],
     )
 
 

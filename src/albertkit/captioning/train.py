@@ -115,7 +115,7 @@ class CaptionObjective(nn.Module):
             correct = (logits.argmax(-1) == batch.labels).sum()
         else:
             # Never holds all logits
-            total, correct = self.model.predictions.loss_sum_and_correct(hidden, batch.labels)
+            total, correct, _ = self.model.predictions.summed_loss(hidden, batch.labels)
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(
@@ -614,8 +614,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
 
     def evaluate() -> dict[str, float]:
         captioner.model.eval()
-        scores = evaluator.scores(captioner)
-        return {metric: scores[metric], **scores}
+        return evaluator.scores(captioner)
 
     def load(folder: Path) -> VideoCaptioner:
         best = VideoCaptioner.from_pretrained(folder).to(world.device)

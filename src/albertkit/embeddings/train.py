@@ -41,7 +41,7 @@ from albertkit.output.render import (
     python_literal,
     settings_sections,
 )
-from albertkit.output.sections import FactList, Paragraph, Section
+from albertkit.output.sections import Paragraph, Section
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import as_files
 from albertkit.tasks.data import fingerprint
@@ -50,7 +50,7 @@ from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, TrainingRecipe
 from albertkit.training.monitor import wilson_interval
 from albertkit.training.processes import World, describe
-from albertkit.training.results import result_sections, score_table
+from albertkit.training.results import score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
 _BATCH_TOKENS = 8192  # most tokens of dev texts computed at once
@@ -249,14 +249,9 @@ class EmbeddingResult(RunResult):
         extras = {"kind": self.kind, "intervals": self.intervals, "constant": list(self.constant)}
         return {**extras, "truncated": self.truncated}
 
-    def sections(self) -> list[Section]:
-        """Return the scores and where the model is."""
-        sections = result_sections(self.results(), self.metric) if self.scores else []
-        return [*sections, FactList({"model": self.model})]
-
     def results(self) -> dict[str, Any]:
         """Return scores, intervals and notes for `training.results`."""
-        return {**self.scores, "intervals": self.intervals, "notes": self.notes()}
+        return {**super().results(), "intervals": self.intervals}
 
 
 @dataclass(frozen=True)
@@ -333,10 +328,6 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
     remedy = settings.remedy(encoder.config.hidden_size)
     unfinished = EmbeddingResult(kind=training.kind, metric=metric, remedy=remedy)
 
-    def evaluate() -> dict[str, float]:
-        scores, _ = evaluator.measure(encoder)
-        return {metric: scores[metric], **scores}  # the one that counts is shown first
-
     def load(folder: Path) -> SentenceEncoder:
         best = SentenceEncoder.from_pretrained(folder).to(world.device)
         best.albert.compute_dtype = encoder.albert.compute_dtype
@@ -371,9 +362,9 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
             world_size=world.size,
         ),
         loop=LoopSettings.over_epochs(settings, start_weights=training.start_weights),
-        evaluate=evaluate,
+        evaluate=lambda: evaluator.measure(encoder)[0],
         select=metric,
-        save=lambda folder: encoder.save_pretrained(folder),
+        save=encoder.save_pretrained,
         provenance=provenance,
         doubts=lambda step, metrics: [f"{line}; {remedy}" for line in evaluator.constant],
         notes=[*notes, describe(encoder.albert, world.device)],

@@ -86,20 +86,11 @@ class AlbertForPreTraining(PretrainedAlbert):
         hidden, pooled = self.albert.encode(batch, trace, positions=None if trace else positions)
         if trace:
             hidden = hidden.index_select(0, positions)
-        masked_sum, masked_correct = self.predictions.loss_sum_and_correct(hidden, labels)
         order_labels = batch.sentence_order_labels
         if order_labels is None:
             order_labels = torch.full_like(batch.offsets[1:], IGNORED)
         order = class_loss(self.sop_classifier(pooled), order_labels)
-        masked_count = torch.full_like(masked_correct, len(labels))
-        return PretrainingLosses(
-            masked_sum,
-            order.loss_sum,
-            masked_correct,
-            order.correct,
-            masked_count,
-            order.label_count,
-        )
+        return PretrainingLosses(self.predictions.summed_loss(hidden, labels), order)
 
     def forward(
         self,
@@ -230,10 +221,8 @@ class AlbertForMaskedLM(LogitsModel):
     def packed_loss(self, batch: PackedBatch) -> SummedLoss:
         """Return the loss at the masked positions, without ever holding all logits. Without one, the sum is 0."""
         positions, labels = batch.masked_targets()
-        loss_sum, correct = self.predictions.loss_sum_and_correct(
-            self.albert.encode(batch, positions=positions).hidden, labels
-        )
-        return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))
+        hidden = self.albert.encode(batch, positions=positions).hidden
+        return self.predictions.summed_loss(hidden, labels)
 
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
         return self.predictions(hidden)

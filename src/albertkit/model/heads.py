@@ -138,8 +138,8 @@ class MaskedLMHead(nn.Module):
         inner = self.transform(hidden)
         return linear(inner.dtype, self.decoder)(inner)
 
-    def loss_sum_and_correct(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum of the cross-entropies in fp32, and how many predictions are right; logits are computed in chunks.
+    def summed_loss(self, hidden: Tensor, labels: Tensor) -> SummedLoss:
+        """Return the cross-entropy over the vocabulary, whose logits are computed in chunks.
 
         Compiled, or with a decoder that was replaced, they are computed as a whole.
 
@@ -148,9 +148,11 @@ class MaskedLMHead(nn.Module):
             labels: int64 [P].
         """
         if torch.compiler.is_compiling() or type(self.decoder) is not TiedDecoder:
-            loss = class_loss(self(hidden), labels)
-            return loss.loss_sum, loss.correct
-        return vocabulary_loss(self.transform(hidden), self.decoder.weight, self.bias, labels)
+            return class_loss(self(hidden), labels)
+        loss_sum, correct = vocabulary_loss(
+            self.transform(hidden), self.decoder.weight, self.bias, labels
+        )
+        return SummedLoss(loss_sum, correct, torch.full_like(correct, len(labels)))
 
 
 class SentenceOrderHead(nn.Module):

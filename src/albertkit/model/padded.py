@@ -177,23 +177,10 @@ class SummedLoss(NamedTuple):
 
 
 class PretrainingLosses(NamedTuple):
-    """Sums over one packed batch; the training loop divides by the counts of the whole batch.
+    """Sums over one packed batch; the training loop divides by the counts of the whole batch."""
 
-    Attributes:
-        masked_lm_loss_sum: 0-d, fp32, sum over the P predictions, in nats.
-        sentence_order_loss_sum: 0-d, fp32, sum over the sequences that have a label.
-        masked_lm_correct: 0-d, int64.
-        sentence_order_correct: 0-d, int64.
-        masked_lm_count: 0-d, int64, P.
-        sentence_order_count: 0-d, int64.
-    """
-
-    masked_lm_loss_sum: Tensor
-    sentence_order_loss_sum: Tensor
-    masked_lm_correct: Tensor
-    sentence_order_correct: Tensor
-    masked_lm_count: Tensor
-    sentence_order_count: Tensor
+    masked_lm: SummedLoss  # over the P predictions
+    sentence_order: SummedLoss  # over the sequences that have a label
 
 
 Output = TypeVar("Output", bound=ModelOutput)

@@ -52,21 +52,11 @@ class PretrainingObjective:
     def predictions(self, batch: PackedBatch, trace: Trace | None = None) -> dict[str, LossPart]:
         """Return the losses of a batch that is not empty, and its hidden states in `trace`."""
         counts = PretrainingObjective.count_targets(self, batch)
-        losses = self.model.pretraining_losses(batch, trace)
-        parts = {}
-        if "masked_lm" in counts:
-            parts["masked_lm"] = LossPart(
-                losses.masked_lm_loss_sum,
-                counts["masked_lm"],
-                losses.masked_lm_correct,
-            )
-        if "sentence_order" in counts:
-            parts["sentence_order"] = LossPart(
-                losses.sentence_order_loss_sum,
-                counts["sentence_order"],
-                losses.sentence_order_correct,
-            )
-        return parts
+        losses = self.model.pretraining_losses(batch, trace)._asdict()
+        return {
+            name: LossPart(losses[name].loss_sum, count, losses[name].correct)
+            for name, count in counts.items()
+        }
 
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step on this batch, real tokens only, nothing recomputed."""
@@ -235,22 +225,35 @@ class Unigram:
     """Token frequencies, the least a language model must beat.
 
     Args:
-        store: The store.
-        left_out: Per shard, documents that are not counted; None counts all.
-        world: The processes share the counting, shard by shard: a core counts some 700 million
-            tokens a second.
+        counts: int64 [V], how often each token occurs.
 
     Attributes:
-        counts: int64 [V], how often each token occurs.
         most_frequent: The token that occurs most.
     """
 
-    def __init__(
-        self,
+    def __init__(self, counts: np.ndarray) -> None:
+        self.counts = counts
+        self.most_frequent = int(counts.argmax())
+        # Add-one smoothing: a token that occurs only in held-out documents must not cost infinity.
+        self.log_probabilities = torch.from_numpy(
+            np.log((counts + 1) / (counts.sum() + len(counts)))
+        )
+
+    @classmethod
+    def of_store(
+        cls,
         store: TokenStore,
         left_out: list[np.ndarray] | None = None,
         world: World | None = None,
-    ) -> None:
+    ) -> "Unigram":
+        """Count the tokens of a store.
+
+        Args:
+            store: The store.
+            left_out: Per shard, documents that are not counted; None counts all.
+            world: The processes share the counting, shard by shard: a core counts some 700 million
+                tokens a second.
+        """
         rank, size = (world.rank, world.size) if world else (0, 1)
         counts = np.zeros(store.vocab_size, np.int64)
         for shard in range(rank, store.num_shards, size):
@@ -260,24 +263,9 @@ class Unigram:
                 for document in np.flatnonzero(left_out[shard]):
                     tokens = store.tokens[shard][starts[document] : starts[document + 1]]
                     counts -= _count(tokens, store.vocab_size)
-        self._set(
-            world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy() if world else counts
-        )
-
-    @classmethod
-    def of_counts(cls, counts: np.ndarray) -> "Unigram":
-        """Return the frequencies of counts, int64 [V]."""
-        unigram = cls.__new__(cls)
-        unigram._set(counts)
-        return unigram
-
-    def _set(self, counts: np.ndarray) -> None:
-        self.counts = counts
-        self.most_frequent = int(counts.argmax())
-        # Add-one smoothing: a token that occurs only in held-out documents must not cost infinity.
-        self.log_probabilities = torch.from_numpy(
-            np.log((counts + 1) / (counts.sum() + len(counts)))
-        )
+        if world:
+            counts = world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy()
+        return cls(counts)
 
     def score(self, labels: torch.Tensor) -> tuple[float, int]:
         """Return the sum of negative log probabilities of labels, and how many of them are the most frequent token."""

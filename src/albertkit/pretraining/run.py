@@ -344,7 +344,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     batches = held_out_stream(store, settings, documents, world)
     # With no document left to count, the frequencies are those of the evaluated text itself: a
     # harder baseline.
-    unigram = Unigram(store, documents if share < 1 else None, world)
+    unigram = Unigram.of_store(store, documents if share < 1 else None, world)
     with ProgressBar("evaluating", 0, "sequences", options.progress and not world.rank) as progress:
         return evaluate_batches(model, _count_scored(batches, progress), unigram, world)
 
@@ -398,7 +398,7 @@ def _evaluate_records(
     batches = RecordEvaluation(
         records, numbers, batch_tokens=options.batch_tokens, rank=world.rank, world_size=world.size
     )
-    unigram = Unigram.of_counts(records.count_tokens(numbers if numbers.all() else ~numbers))
+    unigram = Unigram(records.count_tokens(numbers if numbers.all() else ~numbers))
     total = -(-int(numbers.sum()) // world.size)
     with ProgressBar(
         "evaluating", total, "records", options.progress and not world.rank

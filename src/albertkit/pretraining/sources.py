@@ -164,11 +164,11 @@ class _StoreSource(PretrainingData):
         return held_out_stream(self._store, self.settings, self._held_out, world)
 
     def unigram(self, world: World) -> Unigram:
-        return Unigram(self._store, self._held_out, world)
+        return Unigram.of_store(self._store, self._held_out, world)
 
     def cooccurrence(self, size: int) -> Tensor:
         # One process counts for all: the vectors are the same in each.
-        counts = Unigram(self._store, self._held_out).counts
+        counts = Unigram.of_store(self._store, self._held_out).counts
         return cooccurrence_vectors(
             select_documents(self._store, self._held_out),
             counts,
@@ -271,7 +271,7 @@ class _RecordSource(PretrainingData):
         )
 
     def unigram(self, world: World) -> Unigram:
-        return Unigram.of_counts(self._records.count_tokens(~self._held_out))
+        return Unigram(self._records.count_tokens(~self._held_out))
 
     def cooccurrence(self, size: int) -> Tensor:
         raise ConfigError(

@@ -28,7 +28,7 @@ from albertkit.output.render import (
     package_versions,
     settings_sections,
 )
-from albertkit.output.sections import FactList, Paragraph, Section, to_json_value
+from albertkit.output.sections import Paragraph, to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import DataFile, quoted_name
 from albertkit.tasks.check import DataCheckReport, check_task
@@ -60,7 +60,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
 from albertkit.training.processes import World, describe
-from albertkit.training.results import guessing_note, result_sections, score_table
+from albertkit.training.results import guessing_note, score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
 # The linear layers of the shared block, all of them: query and value alone did not reach full
@@ -240,11 +240,6 @@ class FinetuneResult(RunResult):
         """Return the content of `results.json`: also what there is of every example, for the picture of a regression."""
         pairs = self.details.get(_EVERY_EXAMPLE)
         return self.to_dict() | ({} if pairs is None else {_EVERY_EXAMPLE: to_json_value(pairs)})
-
-    def sections(self) -> list[Section]:
-        """Return the scores and where the model is."""
-        scores = result_sections(self.results(), self.metric) if self.scores else []
-        return [*scores, FactList({"model": self.model})]
 
     def results(self) -> dict[str, Any]:
         """Return the scores, intervals, classes and notes that `training.results` shows."""
@@ -487,12 +482,11 @@ class TaskEvaluator:
         return self.last
 
     def calibrate_and_score(self, model: PretrainedAlbert) -> dict[str, float]:
-        """Calibrate decisions on examples kept from training, predict dev, score; the score that counts is first."""
+        """Calibrate decisions on examples kept from training, predict dev, score."""
         if self._calibration_features is not None:
             predictions = self._predict(model, self._calibration, self._calibration_features)
             self.task = self.task.calibrated(self._calibration, predictions, "train")
-        scores = self.task.score(self._dev, self.predictions(model))
-        return {self.task.metric: scores[self.task.metric], **scores}
+        return self.task.score(self._dev, self.predictions(model))
 
     def _predict(
         self,

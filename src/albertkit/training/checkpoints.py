@@ -5,7 +5,6 @@ can be used as a model) plus `training_state.json` and `training_state.safetenso
 pickled.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,9 +27,8 @@ from albertkit.files import (
     write_json,
 )
 from albertkit.model.files import write_tensors
-from albertkit.model_paths import write_selected
+from albertkit.model_paths import numbered_folders, write_selected
 
-_STEP = re.compile(r"step-(\d+)$")
 _TENSORS, _NUMBERS = "training_state.safetensors", "training_state.json"
 
 
@@ -112,13 +110,8 @@ def save_best(
 
 def list_checkpoints(run: Path) -> list[Path]:
     """List the complete checkpoints of a run, oldest first."""
-    folders = [
-        p
-        for p in (run / "checkpoints").glob("step-*")
-        if _STEP.search(p.name) and (p / _NUMBERS).exists()
-    ]
-    # By number: as text `step-1000000` is before `step-999999`.
-    return sorted(folders, key=checkpoint_step)
+    folders = numbered_folders(run / "checkpoints", "step")
+    return [folder for folder in folders if (folder / _NUMBERS).exists()]
 
 
 def checkpoint_step(checkpoint: Path) -> int:

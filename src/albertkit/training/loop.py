@@ -41,13 +41,8 @@ def learning_rate(
     schedule: str = "polynomial",
     end_lr: float = 0.0,
     power: float = 1.0,
-    start_warmup_step: int = 0,
 ) -> float:
     """Return the learning rate of update `step`, counted from 0, as Google's and Model Garden's optimization.py compute it.
-
-    `start_warmup_step` is an argument of the original that its scripts leave at this default; it is
-    here to be compared with it and no setting of a run reaches it. Before `start_warmup_step` the
-    rate is negative, as there.
 
     Args:
         step: Number of updates made before this one.
@@ -61,8 +56,6 @@ def learning_rate(
         schedule: "polynomial", "cosine" or "constant".
         end_lr: Where the decay ends; Model Garden's `end_lr`.
         power: Exponent of the polynomial decay.
-        start_warmup_step: Step at which the warm-up begins; it ends at `start_warmup_step +
-            warmup_steps`.
 
     Returns:
         The learning rate as a float.
@@ -73,8 +66,8 @@ def learning_rate(
         risen = max(step / warmup_steps if warmup_steps else 0.0, progress / warmup_share)
         if risen < 1:
             return peak * risen
-    elif warmup_steps and step - start_warmup_step < warmup_steps:
-        return peak * (step - start_warmup_step) / warmup_steps
+    elif step < warmup_steps:
+        return peak * step / warmup_steps
     if schedule == "constant":
         return peak
     # The decay runs from step 0, not from the end of the warm-up, so with the paper's settings the
@@ -464,9 +457,10 @@ def train(
         with exported.applied():
             model.eval()
             # What follows from it must be the same in all processes
-            result.evaluation = world.first(recipe.evaluate())
+            evaluation = world.first(recipe.evaluate())
             model.train()
-            value = result.evaluation[select]
+            value = evaluation[select]
+            result.evaluation = {select: value, **evaluation}  # what counts is shown first
             if math.isnan(value):  # a correlation with constant predictions: worse than any number
                 value = -math.inf
             elif recipe.smaller:
@@ -477,7 +471,7 @@ def train(
                 state.best_step = state.step
                 state.without_better = 0
                 if world.is_main:
-                    save_best(run, save_and_describe, state.step, select, result.evaluation[select])
+                    save_best(run, save_and_describe, state.step, select, evaluation[select])
         display.evaluation(state.step, result.evaluation)
         for line in recipe.doubts(state.step, result.evaluation):
             display.note(line)

@@ -28,7 +28,7 @@ from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.job import Job
 from albertkit.model.attention import varlen_fault
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.training.launch import name_start, warn_of_shared_store
+from albertkit.training.launch import name_start, warn_of_shared_store, world_size
 
 # How long processes wait for one another: the first writes checkpoints and cards while the others
 # wait, and at the start each plans its own examples. A process that has died is noticed at once;
@@ -156,7 +156,7 @@ def _collective_errors() -> Iterator[None]:
 
 def join_world(device: str = "auto") -> World:
     """Join the other processes if `torchrun` started us, until this process ends; for names of devices see `find_device`."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = world_size()
     rank = int(os.environ.get("RANK", "0"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = find_device(device, local_rank)

@@ -14,7 +14,6 @@ Every process of a launch does the same; the first one writes.
 
 import dataclasses
 import math
-import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,13 +33,13 @@ from albertkit.files import (
 )
 from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.output.sections import Result, to_json_value
+from albertkit.output.sections import FactList, Result, Section, to_json_value
 from albertkit.training.checkpoints import TrainingState, check_model, newest_checkpoint
-from albertkit.training.launch import exit_status, resumes, stop_again
+from albertkit.training.launch import exit_status, resumes, speaks, stop_again
 from albertkit.training.loop import AnyBatch, TrainingRecipe, TrainingResult, train
 from albertkit.training.monitor import Display
 from albertkit.training.processes import World, choose_precision, join_world, repeatable
-from albertkit.training.results import save_results
+from albertkit.training.results import result_sections, save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
 
 RETRY_FACTOR = 1 / 3  # of the learning rate, for a retry
@@ -116,6 +115,15 @@ class RunResult(Result):
         if not (self.collapsed and self.remedy):
             return ""
         return f"nothing learned: {self.collapsed}; {self.remedy}"
+
+    def sections(self) -> list[Section]:
+        """Return the scores and where the model is."""
+        scores = result_sections(self.results(), self.metric) if self.scores else []
+        return [*scores, FactList({"model": self.model})]
+
+    def results(self) -> dict[str, Any]:
+        """Return the scores and notes that `training.results` shows."""
+        return {**self.scores, "notes": self.notes()}
 
     def notes(self) -> list[str]:
         """Return lines for the reader: retries and seeds; a failure is said where the training ends."""
@@ -363,7 +371,7 @@ def open_run(
     """
     folder = check_folder_name(out)
     # The others of a launch are not kept out
-    with lock_folder(folder, enabled=os.environ.get("RANK", "0") == "0"):
+    with lock_folder(folder, enabled=speaks()):
         if check:
             settings.check()
         world = join_world(settings.device)

@@ -10,7 +10,7 @@ from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings
-from albertkit.captioning.sources import read_split_clips
+from albertkit.captioning.sources import read_splits
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.conversion.initial import init_model
@@ -41,7 +41,6 @@ RECIPE: dict[str, Any] = dict(
     precision="fp32",
     shift=6,
 )
-SPLITS = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def learn_shapes(
         make_clips(folder / "clips", num_clips, seed)
     if not (folder / "shell" / "config.json").exists():
         _make_shell(folder / "shell", seed)
-    clips = {split: read_split_clips(folder / "clips", split) for split in SPLITS}
+    clips = read_splits(folder / "clips")
     prepare_clips(clips, folder / "prepared", load_backbone("conv3d", {"width": 128}), SAMPLING)
     results = []
     for objective in objectives:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_clips import write_shapes
+from small_clips import read_split_clips, write_shapes
 from swinbert_numbers import exact, original, shell  # noqa: F401
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.prepare import prepare_clips
-from albertkit.captioning.sources import read_split_clips
 from benchmarks.learn_shapes import SAMPLING
 from benchmarks.moving_shapes import COLOURS
 

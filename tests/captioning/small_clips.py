@@ -6,8 +6,17 @@ from pathlib import Path
 import torch
 
 from albertkit.captioning.clips import Clip
-from albertkit.captioning.sources import read_split_clips
+from albertkit.captioning.sources import read_splits
+from albertkit.tables.bad_rows import BadRows
 from benchmarks.moving_shapes import make_clips
+
+
+def read_split_clips(
+    path: Path, split: str | None = None, bad_rows: BadRows | None = None
+) -> list[Clip]:
+    """Return the clips of a split, or of the only one."""
+    [clips] = read_splits(path, split, bad_rows).values()
+    return clips
 
 
 def write_shapes(

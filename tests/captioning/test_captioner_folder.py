@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_clips import save_tiny_clip, write_shapes
+from small_clips import read_split_clips, save_tiny_clip, write_shapes
 
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
 from albertkit.captioning.predict import predict_captions
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
-from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.train import train_captioner
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError

@@ -32,7 +32,7 @@ STEPS = {
 def make_data(folder: Path) -> None:
     """A model with random weights, a store, tables, vectors of a teacher and features of clips."""
     from albertkit.captioning.prepare import prepare_clips
-    from albertkit.captioning.sources import read_split_clips
+    from albertkit.captioning.sources import read_splits
     from albertkit.config import AlbertConfig
     from albertkit.corpus import build_store
     from albertkit.model import AlbertForPreTraining
@@ -84,9 +84,7 @@ def make_data(folder: Path) -> None:
         clips["train" if number < 13 else "dev"].append(json.dumps(clip))
     for split, lines in clips.items():
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    prepare_clips(
-        {split: read_split_clips(folder, split) for split in clips}, folder / "clips", None
-    )
+    prepare_clips(read_splits(folder), folder / "clips", None)
 
 
 def pretraining(data: Path, **changes: object) -> dict[str, object]:

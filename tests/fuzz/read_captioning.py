@@ -86,10 +86,10 @@ def make_manifests(folder: Path) -> None:
 
 
 def read_manifests(folder: Path):
-    from albertkit.captioning.sources import read_split_clips
+    from albertkit.captioning.sources import read_splits
 
     names = ("train.jsonl", "msrvtt.json", "coco.json", "msvd.txt", "msvd.csv", "jsfusion.csv", "")
-    return read_each(lambda name=name: read_split_clips(folder / name) for name in names)
+    return read_each(lambda name=name: read_splits(folder / name) for name in names)
 
 
 def make_swinbert(folder: Path) -> None:
@@ -128,13 +128,14 @@ def make_swinbert(folder: Path) -> None:
 
 def read_swinbert_data(folder: Path):
     from albertkit.captioning.prepare import frames_of
-    from albertkit.captioning.sources import read_split_clips
+    from albertkit.captioning.sources import read_splits
     from albertkit.captioning.video import FrameSampling
 
     sampling = FrameSampling(num_frames=3, size=16)
 
     def read(name):
-        return [frames_of(clip, sampling).pixels.shape for clip in read_split_clips(folder / name)]
+        [clips] = read_splits(folder / name).values()
+        return [frames_of(clip, sampling).pixels.shape for clip in clips]
 
     return read_each([lambda: read("train.yaml"), lambda: read("names.yaml")])
 
@@ -202,7 +203,7 @@ def make_prepared(folder: Path) -> None:
     import numpy as np
 
     from albertkit.captioning.prepare import prepare_clips
-    from albertkit.captioning.sources import read_split_clips
+    from albertkit.captioning.sources import read_splits
 
     lines = []
     for number in range(4):
@@ -211,7 +212,7 @@ def make_prepared(folder: Path) -> None:
             json.dumps({"key": f"c{number}", "features": f"{number}.npy", "captions": ["a thing"]})
         )
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n")
-    prepare_clips({"train": read_split_clips(folder / "train.jsonl")}, folder / "prepared", None)
+    prepare_clips(read_splits(folder / "train.jsonl"), folder / "prepared", None)
     for file in (*folder.glob("*.npy"), folder / "train.jsonl"):
         file.unlink()
 

@@ -61,7 +61,7 @@ def test_order_alone(tmp_path, store, settings, train):
     assert evaluation.unigram_loss is None
     assert evaluation.masked_lm_count == 0
     assert evaluation.sentence_order_accuracy == pytest.approx(
-        result.evaluation["sentence_order_accuracy"]
+        result.scores["sentence_order_accuracy"]
     )
     assert "sentence order" in (run / "final" / "README.md").read_text()
     for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(
@@ -141,7 +141,7 @@ def test_order_is_learned_on_a_toy_corpus(tmp_path, tales, train):
         eval_every=0,
         bias_correction=True,
     )
-    assert result.evaluation["sentence_order_accuracy"] > 0.95
+    assert result.scores["sentence_order_accuracy"] > 0.95
     # On the same tales with their sentences shuffled there is nothing to learn: the number can
     # tell.
     rng = np.random.default_rng(1)

@@ -304,11 +304,11 @@ def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, train):
         assert (tmp_path / "run" / "final" / name).exists(), name
     # The records decide
     assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32
-    assert result.evaluation["masked_lm_count"] > 100
-    assert result.evaluation["masked_lm_loss"] < 4.5
-    assert 1 < result.evaluation["unigram_loss"] < np.log(48)
+    assert result.scores["masked_lm_count"] > 100
+    assert result.scores["masked_lm_loss"] < 4.5
+    assert 1 < result.scores["unigram_loss"] < np.log(48)
     longer = train("longer", data=exported, steps=60)
-    assert longer.evaluation["masked_lm_loss"] < result.evaluation["masked_lm_loss"]
+    assert longer.scores["masked_lm_loss"] < result.scores["masked_lm_loss"]
 
 
 def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(
@@ -339,7 +339,7 @@ def test_without_pairs_order_labels_are_not_needed(tmp_path, exported, train):
     assert caught.value.slug == "bad-row"
     assert "--pair-task none" in caught.value.hint
     result = train(data=single, steps=2, pair_task="none")
-    assert result.evaluation["sentence_order_count"] == 0
+    assert result.scores["sentence_order_count"] == 0
 
 
 def test_what_cannot_be_trained_on_is_reported_before_anything_is_written(

@@ -188,7 +188,7 @@ def test_a_run_is_resumed_only_with_its_own_store(tmp_path, store, slug_of, trai
 
 def test_without_pairs_there_are_no_numbers_of_sentence_order(tmp_path, store, train):
     result = train(steps=2, pair_task="none")
-    assert not any(name.startswith("sentence_order_acc") for name in result.evaluation)
+    assert not any(name.startswith("sentence_order_acc") for name in result.scores)
     evaluation = evaluate(tmp_path / "run" / "final", store)
     assert evaluation.sentence_order_accuracy is None
     assert evaluation.sentence_order_count == 0

@@ -14,7 +14,6 @@ from albertkit.training.monitor import (
     RunMetrics,
     _picture,
     _smooth,
-    _thin,
     loss_limits,
     plot_run,
     run_svgs,
@@ -131,15 +130,17 @@ def test_smoothing_is_the_mean_around_each_value_without_nan():
     assert smooth[0] == values[0]
 
 
-def test_thinning_keeps_the_extremes():
-    values = [math.sin(n / 50) for n in range(10_000)]
+def test_many_steps_are_drawn_in_few_points_that_keep_the_extremes():
+    values = np.random.default_rng(0).uniform(-1, 1, 20_000).tolist()
     values[5_000], values[7_001] = 9.0, -9.0
-    steps, thinned = _thin(list(range(10_000)), values)
-    assert len(thinned) < 1_600
-    assert max(thinned) == 9.0
-    assert min(thinned) == -9.0
-    assert steps == sorted(steps)
-    assert all(values[step] == value for step, value in zip(steps, thinned, strict=True))
+    records = [{"event": "step", "step": n, "loss": value} for n, value in enumerate(values)]
+    for svg in run_svgs(RunMetrics.from_records(records)):
+        assert len(svg) < 120_000
+        curve = max(re.findall(r' d="([^"]*)"', svg), key=len)
+        heights = sorted(float(height) for height in re.findall(r"[ML] \S+ (\S+)", curve))
+        usual = heights[-2] - heights[1]
+        assert heights[1] - heights[0] == pytest.approx(4 * usual, rel=0.05)
+        assert heights[-1] - heights[-2] == pytest.approx(4 * usual, rel=0.05)
 
 
 def test_one_wild_step_does_not_flatten_the_curve():

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 import torch
 from record_files import read_records
+from small_clips import read_split_clips
 from swinbert_writer import published_state, write_swinbert
 
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import gate_values
-from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.video import sample_frames
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.swinbert.checkpoints import convert_swinbert

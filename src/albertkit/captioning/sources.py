@@ -1,4 +1,4 @@
-"""`read_split_clips`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
+"""`read_splits`: manifests, folders, SwinBERT's files and published annotations, by what lies there."""
 
 import re
 from collections import defaultdict
@@ -72,37 +72,21 @@ class ReadClips(Result):
         return [FactList(self.facts())]
 
 
-def read_split_clips(
+def read_splits(
     path: str | Path,
     split: str | None = None,
     bad_rows: BadRows | None = None,
-) -> list[Clip]:
-    """Read the clips of one split.
+) -> dict[str, list[Clip]]:
+    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says.
 
     Args:
         path: A manifest (`.jsonl`), a SwinBERT YAML, captions as MSR-VTT, COCO, VATEX, MSVD,
             YouCook2 or TVC publish them, a folder of videos with their captions beside them
             (`clip.txt` of `clip.mp4`, one a line); or a folder with one of these for each split:
             train, dev (or val), test.
-        split: Which one of them. Default: there is one only.
+        split: Which one of them. Default: all.
         bad_rows: Collects what is no clip. Default: stop at the first.
     """
-    splits = read_splits(path, split, bad_rows)
-    if len(splits) > 1:
-        raise DataError(
-            "ambiguous",
-            f"`{path}` has {', '.join(splits)}",
-            f"name one, for example {next(iter(splits))}",
-        )
-    return next(iter(splits.values()))
-
-
-def read_splits(
-    path: str | Path,
-    split: str | None = None,
-    bad_rows: BadRows | None = None,
-) -> dict[str, list[Clip]]:
-    """Read every split, or one: name to clips; clips of no named split are called train, or as `split` says."""
     path = Path(path)
     bad_rows = BadRows() if bad_rows is None else bad_rows
     if not path.exists():

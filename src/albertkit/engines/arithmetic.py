@@ -53,19 +53,6 @@ def cast_like(context, array, value):
     return dtype(array, types.float32), generate
 
 
-@intrinsic
-def as_float(context, array, number):
-    """Convert a number of the array to float32: the inverse of `as_held`."""
-
-    def generate(context, builder, signature, arguments):
-        if array.dtype == types.float32:
-            return arguments[1]
-        word = builder.zext(arguments[1], ir.IntType(32))
-        return builder.bitcast(builder.shl(word, ir.Constant(ir.IntType(32), 16)), ir.FloatType())
-
-    return types.float32(array, array.dtype), generate
-
-
 # --- rows as uint8 --------------------------------------------------------------------------------
 
 ZERO_POINT = 128  # of `rows_to_uint8`

@@ -67,11 +67,6 @@ class PretrainResult(RunResult):
     replanned: int | None = None
     next: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def evaluation(self) -> dict[str, float]:
-        """The last evaluation."""
-        return self.scores
-
     def extent(self) -> dict[str, Any]:
         """Return how much was trained, as plain values; without what there was none of."""
         values = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from albertkit.command import takes
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtraError
-from albertkit.files import CHECKSUMS, StrPath, changed_files
+from albertkit.files import CHECKSUMS, StrPath, cache_folder, changed_files
 from albertkit.output.render import to_markdown, to_terminal
 from albertkit.output.sections import Cell, FactList, Paragraph, Result, Section, TableSection
 from albertkit.report.options import DoctorOptions
@@ -179,8 +179,6 @@ def examine_machine(markdown: bool = False) -> Examination:
             "pip install -c constraints.txt -e .",
         ) from None
     packages, extras = check_core_and_extras(requirements or [])
-    named_cache = os.environ.get("ALBERTKIT_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    cache = Path(named_cache or Path.home() / ".cache")
     facts: dict[str, Any] = {
         "albertkit": version,
         "python": {
@@ -194,7 +192,10 @@ def examine_machine(markdown: bool = False) -> Examination:
         "extras": extras,
         "torch": torch_details(),
         "compiler": compiler(),
-        "folders": [folder("temporary files", Path(tempfile.gettempdir())), folder("cache", cache)],
+        "folders": [
+            folder("temporary files", Path(tempfile.gettempdir())),
+            folder("cache", cache_folder()),
+        ],
     }
     return Examination(**facts, problems=find_problems(facts), markdown=markdown)
 

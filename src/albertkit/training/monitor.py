@@ -19,6 +19,7 @@ from statistics import NormalDist
 from textwrap import fill
 from typing import IO, Any
 
+import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -195,7 +196,6 @@ def wilson_interval(correct: int, total: int) -> tuple[float, float]:
 
 Panel = tuple[float, Callable[[Any], None]]  # share of the height, and what draws it
 
-MAX_POINTS = 1500  # more than a plot has columns of pixels for
 SMOOTHING_SHARE = 50  # the smoothed curve averages over 1/50 of the run
 FEW_POINTS = 40  # below this every point is drawn
 # Per cent, at the foot of the panel of sentence order: the words below its line at 50 have room
@@ -414,12 +414,9 @@ def draw_training(
             steps, values, color=TRAIN, linewidth=1.4, marker="o", markersize=3.5, label="training"
         )
         return
-    raw_steps, raw = _thin(steps, values)
-    axis.plot(raw_steps, raw, color=TRAIN, linewidth=0.8, alpha=0.45, label="training")
-    smooth_steps, smooth = _thin(
-        steps, _smooth([value if value <= ceiling else math.nan for value in values])
-    )
-    axis.plot(smooth_steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
+    axis.plot(steps, values, color=TRAIN, linewidth=0.8, alpha=0.45, label="training")
+    smooth = _smooth([value if value <= ceiling else math.nan for value in values])
+    axis.plot(steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
 
 
 def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
@@ -438,43 +435,18 @@ def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
         )
 
 
-def _smooth(values: list[float]) -> list[float]:
+def _smooth(values: list[float]) -> np.ndarray:
     """Return the running mean over 1/50 of the run around each value, leaving out what is not a number."""
-    # Below 200 points one of 50 is none: the mean would be the curve
-    half = max(len(values) // SMOOTHING_SHARE // 2, 2)
-    sums, counts = [0.0], [0]
-    for value in values:
-        is_number = math.isfinite(value)
-        sums.append(sums[-1] + (value if is_number else 0.0))
-        counts.append(counts[-1] + is_number)
-    smooth = []
-    for position in range(len(values)):
-        # The window is narrower at the start, so that the first steep fall is not drawn late or too
-        # low.
-        reach = min(half, position)
-        first, end = position - reach, min(position + reach + 1, len(values))
-        count = counts[end] - counts[first]
-        smooth.append((sums[end] - sums[first]) / count if count else math.nan)
-    return smooth
-
-
-def _thin(steps: list[int], values: list[float]) -> tuple[list[int], list[float]]:
-    """Return at most `MAX_POINTS` points that look the same: the lowest and the highest of every stretch, in order."""
-    if len(values) <= MAX_POINTS:
-        return steps, values
-    stretch = math.ceil(2 * len(values) / MAX_POINTS)
-    positions: set[int] = {0, len(values) - 1}
-    for start in range(0, len(values), stretch):
-        finite = [
-            p for p in range(start, min(start + stretch, len(values))) if math.isfinite(values[p])
-        ]
-        positions.update(
-            (min(finite, key=values.__getitem__), max(finite, key=values.__getitem__))
-            if finite
-            else (start,)
-        )
-    order = sorted(positions)
-    return [steps[position] for position in order], [values[position] for position in order]
+    is_number = np.isfinite(values)
+    sums = np.cumsum([0.0, *np.where(is_number, values, 0.0)])
+    counts = np.cumsum([0, *is_number])
+    positions = np.arange(len(values))
+    # Below 200 points one of 50 is none: the mean would be the curve. The window is narrower at the
+    # start, so that the first steep fall is not drawn late or too low.
+    reach = np.minimum(positions, max(len(values) // SMOOTHING_SHARE // 2, 2))
+    first, end = positions - reach, np.minimum(positions + reach + 1, len(values))
+    with np.errstate(invalid="ignore"):  # of no number the mean is NaN
+        return (sums[end] - sums[first]) / (counts[end] - counts[first])
 
 
 def loss_limits(losses: list[float], references: list[float]) -> tuple[float, float, int]:

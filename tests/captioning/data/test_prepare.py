@@ -335,7 +335,7 @@ import torch
 from albertkit.captioning.backbone import Backbone, TokenGrid
 from albertkit.captioning import prepared as items, prepare as making
 from albertkit.captioning.prepare import prepare_clips
-from albertkit.captioning.sources import read_split_clips
+from small_clips import read_split_clips
 from albertkit.captioning.video import FrameSampling
 
 class Mixing(Backbone):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from small_clips import read_split_clips
 from swinbert_writer import write_swinbert, write_tsv
 
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepare import content_hash, frames_of
-from albertkit.captioning.sources import read_split_clips
 from albertkit.captioning.swinbert_files import TsvFile, read_swinbert
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError

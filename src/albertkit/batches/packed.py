@@ -58,6 +58,11 @@ class PackedBatch(MovableBatch):
         """Return the number of sequences in the batch, N."""
         return len(self.lengths)
 
+    @property
+    def mean_length(self) -> float:
+        """Return the length of the sequence that a token is in, on average over the tokens."""
+        return sum(n * n for n in self.lengths) / self.num_tokens
+
     def masked_targets(self) -> tuple[Tensor, Tensor]:
         """Return `masked_positions` and `masked_labels`, both empty where there are none."""
         if self.masked_positions is None or self.masked_labels is None:

@@ -24,7 +24,7 @@ from torch.nn import functional
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.files import read_json, sync_folder, write_json
+from albertkit.files import read_json, read_typed, sync_folder, write_json
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.model.files import read_tensors, write_tensors
@@ -424,10 +424,10 @@ class _ConfigFile:
     def __init__(self, file: Path, optional: bool = False) -> None:
         self.file = file
         self.values: dict[str, Any] = (
-            {} if optional and not file.exists() else read_json(file, "configuration")
+            {}
+            if optional and not file.exists()
+            else read_typed(file, dict[str, Any], "configuration")
         )
-        if not isinstance(self.values, dict):
-            raise self.bad_file_error("it holds no object")
 
     def get(self, name: str, kind: Any, *default: Any) -> Any:
         """Return a value of a kind, or its default where there is none."""

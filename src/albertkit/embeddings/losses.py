@@ -280,10 +280,8 @@ class EmbeddingObjective(nn.Module):
 
     def flops(self, batch: LabelledBatch) -> float:
         """Return the floating-point operations of a training step on this batch's real tokens, in the encoder."""
-        squares = sum(n * n for n in batch.packed.lengths)
-        return batch.num_tokens * self.encoder.config.train_flops_per_token(
-            squares / batch.num_tokens, 0.0
-        )
+        mean_length = batch.packed.mean_length
+        return batch.num_tokens * self.encoder.config.train_flops_per_token(mean_length, 0.0)
 
     def _examples(self, batch: LabelledBatch) -> np.ndarray:
         """Return the examples that are compared: those of the batch, or of the whole update."""

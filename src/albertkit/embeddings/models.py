@@ -24,12 +24,11 @@ from albertkit.engines.engine import Precision
 from albertkit.errors import (
     CheckpointError,
     ConfigError,
-    DataError,
     MachineError,
     first_line,
     requires_package,
 )
-from albertkit.files import folder_digest, read_json, sha256_bytes
+from albertkit.files import folder_digest, read_typed, sha256_bytes
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.tokenizer import AlbertTokenizer
@@ -161,9 +160,7 @@ def load_embedding_model(
 def is_albert(folder: Path) -> bool:
     """Return whether a folder holds an ALBERT, by its `config.json`."""
     config = folder / "config.json"
-    values = read_json(config) if config.exists() else {}
-    if not isinstance(values, dict):
-        raise DataError("bad-file", f"`{config}` holds no names and values", "copy it again")
+    values = read_typed(config, dict[str, Any]) if config.exists() else {}
     return values.get("model_type") == "albert"
 
 

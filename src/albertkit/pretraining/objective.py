@@ -60,10 +60,9 @@ class PretrainingObjective:
 
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step on this batch, real tokens only, nothing recomputed."""
-        squares = sum(n * n for n in batch.lengths)
         share = self.count_targets(batch).get("masked_lm", 0) / batch.num_tokens
         a_token = self.model.config.train_flops_per_token(
-            squares / batch.num_tokens, share, self.model.albert.encoder.depth
+            batch.mean_length, share, self.model.albert.encoder.depth
         )
         return batch.num_tokens * a_token
 

@@ -285,10 +285,10 @@ class TeacherObjective(PretrainingObjective):
 
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step, the teacher's forward pass among them."""
-        squares = sum(n * n for n in batch.lengths) / batch.num_tokens
         config = self._taught[0].teacher.config
         return (
-            super().flops(batch) + batch.num_tokens * config.train_flops_per_token(squares, 0.0) / 3
+            super().flops(batch)
+            + batch.num_tokens * config.train_flops_per_token(batch.mean_length, 0.0) / 3
         )
 
 

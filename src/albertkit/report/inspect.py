@@ -8,7 +8,7 @@ from typing import Any
 from albertkit.command import takes
 from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
-from albertkit.files import read_json
+from albertkit.files import read_typed
 from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILES, find_weights, local_folder
 from albertkit.output.sections import (
     FactList,
@@ -458,11 +458,6 @@ def _inspect_tokenizer(
 
 
 def _read_optional_json(file: Path) -> dict[str, Any] | None:
-    value = read_json(file) if file.exists() else {}
-    if not isinstance(value, dict):
-        raise DataError(
-            "bad-file",
-            f"`{file}` does not hold names and values",
-            "restore it or remove it",
-        )
-    return value or None
+    if not file.exists():
+        return None
+    return read_typed(file, dict[str, Any], hint="restore it or remove it") or None

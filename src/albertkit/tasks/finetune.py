@@ -526,12 +526,8 @@ class FinetuningObjective:
 
     def flops(self, batch: LabelledBatch) -> float:
         """Count the floating-point operations of a training step on this batch's real tokens, heads and teacher left out."""
-        squares = sum(n * n for n in batch.packed.lengths)
-        return batch.num_tokens * self.model.config.train_flops_per_token(
-            # The mean over tokens of how many they attend to
-            squares / batch.num_tokens,
-            0.0,
-        )
+        mean_length = batch.packed.mean_length
+        return batch.num_tokens * self.model.config.train_flops_per_token(mean_length, 0.0)
 
 
 def _make_teaching(

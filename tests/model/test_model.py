@@ -357,9 +357,10 @@ def test_the_vocabulary_loss_is_torch_cross_entropy(predictions, monkeypatch):
     parameters = [hidden, head.bias, head.decoder.weight, head.dense.weight]
     logits = head(hidden)
     expected = F.cross_entropy(logits, labels, reduction="sum")
-    loss, correct, _ = head.summed_loss(hidden, labels)
+    summed = head.summed_loss(hidden, labels)
+    loss = summed.loss_sum
     torch.testing.assert_close(loss, expected)
-    assert correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
+    assert summed.correct == (logits.argmax(1) == labels).sum() >= (predictions + 1) // 2
     torch.testing.assert_close(
         torch.autograd.grad(3 * loss, parameters), torch.autograd.grad(3 * expected, parameters)
     )

@@ -115,7 +115,8 @@ class CaptionObjective(nn.Module):
             correct = (logits.argmax(-1) == batch.labels).sum()
         else:
             # Never holds all logits
-            total, correct, _ = self.model.predictions.summed_loss(hidden, batch.labels)
+            loss = self.model.predictions.summed_loss(hidden, batch.labels)
+            total, correct = loss.loss_sum, loss.correct
         parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(

@@ -335,7 +335,7 @@ import torch
 from albertkit.captioning.backbone import Backbone, TokenGrid
 from albertkit.captioning import prepared as items, prepare as making
 from albertkit.captioning.prepare import prepare_clips
-from small_clips import read_split_clips
+from albertkit.captioning.sources import read_splits
 from albertkit.captioning.video import FrameSampling
 
 class Mixing(Backbone):
@@ -365,7 +365,7 @@ def made():
 def run(out, kill_at=None):
     process = os.fork()  # imported once, no thread was started yet
     if process == 0:
-        prepare_clips(read_split_clips(manifest), out, Mixing(), sampling, batch_size=4, workers=2)
+        prepare_clips(read_splits(manifest), out, Mixing(), sampling, batch_size=4, workers=2)
         os._exit(0)
     while kill_at is not None and made() < kill_at:
         time.sleep(0.002)

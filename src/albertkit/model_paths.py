@@ -165,6 +165,18 @@ def find_weights(folder: Path, use_safetensors: bool | None = None) -> Path | No
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
+def inner_model_hint(folder: Path) -> str:
+    """Return a hint that names the last model inside a folder; empty if there is none."""
+    models = [
+        file.parent
+        for file in sorted(folder.glob(f"*/**/{CONFIG_FILE}"))
+        # A `Dense` of sentence-transformers has weights, too
+        if find_weights(file.parent) and b'"model_type"' in file.read_bytes()
+    ]
+    models = [model for model in models if model.parent.name != "checkpoints"]
+    return f"name a folder inside it: {models[-1]}" if models else ""
+
+
 def local_folder(
     source: StrPath,
     revision: str | None = None,

@@ -259,6 +259,28 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     assert slug() == "not-found"
 
 
+def test_a_folder_that_holds_the_encoder_inside_is_told_apart_from_one_without_tokenizer(
+    tmp_path, teacher_folder, trimmed, error_of
+):
+    """The layout of sentence-transformers before 2020, in which a `Dense` has weights, too."""
+    tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
+    encoder_folder = tmp_path / "0_Transformer"
+    shutil.copytree(teacher_folder("Bert"), encoder_folder)
+    (tmp_path / "2_Dense").mkdir()
+    (tmp_path / "2_Dense" / "config.json").write_text('{"in_features": 64}')
+    shutil.copy(encoder_folder / "model.safetensors", tmp_path / "2_Dense")
+    for error in (
+        error_of(open_teacher_encoder, tmp_path, tokenizer, SETTINGS, CPU),
+        error_of(AlbertTokenizer.from_pretrained, tmp_path),
+    ):
+        assert error.hint == f"name a folder inside it: {encoder_folder}"
+    for file in (*encoder_folder.glob("*.model"), *encoder_folder.glob("tokenizer*")):
+        file.unlink()
+    error = error_of(open_teacher_encoder, encoder_folder, tokenizer, SETTINGS, CPU)
+    assert error.slug == "no-tokenizer"
+    assert "copy" in error.hint
+
+
 def test_a_teacher_smaller_than_its_student(tmp_path, teacher_folder, trimmed, settings, error_of):
     larger = replace(
         settings, size="tiny", config=None, pair_task="none", teacher=teacher_folder("Roberta")

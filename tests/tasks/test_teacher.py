@@ -617,6 +617,12 @@ def test_unlabelled_examples_need_a_teacher_and_are_checked(
     teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
     findings = check_task(*arguments, replace(SETTINGS, teacher=teacher), **options).findings
     assert any("reads the texts by its own tokenizer" in finding for finding in findings)
+    # `--text-column` would be for the labelled examples, too
+    (tmp_path / "others.csv").write_text("text\nthe quick brown fox\n", encoding="utf-8")
+    options["unlabelled"] = tmp_path / "others.csv"
+    with pytest.raises(DataError) as caught:
+        check_task(*arguments, replace(SETTINGS, teacher=teacher), **options)
+    assert "that they have in DATA" in caught.value.hint
 
 
 def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(

@@ -53,6 +53,7 @@ from albertkit.model_paths import (
     WEIGHTS_FILES,
     file_system,
     find_weights,
+    inner_model_hint,
     is_remote,
     local_folder,
     reaching,
@@ -438,8 +439,9 @@ def open_checkpoint(
     elif path.exists():
         file_names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
         fact = f"no weights that can be read in `{path}` (there: {format_list(file_names, 12) or 'nothing'})"
-        hint = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
-        raise CheckpointError("wrong-kind", fact, unread_weights_hint(file_names) or hint)
+        hint = inner_model_hint(path) or unread_weights_hint(file_names)
+        usual = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
+        raise CheckpointError("wrong-kind", fact, hint or usual)
     else:
         yield _read_folder(local_folder(source), config_path, lossy)
 
@@ -482,7 +484,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
             raise CheckpointError(
                 "weights-mismatch",
                 f"{copy} and {original} in `{folder}` differ; in ALBERT they are one tensor",
-                "save the model with tied weights (tie_word_embeddings true)",
+                "its encoder can be used: open the folder with AutoModel of transformers, and save that",
             )
     if is_bert:
         bert.bridge(source, config_file, lossy)

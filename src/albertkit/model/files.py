@@ -21,7 +21,13 @@ from albertkit.errors import (
     is_out_of_memory,
 )
 from albertkit.files import atomic_file, check_regular_file, write_json
-from albertkit.model_paths import OLD_WEIGHTS, WEIGHTS_FILE, find_weights, open_hub
+from albertkit.model_paths import (
+    OLD_WEIGHTS,
+    WEIGHTS_FILE,
+    find_weights,
+    inner_model_hint,
+    open_hub,
+)
 from albertkit.weights_file import (
     check_header,
     check_shards,
@@ -112,7 +118,7 @@ def match_tensors(
     if any(problems):
         fact = f"the weights in `{source}` do not fit {type(model).__name__}: {'; '.join(filter(None, problems))}"
         hint = "load them with the class and the config.json they were saved with"
-        if missing:
+        if any(name.split(".")[0] in HEADS for name in missing):
             hint += "; what lacks a head gets one by training: albertkit finetune, albertkit pretrain --continue"
         elif any(name.split(".")[0] in HEADS for name in shapes):
             hint += "; a head of another shape begins afresh with from_pretrained(…, ignore_mismatched_sizes=True)"
@@ -288,18 +294,12 @@ def _no_weights_error(path: Path, use_safetensors: bool | None) -> CheckpointErr
         fact = f"`{path}` holds a TensorFlow checkpoint, `{tensorflow[0].name}`"
         hint = f"convert it, then name the new folder: albertkit convert {path} MODEL"
         return CheckpointError("missing-file", fact, hint)
-    subfolders = sorted(
-        str(file.parent)
-        for file in path.glob(f"*/**/{WEIGHTS_FILE}")
-        if file.parent.parent.name != "checkpoints"
-    )
     fact = f"neither {WEIGHTS_FILE} nor {OLD_WEIGHTS} in `{path}` (there: {', '.join(entries) or 'nothing'})"
-    hint = unread_weights_hint(entries) or "name the folder that holds the weights"
+    hint = inner_model_hint(path) or unread_weights_hint(entries)
+    hint = hint or "name the folder that holds the weights"
     if "model.onnx" in entries:
         readers = "albertkit.load_onnx, predict, evaluate and serve"
         hint = f"an exported model is read by {readers}; all else needs the folder it was made of"
-    elif subfolders:
-        hint = f"name a folder inside it: {subfolders[-1]}"
     return CheckpointError("missing-file", fact, hint)
 
 

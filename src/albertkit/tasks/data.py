@@ -420,7 +420,14 @@ def _read_unlabelled(
 ) -> list[Any]:
     """Return the examples of a file without labels but for those that have a text in common with dev or test."""
     file, _ = file_of(task, unlabelled, "train")
-    examples = read_split(task, file, "train", bad_rows, labelled=False)
+    try:
+        examples = read_split(task, file, "train", bad_rows, labelled=False)
+    except DataError as error:
+        if error.slug != "missing-column":
+            raise
+        # The options that name columns are for all files
+        hint = "give its columns the names that they have in DATA"
+        raise DataError(error.slug, error.message, hint) from None
     compared = list(held_out)
     # Rows of other splits are compared only, and may be broken.
     unreadable = BadRows("skip")

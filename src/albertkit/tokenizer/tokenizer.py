@@ -14,7 +14,7 @@ import numpy as np
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import StrPath, write_file, write_json
 from albertkit.folder_facts import AddedToken, FolderFacts
-from albertkit.model_paths import local_folder
+from albertkit.model_paths import CONFIG_FILE, inner_model_hint, local_folder
 from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
@@ -174,10 +174,13 @@ class AlbertTokenizer(ABC):
             if tokenizer is not None:
                 break
         else:
+            hint = inner_model_hint(folder)
+            if (folder / CONFIG_FILE).exists():
+                hint = "copy the tokenizer's files there that the model was trained with"
             raise CheckpointError(
                 "no-tokenizer",
                 f"none of *.model, {VOCAB_NAME}, {JSON_NAME} in `{folder}`",
-                "train one: `albertkit tokenizer train FILES --out DIR`",
+                hint or "train one: `albertkit tokenizer train FILES --out DIR`",
             )
         for role, name in names.items():
             actual_name = tokenizer.role_names()[role]

@@ -11,6 +11,7 @@ from record_files import read_records
 from small_store import differing, weights
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
+from albertkit.model.padded import Trace
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
@@ -120,6 +121,35 @@ def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, se
         expected += (1 if layer == 4 else 0.2) * ((mapped - target) ** 2).mean(1).sum().item()
     assert float(loss.total) == pytest.approx(expected, rel=1e-4)
     assert loss.count == sum(LENGTHS)
+
+
+@torch.no_grad()
+def test_the_maps_start_as_the_best_ones(bert, teacher, store):
+    """Against NumPy: a ridge regression of the teacher's states on the student's, and the share that it explains."""
+    sample = [draw_batch(store.vocab_size, seed) for seed in range(12)]
+    torch.manual_seed(0)
+    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
+    module = TaughtStudent(student, teacher, sample)
+    for layer in (0, 4):
+        traces = [Trace(True, False) for _ in sample]
+        for batch, trace in zip(sample, traces, strict=True):
+            student.albert.encode(batch, trace)
+        states = np.concatenate([trace.hidden_states[layer].numpy() for trace in traces])
+        expected = np.concatenate([transformers_states(bert, b)[layer].numpy() for b in sample])
+        regressors = np.pad(states, ((0, 0), (0, 1)), constant_values=1.0)
+        penalties = np.full(64, (1e-3 * (states**2).sum() / 64) ** 0.5)
+        solution = np.linalg.lstsq(
+            np.concatenate([regressors, np.pad(np.diag(penalties), ((0, 0), (0, 1)))]),
+            np.pad(expected, ((0, 64), (0, 0))),
+        )[0]
+        mapped = module.maps[layer](torch.from_numpy(states)).numpy()
+        scale = expected.std(0)
+        np.testing.assert_allclose(
+            mapped * scale + expected.mean(0), regressors @ solution, atol=2e-4
+        )
+        errors = ((regressors @ solution - expected) ** 2).sum()
+        share = 1 - errors / ((expected - expected.mean(0)) ** 2).sum()
+        assert module.explained[layer] == pytest.approx(share, abs=1e-5)
 
 
 def masked_batch(store) -> PackedBatch:

@@ -394,9 +394,8 @@ def prepare_run(
         teacher.check_counts(unigram.counts)
         notes += describe_teacher(teacher)
         sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
-        if settings.initial_weights == "teacher" and not (
-            resume and folder and list_checkpoints(folder)
-        ):
+        starts = not (resume and folder and list_checkpoints(folder))
+        if starts and settings.initial_weights == "teacher":
             first_batch = next(iter(sample)).to(world.device)
             notes += start_from_teacher(
                 model,
@@ -404,8 +403,13 @@ def prepare_run(
                 torch.from_numpy(unigram.counts),
                 first_batch,
             )
-        trained = TaughtStudent(model, teacher, sample)
-        objective = TeacherObjective(trained)
+        trained = taught = TaughtStudent(model, teacher, sample)
+        if starts:
+            notes.append(
+                f"maps onto the teacher's states, fitted: they explain {taught.explained[0]:.1%} of the first states, "
+                f"{taught.explained[-1]:.1%} of the last"
+            )
+        objective = TeacherObjective(taught)
     prepared = PreparedRun(
         settings,
         continued,

@@ -174,6 +174,8 @@ def test_constant_outputs_are_seen(store, settings):
     assert "outputs are constant: 100%" in lines[1]
     assert doubts(20, {"masked_lm_loss": 2.0, "unigram_loss": 3.0, "most_guessed": 0.3}, 10) == []
     assert doubts(20, {"sentence_order_loss": 0.7}, 10) == []
+    assert doubts(20, {"unexplained": 0.7}, 10) == []
+    assert "lengthen --warmup-steps" in doubts(20, {"unexplained": 1.05}, 10)[0]
     assert len(doubts(20, {"masked_lm_loss": math.nan, "unigram_loss": 3.0}, 10)) == 1
 
 

@@ -244,6 +244,12 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
             f"outputs are constant: {constant_share:.0%} of the guesses are the same token; "
             "if that stays, lower --lr or lengthen --warmup-steps"
         )
+    unexplained = metrics.get("unexplained", 0.0)
+    if not unexplained < 1:
+        lines.append(
+            f"nothing of the teacher's last states is explained (unexplained {unexplained:.4g}): "
+            "lower --lr or lengthen --warmup-steps"
+        )
     return [f"step {step}: {line}" for line in lines] if step > warmup_steps else []
 
 

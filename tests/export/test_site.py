@@ -92,6 +92,7 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
             "squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0
         ),
         "embed": encoder,
+        "embed of a pretrained": lambda: folder(AlbertModel),
     }
 
 
@@ -122,6 +123,39 @@ def opened(browser, tmp_path):
     assert complaints == []
 
 
+@pytest.mark.peer
+@needs_packages
+def test_two_sites_of_one_server_keep_their_files(folders, tmp_path, browser):
+    model = folders["classify"]()
+    for precision in ("fp32", "int8"):
+        out = tmp_path / f"in {precision}"
+        options = ExportWebOptions(
+            model, out, precision=precision, packages=NODE_MODULES, force=True
+        )
+        export_site(options)
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    context = browser.new_context()
+
+    def visit(precision):
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/in {precision}/")
+        page.wait_for_selector(".results[aria-busy=false] > :not(.muted)", timeout=60_000)
+        page.wait_for_function(
+            "navigator.serviceWorker.ready.then(({ active }) => active.state === 'activated')"
+        )
+        page.close()
+
+    visit("fp32")
+    visit("int8")
+    server.shutdown()
+    server.server_close()
+    visit("fp32")
+    visit("int8")
+    context.close()
+
+
 def in_browser(page, path, body):
     """What the model in the browser answers to a request of the page."""
     return page.evaluate(
@@ -142,7 +176,17 @@ def nearly(value):
 @needs_packages
 @pytest.mark.parametrize(
     "kind",
-    ["fill-mask", "classify", "multilabel", "score", "tag", "answer", "answer or none", "embed"],
+    [
+        "fill-mask",
+        "classify",
+        "multilabel",
+        "score",
+        "tag",
+        "answer",
+        "answer or none",
+        "embed",
+        "embed of a pretrained",
+    ],
 )
 def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
     model = folders[kind]()
@@ -150,7 +194,7 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
     assert export_site(options).megabytes > 10
     page, server = opened(tmp_path / "site")
     pipeline = next(iter(load_pipelines(model, precision="fp32").values()))
-    if kind == "embed":
+    if kind.startswith("embed"):
         assert in_browser(page, "similarity", {"texts": TEXTS}) == nearly(
             pipeline.similarity(TEXTS).tolist()
         )
@@ -165,7 +209,11 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
             texts = [(entry["text"], nearly(entry["probability"])) for entry in expected["nbest"]]
             assert [(entry["text"], entry["probability"]) for entry in answer["nbest"]] == texts
     else:
-        texts = ["the [MASK] fox [MASK]", "[MASK]"] if kind == "fill-mask" else TEXTS
+        texts = (
+            ["the [MASK] fox [MASK]", "[MASK]"]
+            if kind == "fill-mask"
+            else [*TEXTS, "a [MASK] [SEP]"]
+        )
         path = "classify" if kind == "multilabel" else kind
         expected = pipeline(texts)
         answers = in_browser(page, path, {"texts": texts})

@@ -19,6 +19,8 @@ import numpy as np
 from albertkit.command import takes
 from albertkit.embeddings.data import TextInput
 from albertkit.embeddings.encode import encode_file
+from albertkit.embeddings.encoder import SentenceEncoder
+from albertkit.embeddings.folder import is_encoder_folder
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.engines.onnx import ONNX_FILE
 from albertkit.errors import (
@@ -140,6 +142,9 @@ def export_site(options: ExportWebOptions) -> SiteReport:
                 site / "search",
             )
             examples["search"] |= {"texts": [], "library": facts["library"]}
+        if pipeline.kind == "embed" and not is_encoder_folder(folder):
+            folder = scratch / "encoder"  # whose graph makes vectors
+            SentenceEncoder.from_pretrained(options.model).save_pretrained(folder)
         report = export_onnx(
             ExportOnnxOptions(
                 folder,
@@ -228,9 +233,12 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "cls": tokenizer.cls_id,
         "sep": tokenizer.sep_id,
-        "mask": tokenizer.mask_token,
+        "mask": tokenizer.mask_token if pipeline.kind == "fill-mask" else None,
         "maskId": tokenizer.mask_id,
-        "specials": [tokenizer.id_to_piece(number) for number in tokenizer.special_ids()],
+        "specials": [
+            tokenizer.id_to_piece(number)
+            for number in sorted({*tokenizer.special_ids(), tokenizer.mask_id} - {None})
+        ],
         "vocabulary": tokenizer.vocab_size,
     }
     if pipeline.kind == "fill-mask":

@@ -85,7 +85,7 @@ export function answers(site, tokenizer, run, library = []) {
     const shares = softmax(logits.slice(0, site.vocabulary));
     const best = [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, top);
     return best.map((id) => {
-      const piece = tokenizer.id_to_token(id);
+      const piece = tokenizer.id_to_token(id).replace(/^\uffff/, ""); // `plainTokenizer`
       return { piece, word: piece.replaceAll("▁", " ").trim(), id, probability: shares[id] };
     });
   }

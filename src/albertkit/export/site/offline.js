@@ -4,7 +4,7 @@
  */
 
 const FILES = [];
-const KEPT = "albertkit-VERSION";
+const KEPT = `albertkit-VERSION ${self.registration.scope}`;
 const ISOLATED = { "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp" };
 
 // "no-cache" asks the server whether a file is still the same: a new page with an old model would answer wrongly.
@@ -13,7 +13,9 @@ self.oninstall = (event) => event.waitUntil(caches.open(KEPT).then((cache) => ca
 
 self.onactivate = (event) => event.waitUntil((async () => {
   for (const name of await caches.keys()) {
-    if (name.startsWith("albertkit-") && name !== KEPT) await caches.delete(name);
+    // Other sites of this server have caches beside
+    const isOurs = name.startsWith("albertkit-") && (await caches.match("./", { cacheName: name }));
+    if (isOurs && name !== KEPT) await caches.delete(name);
   }
 })());
 

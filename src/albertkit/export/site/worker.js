@@ -24,11 +24,11 @@ async function bytesOf(name, report = () => {}) {
 
 const jsonOf = async (name) => JSON.parse(new TextDecoder().decode(await bytesOf(name)));
 
-/** A tokenizer to which the names of special tokens are plain text, but for the mask. */
+/** A tokenizer to which the names of special tokens are plain text, but for the mask where masks are filled in. */
 function plainTokenizer(content, config, { specials, mask }) {
   const { model } = content;
   if (model.type === "Unigram") {
-    model.vocab = model.vocab.map(([piece, score]) => [specials.includes(piece) ? `\uffff${piece}` : piece, score]);
+    model.vocab = model.vocab.map(([piece, score]) => [piece !== mask && specials.includes(piece) ? `\uffff${piece}` : piece, score]);
   }
   content.added_tokens = content.added_tokens.filter(({ content: name }) => name === mask || !specials.includes(name));
   return new Tokenizer(content, config);

@@ -11,10 +11,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -59,21 +57,21 @@ KOREAN = "서울 에서 온 마법사 가 강 을 건너 숲 으로 갔다 그 �
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """Give a worker the files of a folder that it has begun: what tests of a folder share, such as a service, is made once."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class FolderScheduling(LoadFileScheduling):
-        def _assign_work_unit(self, node: Any) -> None:
+        def _assign_work_unit(self, node):
             begun = {
                 worker: {Path(file).parent for file in files}
                 for worker, files in self.assigned_work.items()
             }
             own_folders = begun.pop(node, set())
 
-            def distance(file: str) -> int:
+            def distance(file):
                 folder = Path(file).parent
                 return (
                     0
@@ -88,20 +86,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def frozen_objects() -> None:
+def frozen_objects():
     """Take what earlier modules imported and built out of the collector's walks: accelerate and others collect all, often."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
-def drawn_pictures() -> dict[Any, bytes]:
+def drawn_pictures():
     """Pictures by their size and the function that draws them."""
     return {}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def copied_pictures(drawn_pictures: dict[Any, bytes]) -> Iterator[None]:
+def copied_pictures(drawn_pictures):
     """Draw the first picture of a kind and size, and copy it for other runs: drawing takes a third of a tiny training.
 
     In each further file the first is laid out, not rendered.
@@ -113,7 +111,7 @@ def copied_pictures(drawn_pictures: dict[Any, bytes]) -> Iterator[None]:
     draw_picture = plots.save_png
     drawn_kinds = set()
 
-    def save_png(look: Any, draw: Callable[..., None], out: str | Path) -> Path:
+    def save_png(look, draw, out):
         kind = (look, draw.__code__)
         if kind not in drawn_pictures:
             drawn_pictures[kind] = draw_picture(look, draw, out).read_bytes()
@@ -131,14 +129,14 @@ def copied_pictures(drawn_pictures: dict[Any, bytes]) -> Iterator[None]:
         yield
 
 
-def _folder(variable: str) -> Path:
+def _folder(variable):
     value = os.environ.get(variable)
     if not value:
         pytest.skip(f"{variable} is not set")
     return Path(value)
 
 
-def _loggers() -> list[logging.Logger]:
+def _loggers():
     return [
         logger
         for logger in logging.Logger.manager.loggerDict.values()
@@ -147,7 +145,7 @@ def _loggers() -> list[logging.Logger]:
 
 
 @pytest.fixture(autouse=True)
-def loggers_restored() -> Iterator[None]:
+def loggers_restored():
     """Restore the levels and handlers of all loggers: a handler that a test leaves writes to a closed stream."""
     before = {
         logger: (logger.level, list(logger.handlers), logger.propagate) for logger in _loggers()
@@ -166,19 +164,19 @@ def loggers_restored() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def golden() -> Path:
+def golden():
     """Numbers printed by the original implementations (ALBERTKIT_GOLDEN)."""
     return _folder("ALBERTKIT_GOLDEN")
 
 
 @pytest.fixture(scope="session")
-def data() -> Path:
+def data():
     """Real text and tasks (ALBERTKIT_DATA)."""
     return _folder("ALBERTKIT_DATA")
 
 
 @pytest.fixture(scope="session")
-def tiny_texts() -> list[str]:
+def tiny_texts():
     """400 sentences of nine English and Korean words."""
     import numpy as np
 
@@ -190,7 +188,7 @@ def tiny_texts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_tokenizer(tiny_texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Any:
+def tiny_tokenizer(tiny_texts, tmp_path_factory):
     """An `AlbertTokenizer` of 96 tokens that knows `tiny_texts`."""
     from albertkit.tokenizer import train_tokenizer
 
@@ -198,13 +196,13 @@ def tiny_tokenizer(tiny_texts: list[str], tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_tokenizer: Any) -> Callable[..., Any]:
+def tiny_model(tiny_tokenizer):
     """`tiny_model(class, **configuration changes)`: every parameter random, so that none can be left out unnoticed."""
     import torch
 
     from albertkit.config import AlbertConfig
 
-    def make(model_class: type, **changes: Any) -> Any:
+    def make(model_class, **changes):
         config = AlbertConfig(
             vocab_size=tiny_tokenizer.vocab_size,
             embedding_size=16,
@@ -226,12 +224,10 @@ def tiny_model(tiny_tokenizer: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def tiny_model_folder(
-    tmp_path: Path, tiny_tokenizer: Any, tiny_model: Callable[..., Any]
-) -> Callable[..., Path]:
+def tiny_model_folder(tmp_path, tiny_tokenizer, tiny_model):
     """`tiny_model_folder(class, **configuration changes)`: such a model as a checkpoint folder."""
 
-    def save(model_class: type, **changes: Any) -> Path:
+    def save(model_class, **changes):
         path = tmp_path / model_class.__name__
         tiny_model(model_class, **changes).save_pretrained(path, tiny_tokenizer)
         return path
@@ -240,9 +236,7 @@ def tiny_model_folder(
 
 
 @pytest.fixture(scope="session")
-def tiny_store(
-    tiny_texts: list[str], tiny_tokenizer: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def tiny_store(tiny_texts, tiny_tokenizer, tmp_path_factory):
     """The folder of a token store: 80 documents of five sentences; not to be written to."""
     from albertkit.corpus import build_store
 
@@ -263,17 +257,17 @@ class Ran:
     err: str
 
     @property
-    def json(self) -> Any:
+    def json(self):
         """The JSON object it printed."""
         return json.loads(self.out)
 
 
 @pytest.fixture
-def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def run_command(capfd):
     """`run_command("predict", folder, "--text", "hello")`: run a command in this process."""
     from albertkit.cli import main
 
-    def run(*arguments: object) -> Ran:
+    def run(*arguments):
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
@@ -284,11 +278,11 @@ def run_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 
 @pytest.fixture(scope="session")
-def error_of() -> Callable[..., Any]:
+def error_of():
     """`error_of(function, *arguments, **options)`: the error of albertkit that a call raises."""
     from albertkit.errors import AlbertKitError
 
-    def error(call: Callable[..., Any], *arguments: Any, **options: Any) -> AlbertKitError:
+    def error(call, *arguments, **options):
         with pytest.raises(AlbertKitError) as raised:
             call(*arguments, **options)
         return raised.value
@@ -297,13 +291,13 @@ def error_of() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def slug_of(error_of: Callable[..., Any]) -> Callable[..., str]:
+def slug_of(error_of):
     """`slug_of(function, *arguments, **options)`: the slug of the error that a call raises."""
     return lambda *arguments, **options: error_of(*arguments, **options).slug
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     """Chromium, driven by playwright; skips where either is missing."""
     sync_api = pytest.importorskip("playwright.sync_api")
     executable = shutil.which("chromium")
@@ -319,7 +313,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def memory() -> Iterator[Any]:
+def memory():
     """Files at `memory://…`."""
     system = pytest.importorskip("fsspec").filesystem("memory")
     yield system

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -94,12 +93,12 @@ def share(options: ShareOptions) -> ShareOptions:
     return options
 
 
-def show(counted: Counted) -> None:
+def show(counted):
     print(f"{counted.letters} letters")
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def run(monkeypatch):
     monkeypatch.setitem(sys.modules, "counting", sys.modules[__name__])
     command = Command("count", "counting:CountOptions", "counting:count", show="counting:show")
     app = App(result_action="return_value", exit_on_error=False, print_error=False)

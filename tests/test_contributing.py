@@ -123,7 +123,7 @@ def test_a_resumable_job(frames, tmp_path):
     broken.unlink()
     with pytest.raises(FileNotFoundError):
         names["shout"](texts, tmp_path / "halves")
-    assert (tmp_path / "halves" / ".work" / "0.txt").exists()
+    assert (tmp_path / "halves/.work/0.txt").exists()
     broken.write_bytes(content)
     names["sha256_file"] = sha256_file
     names["shout"](texts, tmp_path / "halves")
@@ -144,7 +144,7 @@ def test_a_training(frames, tmp_path):
     settings = EpochSettings(steps=40, lr=0.1, batch_size=1)
     result = names["learn_successors"](tmp_path / "run", settings)
     assert result.value == successors.learn_successors(tmp_path / "again", settings).value > 0.5
-    assert (tmp_path / "run" / "best" / "model.safetensors").exists()
+    assert (tmp_path / "run/best/model.safetensors").exists()
 
 
 # --- things of one's own --------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """What must hold on every device: the same code on the CPU by default, and on CUDA with `pytest -m gpu`."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.engines import load_engine
@@ -30,9 +29,7 @@ def device(request):
     return request.param
 
 
-def make_model(
-    device: torch.device, dtype: torch.dtype, compiled: bool = False
-) -> AlbertForPreTraining:
+def make_model(device, dtype, compiled=False):
     torch.manual_seed(0)
     sizes = dict(
         hidden_size=128,
@@ -47,7 +44,7 @@ def make_model(
     return model
 
 
-def batch_of(lengths: tuple[int, ...], seed: int = 0) -> PackedBatch:
+def batch_of(lengths, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ids = [torch.randint(5, 500, (n,), generator=generator).tolist() for n in lengths]
     masked = [list(range(0, n, 7)) for n in lengths]
@@ -58,7 +55,7 @@ def batch_of(lengths: tuple[int, ...], seed: int = 0) -> PackedBatch:
     return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
 
 
-def gradients(model: AlbertForPreTraining, batch: PackedBatch) -> tuple[float, torch.Tensor]:
+def gradients(model, batch):
     model.zero_grad(set_to_none=True)
     losses = model.pretraining_losses(batch)
     loss = losses[0] / losses[4] + losses[1] / losses[5]
@@ -89,7 +86,7 @@ def test_packed_attention_and_its_gradient(device, size):
         parts.append(F.scaled_dot_product_attention(query, key, value).transpose(0, 1).flatten(1))
     expected = torch.cat(parts)
     (expected * weights).sum().backward()
-    torch.testing.assert_close(actual.float(), expected, atol=0.03, rtol=0.03)
+    assert_close(actual.float(), expected, atol=0.03, rtol=0.03)
     assert (qkv.grad.float() - exact.grad).norm() < 0.02 * exact.grad.norm()
 
 
@@ -140,25 +137,25 @@ def test_an_engine_computes_what_the_model_does(device, precision):
     engine = load_engine(model.to(device), precision)
     actual = engine.encode(batch.to(device))
     atol = 1e-4 if engine.precision == "fp32" else 0.1
-    torch.testing.assert_close(actual.hidden.float().cpu(), expected.hidden, atol=atol, rtol=0)
-    torch.testing.assert_close(actual.pooled.float().cpu(), expected.pooled, atol=atol, rtol=0)
+    assert_close(actual.hidden.float().cpu(), expected.hidden, atol=atol, rtol=0)
+    assert_close(actual.pooled.float().cpu(), expected.pooled, atol=atol, rtol=0)
 
 
 class Batches:
-    def __init__(self) -> None:
+    def __init__(self):
         self.cursor = 0
 
-    def __next__(self) -> list[PackedBatch]:
+    def __next__(self):
         self.cursor += 1
         return [
             batch_of((90 + self.cursor, 30, 141), self.cursor),
             batch_of((12, 5 * self.cursor), -self.cursor),
         ]
 
-    def state(self) -> dict:
+    def state(self):
         return {"cursor": self.cursor}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state):
         self.cursor = state["cursor"]
 
 
@@ -172,14 +169,12 @@ class ReadingWorld(World):
         return numbers
 
 
-def forbid_waiting(device: torch.device, forbid: bool) -> None:
+def forbid_waiting(device, forbid):
     if device.type == "cuda":
         torch.cuda.set_sync_debug_mode("error" if forbid else "default")
 
 
-def run(
-    folder: Path, device: torch.device, steps: int, optimizer: str, resume: bool = False
-) -> torch.Tensor:
+def run(folder, device, steps, optimizer, resume=False):
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     model = make_model(device, dtype, compiled=False)
     settings = LoopSettings(
@@ -187,7 +182,7 @@ def run(
     )
     world = ReadingWorld(0, 1, device)
 
-    def save_model(target: Path) -> None:
+    def save_model(target):
         forbid_waiting(device, False)
         save_file({"x": torch.zeros(1)}, target / "model.safetensors")
 

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ RUN_ELSEWHERE = {
 SERVICE = "import openai\n"  # needs a running service: tests/serve/test_openai.py
 
 
-def pages() -> list[str]:
+def pages():
     return [
         "README.md",
         "CONTRIBUTING.md",
@@ -32,7 +31,7 @@ def pages() -> list[str]:
     ]
 
 
-def blocks(page: str) -> list[str]:
+def blocks(page):
     return [
         code
         for code in BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
@@ -40,13 +39,13 @@ def blocks(page: str) -> list[str]:
     ]
 
 
-def sentences(number: int, seed: int) -> list[str]:
+def sentences(number, seed):
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(5, 12))) + "." for _ in range(number)]
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def start(tmp_path_factory):
     """A pretraining checkpoint with random weights."""
     folder = tmp_path_factory.mktemp("start")
     tokenizer = albertkit.train_tokenizer(sentences(300, 1), folder / "tokenizer", vocab_size=44)
@@ -65,13 +64,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def readme(folder, monkeypatch):
     """Text of one's own, and a quickstart of a few updates."""
     (folder / "my-text").mkdir()
     for number in range(3):
@@ -96,17 +95,17 @@ def readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def architecture(folder: Path) -> None:
+def architecture(folder):
     """A text to count."""
     (folder / "notes.txt").write_text("one\n\ntwo\n", encoding="utf-8")
 
 
 @pytest.fixture
-def finetuning(folder: Path, start: Path) -> None:
+def finetuning(folder, start):
     """The folders that the guide names: a model under a hub's name, and MRPC."""
     (folder / "albert").mkdir()
-    (folder / "albert" / "albert-base-v2").symlink_to(start)
-    folder = folder / "glue" / "MRPC"
+    (folder / "albert/albert-base-v2").symlink_to(start)
+    folder = folder / "glue/MRPC"
     folder.mkdir(parents=True)
     a, b = sentences(40, 1), sentences(40, 2)
     for name, rows in (("train", 40), ("dev", 12), ("test", 5)):
@@ -122,7 +121,7 @@ def finetuning(folder: Path, start: Path) -> None:
 
 
 @pytest.fixture
-def inference(folder: Path, start: Path) -> None:
+def inference(folder, start):
     """A classifier as RUN, its export as ONNX, a sentence encoder as ENCODER."""
     albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "ENCODER")
     rows = [f'"{text}",{i % 2}' for i, text in enumerate(sentences(40, 3))]
@@ -132,22 +131,21 @@ def inference(folder: Path, start: Path) -> None:
     albertkit.finetune(
         "classify", start, folder / "table.csv", folder / "RUN", settings, columns=columns
     )
-    pytest.importorskip("onnxruntime")
     albertkit.export_onnx(folder / "RUN", folder / "ONNX")
 
 
 @pytest.fixture
-def engines(folder: Path, start: Path) -> None:
+def engines(folder, start):
     shutil.copytree(start, folder / "ENCODER")
 
 
 @pytest.fixture
-def embeddings(folder: Path, start: Path) -> None:
+def embeddings(folder, start):
     albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "RUN")
 
 
 @pytest.fixture
-def from_a_bert(folder: Path, start: Path) -> Iterator[None]:
+def from_a_bert(folder, start):
     """A sentence encoder as ENCODER, and texts; each of them is paired with six others."""
     albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "ENCODER")
     texts = dict.fromkeys(sentences(40, 4))
@@ -161,9 +159,8 @@ def from_a_bert(folder: Path, start: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def captioning(folder: Path, start: Path) -> None:
+def captioning(folder, start):
     """An untrained captioner as RUN, and a video."""
-    pytest.importorskip("av")
     from albertkit.captioning.backbones import load_backbone
     from albertkit.captioning.layers import CaptionConfig
     from benchmarks.learn_shapes import SAMPLING
@@ -184,7 +181,7 @@ def captioning(folder: Path, start: Path) -> None:
 
 
 # Names that a block uses and the page explains in words.
-GIVEN: dict[str, Callable[[], dict[str, object]]] = {
+GIVEN = {
     "docs/architecture.md": lambda: dict(vars(successors)),
     "docs/inference.md": lambda: {
         "tokenizer": albertkit.AlbertTokenizer.from_pretrained("ONNX"),
@@ -206,14 +203,13 @@ FIXTURES = {
 }
 
 
-def test_every_page_with_python_is_run() -> None:
+def test_every_page_with_python_is_run():
     assert {page for page in pages() if blocks(page)} == FIXTURES.keys() | RUN_ELSEWHERE.keys()
     assert all((ROOT / test).is_file() for test in RUN_ELSEWHERE.values() if test)
 
 
 @pytest.mark.parametrize("page", FIXTURES)
-@pytest.mark.filterwarnings("ignore:head size")
-def test_the_python_of_a_page_runs_twice(page: str, request: pytest.FixtureRequest) -> None:
+def test_the_python_of_a_page_runs_twice(page, request):
     request.getfixturevalue(FIXTURES[page])
     names = GIVEN.get(page, dict)()
     for code in blocks(page):
@@ -223,7 +219,7 @@ def test_the_python_of_a_page_runs_twice(page: str, request: pytest.FixtureReque
         assert albertkit.quickstart is first_run.quickstart
 
 
-def test_links_lead_to_pages_and_headings() -> None:
+def test_links_lead_to_pages_and_headings():
     broken = []
     for page in pages():
         for target in re.findall(r"\]\(([^)\s]+)\)", (ROOT / page).read_text(encoding="utf-8")):
@@ -244,7 +240,7 @@ def test_links_lead_to_pages_and_headings() -> None:
     assert broken == []
 
 
-def test_the_readme_names_the_test_command_as_ci_reads_it() -> None:
+def test_the_readme_names_the_test_command_as_ci_reads_it():
     assert re.search(
         r"^make test\b", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
     )

@@ -2,7 +2,6 @@
 
 import gzip
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -38,7 +37,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "encoding", "text"), CASES)
-def test_the_encoding_that_fits_is_named(name: str | None, encoding: str, text: str) -> None:
+def test_the_encoding_that_fits_is_named(name, encoding, text):
     sample = text.encode(encoding)
     for part in (sample, sample[:30], sample * 40 + sample[:7]):
         assert likely_encoding(part) == name
@@ -46,13 +45,13 @@ def test_the_encoding_that_fits_is_named(name: str | None, encoding: str, text: 
         assert likely_encoding(b"English, first. " * 200 + sample) == name
 
 
-def test_damaged_utf8_is_not_another_encoding() -> None:
+def test_damaged_utf8_is_not_another_encoding():
     damaged = (KOREAN * 5).encode() + b"\xc1\xff " + KOREAN.encode()
     assert likely_encoding(damaged) == "UTF-8"
     assert "copy or download it again" in encoding_advice(damaged)
 
 
-def advice_of_readers(path: Path) -> list[str]:
+def advice_of_readers(path):
     hints = []
     for read_file in (
         lambda: list(read_documents([path])),
@@ -66,9 +65,7 @@ def advice_of_readers(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "encoding", "text"), [CASES[0], CASES[2], CASES[12]])
-def test_every_reader_gives_a_command_that_works(
-    tmp_path: Path, name: str | None, encoding: str, text: str
-) -> None:
+def test_every_reader_gives_a_command_that_works(tmp_path, name, encoding, text):
     path = tmp_path / "text.txt"
     path.write_bytes(b"English first.\n" * 30 + text.encode(encoding) * 3)
     for hint in advice_of_readers(path):
@@ -78,7 +75,7 @@ def test_every_reader_gives_a_command_that_works(
         assert (f"“{text[:5]}" in hint) or name is None or "English" in hint
 
 
-def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
+def test_packed_files_and_utf16_without_a_mark(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(KOREAN.encode("cp949")))
     with pytest.raises(DataError) as caught:
         list(read_documents([tmp_path / "a.txt.gz"]))
@@ -102,9 +99,7 @@ def test_packed_files_and_utf16_without_a_mark(tmp_path: Path) -> None:
         (WESTERN, "utf-8"),
     ],
 )
-def test_what_was_converted_from_latin1_wrongly_is_refused(
-    tmp_path: Path, text: str, encoding: str
-) -> None:
+def test_what_was_converted_from_latin1_wrongly_is_refused(tmp_path, text, encoding):
     path = tmp_path / "wrong.txt"
     path.write_text((text * 30).encode(encoding).decode("latin-1"), encoding="utf-8")
     for read_file in (lambda: list(read_lines(path)), lambda: list(read_documents([path]))):
@@ -126,5 +121,5 @@ def test_what_was_converted_from_latin1_wrongly_is_refused(
         "Þetta er íslenska, æ ö ð á\n",
     ],
 )
-def test_sound_text_is_not_mojibake(text: str) -> None:
+def test_sound_text_is_not_mojibake(text):
     check_mojibake((text * 60).encode(), "text.txt")

@@ -8,7 +8,7 @@ from albertkit import cli
 from albertkit import jit as module
 
 
-def test_the_first_compilation_of_a_process_is_logged(monkeypatch, caplog, tmp_path):
+def test_the_first_compilation_of_a_process_is_logged(monkeypatch, caplog):
     monkeypatch.setattr(module._Compiling, "_logged", False)
 
     def double(x):

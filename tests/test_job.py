@@ -13,12 +13,12 @@ from fault_moments import bytes_below, in_a_fork
 
 from albertkit import job as job_module
 from albertkit.errors import AlbertKitError
-from albertkit.files import sha256_bytes
+from albertkit.files import read_json, sha256_bytes
 from albertkit.job import Job, check_made_from
 from albertkit.output.progress import ProgressBar
 
 
-def count(folder, key="a", overwrite=False, total=5) -> str:
+def count(folder, key="a", overwrite=False, total=5):
     """A job with everything: parts, growing files that are committed in time, one that is discarded, a result."""
     work = folder / ".work"
     with Job(work, {"what": key, "total": total}, into=folder, overwrite=overwrite) as job:
@@ -26,9 +26,7 @@ def count(folder, key="a", overwrite=False, total=5) -> str:
             job.publish("result.json")
             return "published"
         if not job.resumed and (folder / "result.json").exists() and not overwrite:
-            check_made_from(
-                folder, json.loads((folder / "result.json").read_text())["key"], job.key
-            )
+            check_made_from(folder, read_json(folder / "result.json")["key"], job.key)
             return "there"
         how = "resumed" if job.resumed else "new"
         for name in job.missing([f"folder/part-{number}" for number in range(2)]):
@@ -70,14 +68,10 @@ def kill_at_every_moment_and_again(tmp_path, do):
     status, moments = in_a_fork(tmp_path / "whole", lambda: count(tmp_path / "whole"))
     expected = bytes_below(tmp_path / "whole")
     assert status == 0
-    assert sorted(expected) == [
-        "folder/part-0",
-        "folder/part-1",
-        "grown-0",
-        "grown-1",
-        "grown-2",
-        "result.json",
-    ]
+    assert (
+        sorted(expected)
+        == "folder/part-0 folder/part-1 grown-0 grown-1 grown-2 result.json".split()
+    )
     assert len(moments) > 50
     sums = json.loads(expected["result.json"])["sums"]
     assert all(sha256_bytes(expected[name]) == digest for name, digest in sums.items())
@@ -101,7 +95,7 @@ class Interrupted(Exception):
     pass
 
 
-def interrupted(folder, monkeypatch, appends: int = 6) -> None:
+def interrupted(folder, monkeypatch, appends=6):
     """A job that ended after so many lines of its log."""
     append = Job._append
     remaining = iter(range(appends))
@@ -119,7 +113,7 @@ def interrupted(folder, monkeypatch, appends: int = 6) -> None:
 
 def test_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     interrupted(tmp_path, monkeypatch)
-    part = tmp_path / ".work" / "folder" / "part-0"
+    part = tmp_path / ".work/folder/part-0"
     before = part.stat().st_mtime_ns
     written_names = []
     write = Job.write
@@ -130,10 +124,10 @@ def test_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     )
     assert count(tmp_path) == "resumed"
     assert len(written_names) < 8
-    assert (tmp_path / "folder" / "part-0").stat().st_mtime_ns == before
+    assert (tmp_path / "folder/part-0").stat().st_mtime_ns == before
 
 
-def damage(file, how) -> None:
+def damage(file, how):
     content = file.read_bytes()
     if how == "byte":
         middle = len(content) // 2
@@ -152,7 +146,7 @@ def damage(file, how) -> None:
 def test_what_is_damaged_is_refused_or_begun_again(tmp_path, monkeypatch, name, how, slug_of):
     count(tmp_path / "whole")
     interrupted(tmp_path / "out", monkeypatch)
-    damage(tmp_path / "out" / ".work" / name, how)
+    damage(tmp_path / "out/.work" / name, how)
     if name != "commits.jsonl" or how in ("byte", "folder"):
         assert slug_of(lambda: count(tmp_path / "out")) == "corrupt"
         assert count(tmp_path / "out", overwrite=True) == "new"
@@ -167,9 +161,9 @@ def test_what_is_damaged_is_refused_or_begun_again(tmp_path, monkeypatch, name, 
 def test_a_line_that_was_not_finished_is_no_commit(tmp_path, monkeypatch):
     count(tmp_path / "whole")
     interrupted(tmp_path / "out", monkeypatch)
-    with open(tmp_path / "out" / ".work" / "commits.jsonl", "ab") as log:
+    with open(tmp_path / "out/.work/commits.jsonl", "ab") as log:
         log.write(b"0123456789abcdef {")
-    (tmp_path / "out" / ".work" / "stranger").touch()
+    (tmp_path / "out/.work/stranger").touch()
     assert count(tmp_path / "out") == "resumed"
     assert bytes_below(tmp_path / "out") == bytes_below(tmp_path / "whole")
 
@@ -188,11 +182,11 @@ def test_other_work_is_named_and_replaced_only_when_asked(tmp_path, monkeypatch)
 
 
 def test_one_process_works_and_nothing_is_left_of_nothing(tmp_path, slug_of):
-    with Job(tmp_path / "x" / "work", {}, into=tmp_path / "x"):
-        assert slug_of(lambda: Job(tmp_path / "x" / "work", {}).__enter__()) == "in-use"
+    with Job(tmp_path / "x/work", {}, into=tmp_path / "x"):
+        assert slug_of(lambda: Job(tmp_path / "x/work", {}).__enter__()) == "in-use"
     assert not list(tmp_path.iterdir())
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "rubbish").touch()
+    (tmp_path / "work/rubbish").touch()
     with Job(tmp_path / "work", {}):
         pass
     assert not list(tmp_path.iterdir())

@@ -26,7 +26,7 @@ class Whole:
     where: Path | None = None
 
 
-def test_a_file_becomes_a_value_of_its_type(tmp_path: Path) -> None:
+def test_a_file_becomes_a_value_of_its_type(tmp_path):
     (tmp_path / "a.json").write_text(
         '{"step": 3, "parts": [{"name": "x", "share": 1}], "unknown": [1]}'
     )
@@ -54,8 +54,8 @@ def test_a_file_becomes_a_value_of_its_type(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_of_the_type_is_one_error_with_file_key_expected_and_found(
-    tmp_path: Path, text: str, fact: str
-) -> None:
+    tmp_path, text, fact
+):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(DataError) as caught:
         read_typed(tmp_path / "a.json", Whole, "thing", "make it again")
@@ -69,7 +69,7 @@ _JSON = st.recursive(
     _SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
 )
-_KEYS = st.sampled_from(["step", "parts", "where", "name", "share"])
+_KEYS = st.sampled_from("step parts where name share".split())
 
 
 @given(
@@ -101,9 +101,7 @@ def test_any_json_is_a_value_of_the_type_or_one_error(
         assert all(type(part.name) is str and type(part.share) is float for part in value.parts)
 
 
-def test_a_file_of_another_format_size_or_kind_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_another_format_size_or_kind_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "a.toml").write_bytes(b'a = "\xff"')
     (tmp_path / "b.toml").write_text("a = [")
     for name in ("a.toml", "b.toml"):

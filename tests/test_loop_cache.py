@@ -28,12 +28,12 @@ os.utime = pathlib.Path.mkdir = refuse
 """
 
 
-def _copy_package(folder: Path) -> Path:
+def _copy_package(folder):
     shutil.copytree(PACKAGE, folder / "albertkit", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
-def _run(sources: Path, cache: Path, code: str = HALF_OF_THE_LOST) -> tuple[str, bool]:
+def _run(sources, cache, code=HALF_OF_THE_LOST):
     """Return what a new process prints, and whether it compiled anything."""
     environment = {
         **os.environ,
@@ -48,35 +48,35 @@ def _run(sources: Path, cache: Path, code: str = HALF_OF_THE_LOST) -> tuple[str,
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sources(tmp_path_factory):
     return _copy_package(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory, sources: Path) -> Path:
+def cache(tmp_path_factory, sources):
     """A cache that holds the loop of the sources."""
     folder = tmp_path_factory.mktemp("cache")
     assert _run(sources, folder) == ("28", True)
     return folder
 
 
-def test_changed_callee_of_another_module_is_seen(tmp_path: Path, cache: Path) -> None:
+def test_changed_callee_of_another_module_is_seen(tmp_path, cache):
     changed = _copy_package(tmp_path)
-    callee = changed / "albertkit" / "pretraining" / "randomness.py"
+    callee = changed / "albertkit/pretraining/randomness.py"
     source = callee.read_text()
     assert source.count("    return count + ") == 1
     callee.write_text(source.replace("    return count + ", "    return 1000 + count + "))
     assert _run(changed, cache) == ("1028", True)
 
 
-def test_same_sources_in_another_folder_compile_nothing(tmp_path: Path, cache: Path) -> None:
+def test_same_sources_in_another_folder_compile_nothing(tmp_path, cache):
     copied = _copy_package(tmp_path)
     for path in copied.rglob("*.py"):  # as after a fresh checkout
         os.utime(path, (1, 1))
     assert _run(copied, cache) == ("28", False)
 
 
-def test_damaged_file_is_compiled_again(tmp_path: Path, sources: Path, cache: Path) -> None:
+def test_damaged_file_is_compiled_again(tmp_path, sources, cache):
     copied = Path(shutil.copytree(cache, tmp_path / "cache"))
     for path in copied.rglob("*.loop"):
         path.write_bytes(path.read_bytes()[:-1])
@@ -84,23 +84,21 @@ def test_damaged_file_is_compiled_again(tmp_path: Path, sources: Path, cache: Pa
     assert _run(sources, copied) == ("28", False)
 
 
-def test_sources_that_changed_since_the_process_began_are_not_cached(
-    tmp_path: Path, sources: Path
-) -> None:
+def test_sources_that_changed_since_the_process_began_are_not_cached(tmp_path, sources):
     copied = _copy_package(tmp_path / "sources")
-    callee = copied / "albertkit" / "pretraining" / "randomness.py"
+    callee = copied / "albertkit/pretraining/randomness.py"
     touch = f"import albertkit.jit, pathlib, time; time.sleep(0.02); pathlib.Path({str(callee)!r}).touch()"
     assert _run(copied, tmp_path / "cache", touch + HALF_OF_THE_LOST) == ("28", True)
     assert _run(copied, tmp_path / "cache") == ("28", True)
 
 
-def test_cache_that_cannot_be_written_is_read(tmp_path: Path, sources: Path, cache: Path) -> None:
+def test_cache_that_cannot_be_written_is_read(sources, cache):
     """Loops compiled for a container image are used by a process without rights to the folder."""
     assert _run(sources, cache, WITHOUT_RIGHTS + HALF_OF_THE_LOST) == ("28", False)
 
 
-def test_digest_is_of_all_modules_that_a_module_imports() -> None:
-    def names(module: object) -> set[str]:
+def test_digest_is_of_all_modules_that_a_module_imports():
+    def names(module):
         return {str(path.relative_to(PACKAGE)) for path in loop_cache.source_files(module.__file__)}
 
     assert names(examples) == {
@@ -113,7 +111,7 @@ def test_digest_is_of_all_modules_that_a_module_imports() -> None:
     assert "pretraining/masking.py" in names(masking)
 
 
-def test_old_versions_are_removed(tmp_path: Path) -> None:
+def test_old_versions_are_removed(tmp_path):
     folders = [tmp_path / f"a.module-{index:016x}" for index in range(loop_cache.MAX_VERSIONS + 2)]
     for age, folder in enumerate(folders):
         folder.mkdir()
@@ -124,7 +122,7 @@ def test_old_versions_are_removed(tmp_path: Path) -> None:
     assert (tmp_path / f"a.module.longer-{0:016x}").is_dir()
 
 
-def test_package_in_a_zip_file_computes(tmp_path: Path, sources: Path) -> None:
+def test_package_in_a_zip_file_computes(tmp_path, sources):
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", sources)
     environment = {**os.environ, "PYTHONPATH": archive}
     process = subprocess.run(

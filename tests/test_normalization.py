@@ -17,7 +17,7 @@ LETTERS = "e\u1ec7\u0b47\u0b3e\u1100\u1161\u11a8\uac00\uff76\u30ab\ufdfa\u212b\u
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_equals_the_standard_library(form: str) -> None:
+def test_equals_the_standard_library(form):
     draw = random.Random(form)
     for _ in range(400):
         text = "".join(
@@ -28,7 +28,7 @@ def test_equals_the_standard_library(form: str) -> None:
         assert normalize(form, text) == unicodedata.normalize(form, text)
 
 
-def test_equals_the_standard_library_for_every_mark() -> None:
+def test_equals_the_standard_library_for_every_mark():
     marks = [
         chr(code)
         for code in range(0x20000)
@@ -42,16 +42,14 @@ def test_equals_the_standard_library_for_every_mark() -> None:
 
 
 @pytest.mark.parametrize("name", rules.NAMES)
-def test_runs_of_marks_reach_the_standard_library_in_order(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_marks_reach_the_standard_library_in_order(name, monkeypatch):
     """Marks in canonical order are not sorted again, so the quadratic step is never taken."""
     normalize("NFC", "e" + "\u0301" * 40)
     normalize("NFKD", "e" + "\u0301" * 40)  # the patterns are made
     disorder = []
     plain = unicodedata.normalize
 
-    def watched(form: str, text: str) -> str:
+    def watched(form, text):
         classes = [unicodedata.combining(character) for character in text]
         inversions = sum(0 < after < before for before, after in pairwise(classes))
         disorder.append(inversions)
@@ -64,12 +62,12 @@ def test_runs_of_marks_reach_the_standard_library_in_order(
     assert sum(disorder) == 0
 
 
-def test_marks_without_a_class_are_aligned_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_without_a_class_are_aligned_in_few_steps(monkeypatch):
     """The text handed to the standard library is a small multiple of the text's length."""
     lengths = []
     plain = unicodedata.normalize
 
-    def watched(form: str, text: str) -> str:
+    def watched(form, text):
         lengths.append(len(text))
         return plain(form, text)
 

@@ -6,7 +6,6 @@ The modules, functions and flags are hidden from a process of its own and from t
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 HIDE = """
 import os, sys
@@ -60,9 +59,9 @@ main(["doctor"])
 """
 
 
-def test_without_posix_and_avx512(tmp_path: Path):
+def test_without_posix_and_avx512(tmp_path):
     (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "sitecustomize.py").write_text(HIDE)
+    (tmp_path / "hidden/sitecustomize.py").write_text(HIDE)
     paths = [str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")]
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT],

@@ -6,7 +6,7 @@ import sys
 import unicodedata
 
 import pytest
-from record_files import write_records
+from record_files import write_json, write_records
 
 from albertkit import model as classes
 from albertkit.errors import DataError
@@ -63,8 +63,8 @@ def hostile_paths(tiny_model_folder, tmp_path):
     folder = original.rename(tmp_path / f"model{HOSTILE}")
     config = json.loads((folder / "config.json").read_text())
     config |= {"id2label": dict(enumerate(labels)), f"odd{HOSTILE}": HOSTILE}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "provenance.json").write_text(json.dumps({HOSTILE: [HOSTILE]}))
+    write_json(folder / "config.json", config)
+    write_json(folder / "provenance.json", {HOSTILE: [HOSTILE]})
     table = tmp_path / f"table{HOSTILE}.jsonl"
     rows = [
         {"text": f"a fox {number} {HOSTILE}", "label": labels[number % 2]} for number in range(40)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from benchmarks import results
-from benchmarks.harness import Contender, Row, compare, interleave
+from benchmarks.harness import Contender, compare, interleave
 from benchmarks.results import MEASUREMENTS, measure_all
 
 
@@ -63,7 +63,7 @@ def test_the_ratio_is_the_median_within_rounds_of_work_done():
     assert row.spread["ours"] == pytest.approx(9.9)
 
 
-def made_row() -> Row:
+def made_row():
     ours = Contender("ours", lambda: 1.0, 10.0)
     theirs = Contender("the | peer [fp32]", lambda: 4.0, 10.0)
     row = compare(

@@ -90,7 +90,7 @@ def test_videos_hold_what_was_drawn(tmp_path):
     generator = np.random.default_rng([0, 0, 3])
     frames = draw_frames(motions(0)[0][3], generator)
     decoded = sample_frames(
-        tmp_path / "clips" / "videos" / "train-0003.mp4", FrameSampling(num_frames=16, size=96)
+        tmp_path / "clips/videos/train-0003.mp4", FrameSampling(num_frames=16, size=96)
     )
     # H.264, and a colour for every four pixels
     assert np.abs(decoded.pixels.astype(int) - frames).mean() < 6

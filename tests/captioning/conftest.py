@@ -1,7 +1,6 @@
 """Small clips of moving shapes, as frames and as features; the other fixtures are `swinbert_numbers`'."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from benchmarks.moving_shapes import COLOURS
 
 
 @pytest.fixture(scope="session")
-def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def frames(tmp_path_factory):
     """Forty clips of moving shapes, their frames prepared."""
     folder = tmp_path_factory.mktemp("shapes")
     clips = write_shapes(folder / "clips", 40, ("train", "dev", "test"))
@@ -24,11 +23,11 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def features(tmp_path_factory):
     """Thirty clips as features of unlike length, whose first numbers say what the caption is."""
     folder = tmp_path_factory.mktemp("features")
     generator = np.random.default_rng(0)
-    lines: dict[str, list[str]] = {"train": [], "dev": []}
+    lines = {"train": [], "dev": []}
     for number in range(30):
         colour = list(COLOURS)[number % 8]
         values = generator.normal(0, 0.1, (3 + number % 4, 12)).astype(np.float32)

@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ class Original:
     folder: Path
     model: AlbertForImageCaptioning
 
-    def arrays(self, name: str) -> dict[str, Any]:
+    def arrays(self, name):
         """`train` or `generate_inputs`; visual tokens are `img_feats` [B, M, F] whatever the folder calls them."""
         arrays = dict(np.load(self.folder / f"{name}.npz"))
         if "swin_features" in arrays:
@@ -40,7 +39,7 @@ class Original:
             arrays["img_feats"] = features.reshape(len(features), -1, features.shape[-1])
         return arrays
 
-    def inputs(self, name: str) -> dict[str, torch.Tensor]:
+    def inputs(self, name):
         """Arguments of the model; a learned gate stands in the mask, where SwinBERT's VideoTransformer puts it."""
         arrays = self.arrays(name)
         dtype = self.model.dtype
@@ -58,30 +57,30 @@ class Original:
         }
 
     @property
-    def outputs(self) -> dict[str, Any]:
+    def outputs(self):
         """Of generation, by setting."""
         return json.loads((self.folder / "generate_outputs.json").read_text())
 
 
 @pytest.fixture(params=FOLDERS)
-def original(request: pytest.FixtureRequest, golden: Path) -> Original:
+def original(request, golden):
     folder = golden / "captioning" / request.param
     return Original(folder, load_swinbert(folder)[0].eval())
 
 
 @pytest.fixture(params=FOLDERS)
-def exact(request: pytest.FixtureRequest, golden: Path) -> Original:
+def exact(request, golden):
     """The same in double precision."""
     folder = golden / "captioning" / request.param
     return Original(folder, load_swinbert(folder)[0].double().eval())
 
 
 @pytest.fixture(scope="session")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shell(tmp_path_factory):
     """An empty narrow ALBERT whose vocabulary is the words of the moving shapes."""
     folder = tmp_path_factory.mktemp("shell")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (folder / "tokenizer").mkdir()
-    (folder / "tokenizer" / "vocab.txt").write_text("\n".join(words) + "\n")
+    (folder / "tokenizer/vocab.txt").write_text("\n".join(words) + "\n")
     init_model(folder / "model", folder / "tokenizer", size="tiny", **SHELL)
     return folder / "model"

@@ -7,21 +7,17 @@ import base64
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import yaml
 from PIL import Image
-from torch import Tensor
 
-from albertkit.captioning.clips import Clip, clip_key
+from albertkit.captioning.clips import clip_key
 from albertkit.captioning.prepare import frames_of
-from albertkit.captioning.video import FrameSampling
-from albertkit.captioning.video_swin import PREFIX, VideoSwinBackbone, relative_position_index
+from albertkit.captioning.video_swin import PREFIX, relative_position_index
 
 
-def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
+def write_tsv(path, rows):
     """A TSV with both forms of its index."""
     lines = []
     for row in rows:
@@ -34,15 +30,13 @@ def write_tsv(path: Path, rows: Iterable[Sequence[bytes | str]]) -> None:
     path.with_suffix(".lineidx.8b").write_bytes(starts.astype("<u8").tobytes())
 
 
-def write_swinbert(
-    clips: Iterable[Clip], folder: Path, split: str, sampling: FrameSampling | None = None
-) -> Path:
+def write_swinbert(clips, folder, split, sampling=None):
     """All files of a split: a row for each video, named by its path, or with `sampling` for each clip.
 
     Only train has a linelist: in evaluation SwinBERT decodes a clip once for each line, and its
     scorer stops at repeated keys.
     """
-    rows: dict[str, list[Clip]] = defaultdict(list)
+    rows = defaultdict(list)
     for clip in clips:
         rows[clip.key if sampling else str(clip.source)].append(clip)
     images = []
@@ -89,7 +83,7 @@ def write_swinbert(
     return file
 
 
-def jpegs(clip: Clip, sampling: FrameSampling) -> list[bytes]:
+def jpegs(clip, sampling):
     """Frames of a clip in base64, in the quality of OpenCV."""
     pictures = []
     for pixels in frames_of(clip, sampling).pixels:
@@ -99,9 +93,9 @@ def jpegs(clip: Clip, sampling: FrameSampling) -> list[bytes]:
     return pictures
 
 
-def published_state(backbone: VideoSwinBackbone, prefix: str = PREFIX) -> dict[str, Tensor]:
+def published_state(backbone, prefix=PREFIX):
     """Parameters of a Video Swin and its index tables, under their published names."""
-    state: dict[str, Tensor] = {}
+    state = {}
     table = ".attn.relative_position_bias_table"
     for name, tensor in backbone.state_dict().items():
         state[prefix + name] = tensor.detach().contiguous()

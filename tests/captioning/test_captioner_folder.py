@@ -23,12 +23,12 @@ SETTINGS = CaptionSettings(
 
 
 @pytest.fixture(scope="module")
-def trained_folder(shell: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_folder(shell, tmp_path_factory):
     """A folder with a CLIP (`bb/clip`), clips, prepared features and a run, made from relative paths as a user types them."""
     from albertkit.captioning.backbones import load_backbone
 
     folder = tmp_path_factory.mktemp("made")
-    save_tiny_clip(folder / "bb" / "clip")
+    save_tiny_clip(folder / "bb/clip")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         clips = write_shapes(Path("clips"))
@@ -63,7 +63,7 @@ def test_clips_stay_prepared_when_the_backbone_is_moved(trained_folder, tmp_path
     from albertkit.captioning.backbones import load_backbone
 
     prepared = Path(shutil.copytree(trained_folder / "prepared", tmp_path / "prepared"))
-    elsewhere = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "elsewhere"))
+    elsewhere = Path(shutil.copytree(trained_folder / "bb/clip", tmp_path / "elsewhere"))
     clips = {split: read_split_clips(trained_folder / "clips", split) for split in ("train", "dev")}
     report = prepare_clips(
         clips, prepared, load_backbone(f"hf:{elsewhere}"), FrameSampling(num_frames=2, size=32)
@@ -75,7 +75,7 @@ def test_a_moved_backbone_is_named(trained_folder, tmp_path, shell):
     alone = tmp_path / "alone"
     shutil.copytree(trained_folder / "run", alone / "run")
     shutil.copytree(trained_folder / "prepared", alone / "prepared")
-    shutil.copytree(trained_folder / "bb" / "clip", alone / "elsewhere")
+    shutil.copytree(trained_folder / "bb/clip", alone / "elsewhere")
     hidden = trained_folder.with_name("gone")
     video = next((trained_folder / "clips").rglob("*.mp4"))
     shutil.copy(video, alone / "video.mp4")
@@ -103,7 +103,7 @@ def test_a_moved_backbone_is_named(trained_folder, tmp_path, shell):
 def test_another_backbone_is_refused(trained_folder, frames, shell, tmp_path):
     from transformers import CLIPVisionModel
 
-    changed = Path(shutil.copytree(trained_folder / "bb" / "clip", tmp_path / "other"))
+    changed = Path(shutil.copytree(trained_folder / "bb/clip", tmp_path / "other"))
     model = CLIPVisionModel.from_pretrained(changed)
     with torch.no_grad():
         next(model.parameters()).add_(1)
@@ -127,7 +127,7 @@ def test_the_hub_is_asked_for_the_weights_of_the_backbone(frames, shell, tmp_pat
     from albertkit import model_paths
 
     train_captioner(shell, frames, tmp_path / "own", SETTINGS)
-    names = [file.name for file in (tmp_path / "own" / "best").iterdir()]
+    names = [file.name for file in (tmp_path / "own/best").iterdir()]
     requested = list(filter_repo_objects(names, allow_patterns=model_paths._FILES))
     assert {"backbone.safetensors", "model.safetensors", "captioner.json"} <= set(requested)
 

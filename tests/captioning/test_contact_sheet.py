@@ -10,7 +10,7 @@ from albertkit.captioning.predict import contact_sheet, drawable_line, find_font
 WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
 
 
-def frames_of(total: int, size: int = 144) -> np.ndarray:
+def frames_of(total, size=144):
     return np.random.default_rng(total).integers(0, 255, (total, size, size, 3), dtype=np.uint8)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from record_files import read_records
+from record_files import read_records, write_json, write_lines
 
 from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.backbones import load_backbone
@@ -25,7 +25,7 @@ from benchmarks.learn_shapes import SAMPLING
 
 
 @pytest.fixture(scope="module")
-def captioner(shell, tmp_path_factory) -> Path:
+def captioner(shell, tmp_path_factory):
     """Untrained, in its folder; the backbone's weights are its own."""
     torch.manual_seed(0)
     backbone = load_backbone("conv3d", {"width": 64})
@@ -67,7 +67,7 @@ def test_real_clips_are_captioned_and_drawn(captioner, data, tmp_path):
 def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
     (tmp_path / "junk.mp4").write_bytes(np.random.default_rng(0).bytes(4000))
     (tmp_path / "empty.mp4").write_bytes(b"")
-    good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
+    good = sorted((frames.parent / "clips/videos").glob("test-*.mp4"))[0]
     loaded = VideoCaptioner.from_pretrained(captioner)
     report = predict_captions(
         loaded,
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_skipped_by_name(captioner, frames, tmp_path):
 
 
 def test_files_of_one_name_get_two_sheets(captioner, frames, tmp_path):
-    good = sorted((frames.parent / "clips" / "videos").glob("test-*.mp4"))[0]
+    good = sorted((frames.parent / "clips/videos").glob("test-*.mp4"))[0]
     report = predict_captions(
         VideoCaptioner.from_pretrained(captioner), [good, good], sheets=tmp_path
     )
@@ -102,12 +102,12 @@ def test_another_number_of_frames(captioner):
 def test_command(captioner, data, tmp_path, monkeypatch, run_command):
     monkeypatch.chdir(tmp_path)
     predict = ("caption", "predict", captioner)
-    video = data / "videos" / "part_0.mp4"
+    video = data / "videos/part_0.mp4"
     (clip,) = run_command(
         *predict, video, "--num-captions", 2, "--bad-endings", "the", "--json"
     ).json["clips"]
     assert len(clip["captions"]) == 2
-    assert (tmp_path / "sheets" / "part_0.png").exists()
+    assert (tmp_path / "sheets/part_0.png").exists()
     refused = run_command(*predict, "gone.mp4")
     assert refused.status == 2
     assert "error[not-found]" in refused.err
@@ -121,7 +121,7 @@ def test_a_backbone_with_other_weights_is_noticed(captioner, tmp_path):
     content = json.loads((tmp_path / "captioner.json").read_text())
     assert content["backbone"]["fingerprint"] == loaded.backbone.fingerprint()
     content["backbone"]["settings"] = {"width": 128}
-    (tmp_path / "captioner.json").write_text(json.dumps(content))
+    write_json(tmp_path / "captioner.json", content)
     from albertkit.errors import CheckpointError
 
     with pytest.raises(CheckpointError, match="other weights than the captioner in"):
@@ -147,17 +147,10 @@ def test_generation_settings_of_a_captioner_are_kept(captioner, tmp_path):
 
 
 def test_names_of_sheets():
-    used_names: set[str] = set()
+    used_names = set()
     keys = ["가", "나", "a b", "a_b", "../x/v.mp4", "...", "a b"]
-    assert [unique_sheet_stem(key, used_names) for key in keys] == [
-        "가",
-        "나",
-        "a_b",
-        "a_b-2",
-        "x_v.mp4",
-        "clip",
-        "a_b-3",
-    ]
+    stems = [unique_sheet_stem(key, used_names) for key in keys]
+    assert stems == "가 나 a_b a_b-2 x_v.mp4 clip a_b-3".split()
 
 
 def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
@@ -173,7 +166,7 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     )
     assert len(report.clips) == 40
     (tmp_path / "list.jsonl").write_text(
-        f'{{"video": "gone.mp4"}}\n{{"video": {json.dumps(str(clips / "videos" / "dev-0000.mp4"))}}}\n'
+        f'{{"video": "gone.mp4"}}\n{{"video": {json.dumps(str(clips / "videos/dev-0000.mp4"))}}}\n'
     )
     partly = predict_captions(loaded, [tmp_path / "list.jsonl"], no_sheets=True)
     assert len(partly.clips) == 1
@@ -186,6 +179,6 @@ def test_what_predict_writes_is_scored(captioner, frames, tmp_path):
     ]
     keys = {json.loads(line)["key"] for line in (tmp_path / "out.jsonl").read_text().splitlines()}
     assert keys == {json.loads(line)["key"] for line in lines}
-    references.write_text("\n".join(lines) + "\n")
+    write_lines(references, lines)
     scores = score_caption_files(tmp_path / "out.jsonl", [references])
     assert scores.num_captions == 40

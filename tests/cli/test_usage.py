@@ -39,7 +39,7 @@ def run_cli(capsys):
             "`albertkit finetune --help`",
         ),
         (
-            ["finetune", "model", "data", "--out", "o"],
+            "finetune model data --out o".split(),
             "DATA is missing",
             "`albertkit finetune --help`",
         ),
@@ -60,17 +60,17 @@ def run_cli(capsys):
             "begins with a dash: --text='-5 degrees'",
         ),
         (
-            ["tokenizer", "train", "text", "--out", "o", "--special-pieces", "[PAD],[UNK]"],
+            "tokenizer train text --out o --special-pieces [PAD],[UNK]".split(),
             "--special-pieces takes 5 words, separated by spaces",
             "--help",
         ),
         (
-            ["pretrain", "s", "--out", "r", "--steps", "x"],
+            "pretrain s --out r --steps x".split(),
             'unable to convert "x" into int',
             "--help",
         ),
         (
-            ["finetune", "a", "b", "c", "--lenght", "3"],
+            "finetune a b c --lenght 3".split(),
             "unknown option: --lenght",
             "did you mean `--length`?",
         ),
@@ -289,7 +289,7 @@ def test_help_names_every_argument_and_speaks_of_the_command_line(capsys, comman
     )
 
 
-@pytest.mark.parametrize("columns", ["0", "1", "-3", "wide", "99999999999"])
+@pytest.mark.parametrize("columns", "0 1 -3 wide 99999999999".split())
 def test_a_terminal_of_any_width_shows_help(columns, run_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     result = run_command("inspect", "--help")

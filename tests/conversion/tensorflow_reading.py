@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def main(prefix: str, out: str) -> None:
+def main(prefix, out):
     reader = tf.train.load_checkpoint(prefix)
     shapes = reader.get_variable_to_shape_map()
     keys = [key for key in shapes if key != "_CHECKPOINTABLE_OBJECT_GRAPH"]
@@ -18,9 +18,9 @@ def main(prefix: str, out: str) -> None:
 
     # The same objects as in the Model Garden: Python objects with attributes, some of them reached
     # by two paths.
-    modules: dict[str, tf.Module] = {}
+    modules = {}
 
-    def object_at(path: str) -> tf.Module:
+    def object_at(path):
         if path not in modules:
             modules[path] = tf.Module()
             above, _, name = path.rpartition("/")

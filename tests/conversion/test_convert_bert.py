@@ -1,19 +1,19 @@
 """A BERT as an ALBERT: the same outputs with a group for every layer; shared layers only on request, and with their loss."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from small_models import padded_inputs, shaken
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.errors import CheckpointError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 
-transformers = pytest.importorskip("transformers")
 TINY = dict(
     vocab_size=60,
     hidden_size=64,
@@ -25,7 +25,7 @@ TINY = dict(
 )
 
 
-def saved(folder: Path, name: str = "BertForPreTraining", **changes: object) -> torch.nn.Module:
+def saved(folder, name="BertForPreTraining", **changes):
     torch.manual_seed(0)
     model = shaken(
         getattr(transformers, name)(transformers.BertConfig(**{**TINY, **changes})), 0.05
@@ -39,7 +39,7 @@ def inputs():
     return padded_inputs(60)
 
 
-def states(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def states(model, inputs):
     """Everything a model computes, at real positions."""
     with torch.no_grad():
         output = model(**inputs, output_hidden_states=True)
@@ -80,40 +80,16 @@ def test_exact(tmp_path, inputs, name, ours, activation):
     computed = states(albert, inputs)
     assert len(computed) == len(expected) >= 8
     for our_states, their_states in zip(computed, expected, strict=True):
-        torch.testing.assert_close(our_states, their_states, atol=1e-5, rtol=0)
+        assert_close(our_states, their_states, atol=1e-5, rtol=0)
     theirs = getattr(transformers, ours.__name__).from_pretrained(tmp_path / "albert").eval()
     for our_states, their_states in zip(states(theirs, inputs), expected, strict=True):
-        torch.testing.assert_close(our_states, their_states, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert.encoder.layer.4.attention.self.query.weight",
-        "bert.encoder.layer.0.output.LayerNorm.bias",
-        "bert.encoder.layer.5.intermediate.dense.bias",
-        "cls.predictions.transform.LayerNorm.weight",
-        "bert.pooler.dense.bias",
-        "cls.seq_relationship.weight",
-        "bert.embeddings.token_type_embeddings.weight",
-    ],
-)
-def test_one_weight_off_is_noticed(tmp_path, inputs, name):
-    bert = saved(tmp_path / "bert")
-    file = tmp_path / "bert" / "model.safetensors"
-    tensors = load_file(file)
-    tensors[name].view(-1)[0] += 0.05
-    save_file(tensors, file, metadata={"format": "pt"})
-    convert(tmp_path / "bert", tmp_path / "albert")
-    albert = AlbertForPreTraining.from_pretrained(tmp_path / "albert")
-    pairs = zip(states(albert, inputs), states(bert, inputs), strict=True)
-    assert max(float((a - b).abs().max()) for a, b in pairs) > 3e-5
+        assert_close(our_states, their_states, atol=1e-5, rtol=0)
 
 
 def test_names_of_2018(tmp_path, inputs):
     """bert-base-uncased's file still says gamma and beta, and holds the decoder twice."""
     bert = saved(tmp_path / "bert")
-    file = tmp_path / "bert" / "model.safetensors"
+    file = tmp_path / "bert/model.safetensors"
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
@@ -127,10 +103,10 @@ def test_names_of_2018(tmp_path, inputs):
     assert report.skipped == {"tied copy": 1, "buffer": 1}
     albert = AlbertForPreTraining.from_pretrained(tmp_path / "albert")
     for ours, theirs in zip(states(albert, inputs), states(bert, inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+        assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-def albert_config(file: Path, **changes: object) -> Path:
+def albert_config(file, **changes):
     values = {**TINY, "embedding_size": 64, "hidden_act": "gelu", **changes}
     file.write_text(json.dumps({"model_type": "albert", **values}))
     return file
@@ -152,7 +128,7 @@ def test_sharing_is_lossy_and_says_by_how_much(tmp_path):
         [before[f"bert.encoder.layer.{layer}.output.dense.weight"] for layer in (2, 3)]
     ).double()
     name = "albert.encoder.albert_layer_groups.1.albert_layers.0.ffn_output.weight"
-    torch.testing.assert_close(after[name], stack.mean(0).float(), atol=0, rtol=0)
+    assert_close(after[name], stack.mean(0).float(), atol=0, rtol=0)
     expected = float(((stack - stack.mean(0)) ** 2).sum().sqrt() / (stack**2).sum().sqrt())
     assert report.relative_errors[name] == pytest.approx(expected)
     assert len(report.relative_errors) == 3 * 16
@@ -179,7 +155,7 @@ def test_layers_that_are_equal_lose_nothing(tmp_path, inputs):
         < sum(p.numel() for p in bert.bert.encoder.parameters()) / 5
     )
     for ours, theirs in zip(states(albert, inputs), states(bert, inputs), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+        assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 def test_a_configuration_may_change_nothing_but_the_groups(tmp_path):

@@ -1,12 +1,8 @@
 """Checkpoints of google-research/albert, converted, give the numbers that its TensorFlow 1 code printed."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from albertkit.conversion.convert import convert
 from albertkit.model import (
@@ -17,9 +13,6 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     PackedBatch,
 )
-
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
-Arrays = dict[str, Tensor]
 
 # Folder and tolerance. pretrain_e: outputs of the order of 1e-3, where the epsilon of layer norm
 # shows.
@@ -39,22 +32,12 @@ FINE_TUNED = [
 ]
 
 
-# Parameters that add the same to the logits of all places of a row.
-NOT_SEEN_BY_SOFTMAX = (
-    "start_logits.dense.bias",
-    "end_logits.LayerNorm.bias",
-    "end_logits.dense_1.bias",
-)
-
-
 @pytest.fixture(scope="module")
 def converted(golden, tmp_path_factory):
     """`converted(name, head)`: the folder made of a golden checkpoint, made once."""
-    folders: dict[str, Path] = {}
+    folders = {}
 
-    def make(
-        name: str, head: str | None = None, source: Path | None = None, config: Path | None = None
-    ) -> Path:
+    def make(name, head=None, source=None, config=None):
         if name not in folders:
             folders[name] = tmp_path_factory.mktemp("converted") / name.replace("/", "_")
             report = convert(
@@ -67,7 +50,7 @@ def converted(golden, tmp_path_factory):
     return make
 
 
-def arrays(golden: Path, name: str) -> tuple[Arrays, Arrays]:
+def arrays(golden, name):
     """Inputs and outputs of a golden folder."""
     folder = golden / "tf1" / name
     inputs = folder if (folder / "inputs.npz").exists() else folder.parent
@@ -75,12 +58,12 @@ def arrays(golden: Path, name: str) -> tuple[Arrays, Arrays]:
     return tuple({key: torch.from_numpy(value) for key, value in loaded.items()} for loaded in pair)  # type: ignore[return-value]
 
 
-def difference(computed: Tensor, expected: Tensor) -> float:
+def difference(computed, expected):
     assert computed.shape == expected.shape
     return float((computed - expected).abs().max())
 
 
-def pretraining_differences(folder: Path, inputs: Arrays, expected: Arrays) -> dict[str, float]:
+def pretraining_differences(folder, inputs, expected):
     """Largest difference of everything that the original printed of a pretraining model."""
     model = AlbertForPreTraining.from_pretrained(folder)
     ids, real, segments = (
@@ -145,56 +128,15 @@ def test_pretrained(golden, converted, name, tolerance):
 
 def test_before_training(golden, converted):
     """A prefix and a configuration elsewhere; `start` has no file of inputs of its own."""
-    parent = golden / "tf1" / "pretrain_a"
+    parent = golden / "tf1/pretrain_a"
     folder = converted(
-        "start", source=parent / "start" / "model.ckpt-0", config=parent / "albert_config.json"
+        "start", source=parent / "start/model.ckpt-0", config=parent / "albert_config.json"
     )
     inputs, expected = arrays(golden, "pretrain_a/start")
     assert max(pretraining_differences(folder, inputs, expected).values()) < 1e-5
 
 
-def shifted(tensor: Tensor) -> Tensor:
-    """The tensor changed by -0.01 to 0.01, differently in every element: norms and softmax undo what all of them gain."""
-    change = (
-        torch.linspace(-0.01, 0.01, tensor.numel()) if tensor.numel() > 1 else torch.tensor([0.01])
-    )
-    return tensor + change.reshape(tensor.shape)
-
-
-def parameters() -> list[str]:
-    from albertkit.conversion.names import ROWS
-
-    return [
-        row.name.format(g=0, i=0)
-        for row in ROWS
-        if row.name.split(".")[0] in ("albert", "predictions", "sop_classifier")
-    ]
-
-
-@pytest.mark.parametrize("name", parameters())
-def test_every_parameter_counts(golden, converted, tmp_path, name):
-    """Each tensor in turn is changed by at most a hundredth, and the comparison above notices."""
-    tensors = load_file(converted("pretrain_a") / "model.safetensors")
-    save_file({**tensors, name: shifted(tensors[name])}, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((converted("pretrain_a") / "config.json").read_bytes())
-    inputs, expected = arrays(golden, "pretrain_a")
-    noticed = max(pretraining_differences(tmp_path, inputs, expected).values())
-    # Adds the same to all scores of a query: softmax does not see it
-    if name.endswith("attention.key.bias"):
-        assert noticed < 1e-5
-        from albertkit.conversion.tensorflow.bundle import TensorBundle
-
-        stored = TensorBundle.open(golden / "tf1" / "pretrain_a").read(
-            "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/key/bias"
-        )
-        assert np.array_equal(tensors[name], stored)
-    else:
-        assert noticed > 3e-5
-
-
-def fine_tuned_differences(
-    folder: Path, model_class: type, inputs: Arrays, expected: Arrays
-) -> dict[str, float]:
+def fine_tuned_differences(folder, model_class, inputs, expected):
     model = model_class.from_pretrained(folder)
     padded = [inputs[name].long() for name in ("input_ids", "input_mask", "segment_ids")]
     with torch.no_grad():
@@ -244,27 +186,9 @@ def test_fine_tuned(golden, converted, name, head, model_class):
     assert max(differences.values()) < 1e-5, differences
 
 
-@pytest.mark.parametrize(("name", "head", "model_class"), FINE_TUNED)
-def test_a_fine_tuned_head_that_is_off_is_noticed(
-    golden, converted, tmp_path, name, head, model_class
-):
-    folder = converted(name, head)
-    tensors = load_file(folder / "model.safetensors")
-    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
-    inputs, expected = arrays(golden, name)
-    heads = [key for key in tensors if not key.startswith("albert.")]
-    assert heads
-    for key in heads:
-        save_file({**tensors, key: shifted(tensors[key])}, tmp_path / "model.safetensors")
-        noticed = fine_tuned_differences(tmp_path, model_class, inputs, expected)
-        if key in NOT_SEEN_BY_SOFTMAX:
-            assert max(noticed.values()) < 1e-5
-        else:
-            assert max(noticed.values()) > 3e-5, key
-
-
 def test_transformers_computes_the_same_of_it(golden, converted):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     for name, _ in PRETRAINED:
         inputs, expected = arrays(golden, name)
         theirs = transformers.AlbertForPreTraining.from_pretrained(converted(name)).eval()

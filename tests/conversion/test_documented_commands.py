@@ -13,11 +13,10 @@ import torch
 
 from albertkit.cli import app
 
-PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
+PAGE = Path(__file__).parents[2] / "docs/checkpoints.md"
 
 
-def commands() -> list[str]:
+def commands():
     return [
         line
         for line in PAGE.read_text(encoding="utf-8").splitlines()
@@ -28,7 +27,8 @@ def commands() -> list[str]:
 @pytest.fixture(scope="module")
 def workplace(golden, tmp_path_factory):
     """The sources that the page names: golden checkpoints under those names."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     folder = tmp_path_factory.mktemp("workplace")
     tf1 = golden / "tf1"
     tf2 = golden / "tf2"
@@ -52,7 +52,7 @@ def workplace(golden, tmp_path_factory):
             tf1 / source, folder / name, ignore=shutil.ignore_patterns("*.json", "*.npz")
         )
     shutil.copyfile(
-        tf2 / "mg211_saved_model" / "saved_model.tar.gz", folder / "albert_en_base_3.tar.gz"
+        tf2 / "mg211_saved_model/saved_model.tar.gz", folder / "albert_en_base_3.tar.gz"
     )
     shape = dict(
         vocab_size=60,
@@ -64,7 +64,7 @@ def workplace(golden, tmp_path_factory):
     old = transformers.AlbertForMaskedLM(transformers.AlbertConfig(embedding_size=16, **shape))
     old.config.architectures = ["AlbertForMaskedLM"]
     old.config.save_pretrained(folder / "old-folder")
-    torch.save(old.state_dict(), folder / "old-folder" / "pytorch_model.bin")
+    torch.save(old.state_dict(), folder / "old-folder/pytorch_model.bin")
     shape["num_hidden_layers"] = 6
     transformers.BertForPreTraining(transformers.BertConfig(**shape)).save_pretrained(
         folder / "bert-folder"
@@ -99,6 +99,6 @@ def test_the_python_on_the_page(workplace, monkeypatch, tmp_path):
     assert block is not None
     shutil.copy(workplace / "albert_base_v2.tar.gz", tmp_path)
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {}
+    namespace = {}
     exec(block[1], namespace)
     assert namespace["report"].model_class == "AlbertForPreTraining"  # type: ignore[attr-defined]

@@ -6,7 +6,6 @@ import tarfile
 import threading
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import fsspec
 import pytest
@@ -59,23 +58,23 @@ class Server(ThreadingHTTPServer):
     ranges = True
     request_starts = ()
 
-    def handle_error(self, *_: object) -> None:
+    def handle_error(self, *_):
         """Clients go where the connection was cut."""
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         self.answer(False)
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.answer(True)
 
-    def answer(self, with_body: bool) -> None:
+    def answer(self, with_body):
         server, body = self.server, self.server.body
         requested_range = self.headers.get("Range")
         if server.ranges and requested_range:
@@ -106,7 +105,6 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(archive):
-    pytest.importorskip("aiohttp")
     http_server = Server(("127.0.0.1", 0), Handler)
     http_server.body = archive.read_bytes()
     threading.Thread(target=http_server.serve_forever, daemon=True).start()
@@ -115,11 +113,11 @@ def server(archive):
     http_server.server_close()
 
 
-def url_of(server: Server, name: str = "albert_tiny.tar.gz") -> str:
+def url_of(server, name="albert_tiny.tar.gz"):
     return f"http://127.0.0.1:{server.server_port}/{name}"
 
 
-def refused(address: str, slug: str, message: str = "") -> AlbertKitError:
+def refused(address, slug, message=""):
     with pytest.raises(AlbertKitError) as caught:
         fetch_model(address)
     assert caught.value.slug == slug, caught.value
@@ -127,7 +125,7 @@ def refused(address: str, slug: str, message: str = "") -> AlbertKitError:
     return caught.value
 
 
-def has_same_tensors(folder: Path, archive: Path) -> bool:
+def has_same_tensors(folder, archive):
     ours, theirs = (
         AlbertForPreTraining.from_pretrained(converted, strict=True).state_dict()
         for converted in (folder, archive.parent / "ours")
@@ -201,7 +199,7 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, 
     assert fetch_archive(url_of(server))[0].read_bytes() == archive.read_bytes()
 
 
-def test_checksums_are_verified(server, archive, cache):
+def test_checksums_are_verified(server, cache):
     right = hashlib.sha256(server.body).hexdigest()
     error = refused(
         f"{url_of(server)}#sha256={'0' * 64}", "corrupt", f"has the sha256 {right}, not 000"
@@ -286,7 +284,7 @@ def test_a_folder_is_fetched_with_vocabulary_and_configuration(archive, tmp_path
 def test_messages_show_the_address_that_was_typed(monkeypatch):
     real = fsspec.core.url_to_fs
 
-    def without_package(url: str, **options: object) -> object:
+    def without_package(url, **options):
         if url.startswith("gs://"):
             raise ImportError("Please install gcsfs to access Google Storage")
         return real(url, **options)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from small_models import tiny_config
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.files import read_json
 from albertkit.model import (
     AlbertForMaskedLM,
     AlbertForPreTraining,
@@ -30,7 +31,7 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def rewrite(folder: Path, change) -> dict[str, torch.Tensor]:
+def rewrite(folder, change):
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -39,7 +40,7 @@ def rewrite(folder: Path, change) -> dict[str, torch.Tensor]:
 
 def test_the_folder_is_hugging_faces(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors"]
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     assert config["architectures"] == ["AlbertForPreTraining"]
     assert config["model_type"] == "albert"
     assert config["dtype"] == "float32"
@@ -50,7 +51,7 @@ def test_the_folder_is_hugging_faces(folder):
 
 
 def test_foreign_configuration_is_kept(folder, tmp_path):
-    config = json.loads((folder / "config.json").read_text())
+    config = read_json(folder / "config.json")
     (folder / "config.json").write_text(
         json.dumps({**config, "torch_dtype": "float16", "gap_size": 0})
     )
@@ -58,7 +59,7 @@ def test_foreign_configuration_is_kept(folder, tmp_path):
     assert model.config.hidden_dropout_prob == 0.25
     assert not model.training
     model.save_pretrained(tmp_path / "again")
-    saved = json.loads((tmp_path / "again" / "config.json").read_text())
+    saved = read_json(tmp_path / "again/config.json")
     assert saved["gap_size"] == 0
     assert saved["dtype"] == "float32"
     assert "torch_dtype" not in saved
@@ -151,9 +152,8 @@ def test_objects_in_a_pickle_are_never_made(folder, capsys):
 def test_broken_and_missing_files_are_named(folder, tmp_path):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
         AlbertForPreTraining.from_pretrained(folder)
-    assert caught.value.slug == "corrupt"
     weights.unlink()
     with pytest.raises(CheckpointError, match=r"(?s)\[missing-file\].*there: config.json"):
         AlbertForPreTraining.from_pretrained(folder)

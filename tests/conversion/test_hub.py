@@ -7,8 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub as hub
 import pytest
 import torch
+from huggingface_hub import constants, errors
+from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file
 from small_models import tiny_config
 
@@ -20,14 +23,11 @@ from albertkit.errors import (
     MachineError,
     MissingExtraError,
 )
+from albertkit.files import read_json
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification
 from albertkit.model_paths import local_folder
 from albertkit.report.inspect import inspect_folder
 
-hub = pytest.importorskip("huggingface_hub")
-errors = pytest.importorskip("huggingface_hub.errors")
-constants = pytest.importorskip("huggingface_hub.constants")
-filter_repo_objects = pytest.importorskip("huggingface_hub.utils").filter_repo_objects
 CONFIG = tiny_config()
 MAIN = "a" * 40
 OTHER = "b" * 40
@@ -56,7 +56,7 @@ def cached(cache):
     return models
 
 
-def has_same_weights(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
+def has_same_weights(ours, theirs):
     return all(
         torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
     )
@@ -86,9 +86,9 @@ def test_a_folder_of_that_name_comes_first(cached):
 
 def test_what_is_downloaded(cache, monkeypatch, tmp_path):
     """safetensors if there are any; `pytorch_model.bin` is asked for only if there are none."""
-    requests: list[dict[str, Any]] = []
+    requests = []
 
-    def download(repo_id: str, **options: Any) -> str:
+    def download(repo_id, **options):
         requests.append({"repo_id": repo_id, **options})
         return str(tmp_path / repo_id.split("/")[1])
 
@@ -113,13 +113,7 @@ def test_what_is_downloaded(cache, monkeypatch, tmp_path):
         )
         if any(Path(name).match(pattern) for pattern in requests[0]["allow_patterns"])
     ]
-    assert matched == [
-        "config.json",
-        "model.safetensors",
-        "spiece.model",
-        "vocab.txt",
-        "tokenizer.json",
-    ]
+    assert matched == "config.json model.safetensors spiece.model vocab.txt tokenizer.json".split()
 
 
 @pytest.mark.parametrize("stored", ["safetensors", "bin"])
@@ -127,13 +121,14 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
     stored, tmp_path, monkeypatch
 ):
     """The parameters are those that transformers reads from the whole repository."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     repository = tmp_path / "repository"
     downloaded = tmp_path / "downloaded"
     original = AlbertForMaskedLM(CONFIG).eval()
     original.save_pretrained(repository, max_shard_size=4000)
     if stored == "bin":
-        index = json.loads((repository / "model.safetensors.index.json").read_text())
+        index = read_json(repository / "model.safetensors.index.json")
         names = {
             name: file.replace("model-", "pytorch_model-").replace(".safetensors", ".bin")
             for name, file in index["weight_map"].items()
@@ -148,7 +143,7 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
     for name in ("tf_model.h5", "run.py", "model.fp16.safetensors"):
         (repository / name).touch()
 
-    def download(_: str, revision: str | None, allow_patterns: list[str]) -> str:
+    def download(_, revision, allow_patterns):
         for name in filter_repo_objects(
             [file.name for file in repository.iterdir()], allow_patterns=allow_patterns
         ):
@@ -188,7 +183,8 @@ def test_weights_in_several_files_are_downloaded_loaded_and_inspected(
 @pytest.mark.parametrize("use_safetensors", [True, False, None])
 def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetensors, tmp_path):
     """Each file holds another model; transformers says which one is read, or that none is."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     for seed, kind in enumerate(("safetensors", "bin")):
         torch.manual_seed(seed)
         AlbertForMaskedLM(CONFIG).save_pretrained(tmp_path / kind)
@@ -199,7 +195,7 @@ def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetens
         kind: load_file(tmp_path / kind / "model.safetensors") for kind in ("safetensors", "bin")
     }
     if "safetensors" in files:
-        shutil.copy(tmp_path / "safetensors" / "model.safetensors", folder)
+        shutil.copy(tmp_path / "safetensors/model.safetensors", folder)
     if "bin" in files:
         torch.save(weights["bin"], folder / "pytorch_model.bin")
     try:
@@ -217,13 +213,12 @@ def test_use_safetensors_chooses_the_file_as_in_transformers(files, use_safetens
 
 
 @pytest.mark.parametrize(
-    "name", ["albert-base-v3", "a/b/c", "/no/where", "./runs/final", "../final", "~/final"]
+    "name", "albert-base-v3 a/b/c /no/where ./runs/final ../final ~/final".split()
 )
 def test_what_cannot_be_a_name_is_never_looked_up(name, monkeypatch):
     monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
-    with pytest.raises(DataError, match="no checkpoint folder at") as caught:
+    with pytest.raises(DataError, match=r"\[not-found\].*no checkpoint folder at"):
         AlbertForMaskedLM.from_pretrained(name)
-    assert caught.value.slug == "not-found"
 
 
 def test_not_in_the_cache_and_no_network(cache):
@@ -233,7 +228,7 @@ def test_not_in_the_cache_and_no_network(cache):
     assert "HF_HUB_OFFLINE" in caught.value.hint
 
 
-def response(status: int) -> Any:
+def response(status):
     return SimpleNamespace(status_code=status, headers={}, request=None, url="", text="")
 
 
@@ -263,7 +258,7 @@ def response(status: int) -> Any:
     ],
 )
 def test_what_the_hub_answers_is_said(monkeypatch, error, slug, message):
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise error
 
     monkeypatch.setattr(hub, "snapshot_download", fail)
@@ -278,10 +273,10 @@ class FakeApi:
     calls: list[tuple[str, dict[str, Any]]]
     copy: Path
 
-    def create_repo(self, repo_id: str, **options: Any) -> None:
+    def create_repo(self, repo_id, **options):
         self.calls.append(("create", {"repo_id": repo_id, **options}))
 
-    def upload_folder(self, *, folder_path: str, **options: Any) -> SimpleNamespace:
+    def upload_folder(self, *, folder_path, **options):
         self.calls.append(("upload", options))
         shutil.copytree(folder_path, self.copy)
         return SimpleNamespace(commit_url="https://example.org/commit/1")
@@ -306,7 +301,7 @@ def test_push_uploads_what_save_writes(tmp_path, monkeypatch):
         "config.json",
         "model.safetensors",
     ]
-    assert json.loads((FakeApi.copy / "config.json").read_text())["num_labels"] == 4
+    assert read_json(FakeApi.copy / "config.json")["num_labels"] == 4
     assert has_same_weights(AlbertForSequenceClassification.from_pretrained(FakeApi.copy), model)
 
     monkeypatch.setattr(

@@ -1,11 +1,10 @@
 """Untrained checkpoints: published counts of parameters, the tokenizer's say, what cannot be, and that a seed is a model."""
 
-import json
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from record_files import write_json, write_lines
 from safetensors.torch import load_file
 
 from albertkit.config import AlbertConfig
@@ -14,14 +13,14 @@ from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel, PackedBatch
 from albertkit.tokenizer import AlbertTokenizer
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIALS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
 
-def tokenizer_folder(folder: Path, pieces: int, first: int = 0) -> Path:
+def tokenizer_folder(folder, pieces, first=0):
     """A WordPiece tokenizer of so many pieces, its special ones from the id `first` on."""
     folder.mkdir()
     words = [f"w{i}" for i in range(pieces - len(SPECIALS))]
-    (folder / "vocab.txt").write_text("\n".join(words[:first] + SPECIALS + words[first:]) + "\n")
+    write_lines(folder / "vocab.txt", words[:first] + SPECIALS + words[first:])
     return folder
 
 
@@ -30,7 +29,7 @@ def small(tmp_path_factory):
     return tokenizer_folder(tmp_path_factory.mktemp("init") / "tokenizer", 100)
 
 
-def refused(call) -> AlbertKitError:
+def refused(call):
     with pytest.raises(AlbertKitError) as caught:
         call()
     return caught.value
@@ -59,7 +58,8 @@ def test_published_counts(tmp_path, pieces, size, counts):
 
 
 def test_transformers_loads_the_untrained_checkpoint(tmp_path, small):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     init_model(tmp_path / "model", small, size="tiny")
     theirs, report = transformers.AlbertForPreTraining.from_pretrained(
         tmp_path / "model", output_loading_info=True
@@ -79,14 +79,14 @@ def test_the_tokenizer_decides_vocabulary_and_special_ids(tmp_path):
         embedding_size=16,
         num_hidden_layers=2,
     )
-    config.write_text(json.dumps(shape))
+    write_json(config, shape)
     init_model(tmp_path / "model", tokenizer, config=config)
     saved_config = AlbertForPreTraining.from_pretrained(tmp_path / "model").config
     ids = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")
     assert [getattr(saved_config, name) for name in ids] == [90, 20, 22, 23]
 
     def refused_with(values, **options):
-        config.write_text(json.dumps(values))
+        write_json(config, values)
         return refused(lambda: init_model(tmp_path / "other", tokenizer, config=config, **options))
 
     for wrong in ({"vocab_size": 91}, {"pad_token_id": 0}):
@@ -135,7 +135,7 @@ def test_the_loss_of_an_untrained_checkpoint_is_that_of_knowing_nothing_and_padd
     labels = torch.where(torch.rand(16, 40, generator=rng) < 0.15, ids, -100)
     ids[labels != -100] = tokenizer.mask_id
 
-    def loss(width: int, at_padding: int, label: int) -> float:
+    def loss(width, at_padding, label):
         padded_ids = torch.full((16, width), at_padding)
         padded_labels = torch.full((16, width), label)
         padded_ids[:, :40], padded_labels[:, :40] = ids, labels

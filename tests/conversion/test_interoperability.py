@@ -7,7 +7,6 @@ cannot live in the same environment, an environment of their own is used:
     ALBERTKIT_SENTENCE_TRANSFORMERS_PYTHON   pip install torch==2.13.0 sentence-transformers
 """
 
-import copy
 import io
 import itertools
 import json
@@ -15,7 +14,7 @@ import os
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
@@ -56,7 +55,7 @@ SHAPES = {
     "attention": {"parameter_sharing": "attention", "num_hidden_groups": 4},
 }
 # Folder: class, tokenizer, shape, and what to set besides.
-CASES: dict[str, tuple[str, str, str, dict[str, object]]] = {
+CASES = {
     "encoder": ("AlbertModel", "sentencepiece", "all", {}),
     "pretraining": ("AlbertForPreTraining", "sentencepiece", "all", {}),
     "pretraining-groups": ("AlbertForPreTraining", "wordpiece", "groups", {}),
@@ -127,14 +126,14 @@ class Case:
     tokenizer: AlbertTokenizer
     inputs: dict[str, torch.Tensor]
 
-    def outputs(self) -> dict[str, torch.Tensor]:
+    def outputs(self):
         """What our model computes; of a beam model the encoder."""
         model = self.model.albert if "Beam" in type(self.model).__name__ else self.model
         with torch.no_grad():
             outputs = model(**self.inputs)
         return {name: outputs[name] for name in OUTPUTS if outputs.get(name) is not None}
 
-    def deviation(self) -> dict[str, float]:
+    def deviation(self):
         """The largest difference to theirs of each output, at real tokens."""
         theirs = np.load(self.folder / "outputs.npz")
         ours = self.outputs()
@@ -148,7 +147,7 @@ class Case:
         return deviations
 
 
-def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
+def make_tokenizers(folder):
     text = folder / "corpus.txt"
     words = " ".join([*TEXTS, *PAIRS]).replace("[MASK]", "")
     topics = [
@@ -174,9 +173,7 @@ def make_tokenizers(folder: Path) -> dict[str, AlbertTokenizer]:
     }
 
 
-def labels_of(
-    name: str, config: AlbertConfig, ids: torch.Tensor, mask: torch.Tensor
-) -> dict[str, torch.Tensor]:
+def labels_of(name, config, ids, mask):
     """Arguments that make a loss, for four rows. Padding has no labels: transformers would count them."""
     everywhere = torch.where((torch.arange(ids.shape[-1]) % 3 == 1) & (mask == 1), ids, -100)
     order = torch.tensor([0, 1, 1, 0])
@@ -230,19 +227,19 @@ def cases(tmp_path_factory):
     return cases_by_name
 
 
-def other_python(variable: str) -> str:
+def other_python(variable):
     python = os.environ.get(variable)
     if not python:
         pytest.skip(f"{variable} is not set")
     return python
 
 
-def arguments(cases: dict[str, Case]) -> list[str]:
+def arguments(cases):
     root = next(iter(cases.values())).folder.parent
     return [str(root), json.dumps([TEXTS, PAIRS])]
 
 
-def run_here(script: str, cases: dict[str, Case]) -> str:
+def run_here(script, cases):
     """Run a script over the folders in this process, which has imported its libraries; their version."""
     printed = io.StringIO()
     with patch.object(sys, "argv", ["-c", *arguments(cases)]), redirect_stdout(printed):
@@ -250,7 +247,7 @@ def run_here(script: str, cases: dict[str, Case]) -> str:
     return printed.getvalue().split()[0]
 
 
-def run(python: str, script: str, cases: dict[str, Case]) -> str:
+def run(python, script, cases):
     """Run a script over the folders; its version."""
     process = subprocess.run(
         [python, "-c", script, *arguments(cases)],
@@ -265,7 +262,6 @@ def run(python: str, script: str, cases: dict[str, Case]) -> str:
 @pytest.fixture(scope="module", params=["5", pytest.param("4", marks=pytest.mark.peer)])
 def transformers_ran(request, cases):
     if request.param == "5":
-        pytest.importorskip("transformers")
         version = run_here(TRANSFORMERS, cases)
     else:
         version = run(other_python("ALBERTKIT_TRANSFORMERS4_PYTHON"), TRANSFORMERS, cases)
@@ -295,25 +291,13 @@ def test_transformers_opens_the_folder_and_computes_the_same(transformers_ran, c
     assert max(deviation.values()) < 1e-5, (transformers_ran, deviation)
 
 
-def test_the_comparison_can_fail(transformers_ran, cases):
-    model = copy.deepcopy(cases["pretraining-groups"].model)
-    case = replace(cases["pretraining-groups"], model=model)
-    for name, parameter in model.named_parameters():
-        before = parameter.detach().clone()
-        with torch.no_grad():
-            parameter += 0.02 * torch.randn_like(parameter)
-            noticed = max(case.deviation().values()) > 1e-5
-            parameter.copy_(before)
-        assert noticed or name.endswith("key.bias"), name  # nothing depends on the bias of the keys
-
-
 @pytest.mark.peer
 def test_transformers_4_reads_the_english_tokenizer_as_we_do(golden, data, tmp_path):
     python = other_python("ALBERTKIT_TRANSFORMERS4_PYTHON")
     ours = AlbertTokenizer.from_pretrained(data / "albert")
     ours.save_pretrained(tmp_path)
     AlbertConfig.from_size("base").save_pretrained(tmp_path)
-    with open(golden / "tokenizer" / "lines.jsonl", encoding="utf-8", newline="\n") as stream:
+    with open(golden / "tokenizer/lines.jsonl", encoding="utf-8", newline="\n") as stream:
         texts = [json.loads(line)["text"] for line in stream]
     special = [ours.id_to_piece(number) for number in ours.special_ids()]
     texts = [text for text in texts if not any(name in text for name in special)]

@@ -56,7 +56,8 @@ def test_the_dtype_is_honoured(pretrained, keyword, value):
 
 
 def test_a_model_in_bf16_computes_as_transformers_model_in_bf16(pretrained):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     theirs = transformers.AlbertForPreTraining.from_pretrained(
         pretrained, dtype=torch.bfloat16
     ).eval()
@@ -165,14 +166,15 @@ def test_what_cannot_be_honoured_is_refused_in_words(pretrained, keywords, slug,
 
 
 def test_a_configuration_may_be_given(pretrained):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     ours = CONFIG.replace(hidden_dropout_prob=0.25)
     theirs = transformers.AlbertConfig(
         **{k: v for k, v in ours.to_dict().items() if k != "parameter_sharing"}
     )
     (pretrained / "other").mkdir()
     ours.save_pretrained(pretrained / "other")
-    for config in (ours, theirs, pretrained / "other", str(pretrained / "other" / "config.json")):
+    for config in (ours, theirs, pretrained / "other", str(pretrained / "other/config.json")):
         model = AlbertForPreTraining.from_pretrained(pretrained, config=config)
         assert model.config.hidden_dropout_prob == 0.25
     with pytest.raises(CheckpointError, match="other shapes"):
@@ -184,7 +186,8 @@ def test_a_configuration_may_be_given(pretrained):
     "source", [AlbertModel, AlbertForMaskedLM, AlbertForPreTraining, AlbertForQuestionAnswering]
 )
 def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, model_class, caplog):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     source(CONFIG).save_pretrained(tmp_path)
     load = getattr(transformers, model_class.__name__).from_pretrained
     _, info = load(tmp_path, output_loading_info=True)
@@ -213,7 +216,9 @@ def test_the_same_parameters_are_fresh_as_in_transformers(tmp_path, source, mode
 
 def test_another_number_of_labels_makes_a_fresh_head_only_where_it_is_asked_for(classifier, caplog):
     load = AlbertForSequenceClassification.from_pretrained
-    theirs = pytest.importorskip("transformers").AlbertForSequenceClassification.from_pretrained
+    import transformers
+
+    theirs = transformers.AlbertForSequenceClassification.from_pretrained
     stored = load_file(classifier / "model.safetensors")
     assert torch.equal(
         load(classifier, num_labels=3).classifier.weight, stored["classifier.weight"]
@@ -249,7 +254,7 @@ def test_half_a_head_is_a_broken_file(classifier):
         AlbertForSequenceClassification.from_pretrained(classifier)
 
 
-def test_our_own_commands_refuse_a_missing_head(tmp_path, pretrained):
+def test_our_own_commands_refuse_a_missing_head(pretrained):
     from albertkit.command import Columns
     from albertkit.files import write_json
     from albertkit.tasks.models import TASK, load_task_model

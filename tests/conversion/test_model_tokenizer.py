@@ -1,8 +1,5 @@
 """A tokenizer that is not the model's own is refused, or said, by everything that reads both."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -17,12 +14,12 @@ from albertkit.pretraining.preparation import initialise_from_checkpoint
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.tasks.models import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.registry import find_task
-from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tokenizer import train_tokenizer
 
 TASK = find_task("classify", Columns(text="text", label="label")).with_changes(
     labels=("a", "b"), length=32
 )
-LOADERS: dict[str, Callable[[Path, AlbertTokenizer], object]] = {
+LOADERS = {
     "pipeline": lambda path, _: load_pipeline(path),
     "pipelines": lambda path, _: load_pipelines(path, device="meta"),
     "embeddings": lambda path, _: SentenceEncoder.from_pretrained(path),
@@ -50,7 +47,7 @@ def tokenizers(tmp_path_factory):
 def folder(tmp_path, tokenizers):
     """A model of the kind that a loader reads, with so many rows."""
 
-    def make(loader: str, rows: int) -> Path:
+    def make(loader, rows):
         config = AlbertConfig(
             vocab_size=rows,
             embedding_size=8,
@@ -72,7 +69,7 @@ def folder(tmp_path, tokenizers):
     return make
 
 
-def replace_tokenizer(tokenizer: AlbertTokenizer, folder: Path) -> None:
+def replace_tokenizer(tokenizer, folder):
     for name in ("tokenizer.json", "spiece.model"):
         (folder / name).unlink()
     tokenizer.save_pretrained(folder)
@@ -117,7 +114,7 @@ def test_too_few_rows_are_refused_and_a_few_spare_ones_are_not_mentioned(
     assert "300 tokens, the model rows for 428" in caplog.text
 
 
-def test_other_changed_files_do_not_matter(folder, tokenizers, tmp_path):
+def test_other_changed_files_do_not_matter(folder, tokenizers):
     """A card or a longest length may be edited; `albertkit doctor` names every changed file."""
     path = folder("pipeline", 300)
     for name in ("config.json", "tokenizer_config.json"):

@@ -1,6 +1,5 @@
 """The table of names: complete, unambiguous, and the same in both directions."""
 
-import json
 import re
 
 import numpy as np
@@ -11,6 +10,7 @@ from small_models import tiny_config
 from albertkit import model as public
 from albertkit.conversion import names
 from albertkit.conversion.names import ROWS, TensorLayout
+from albertkit.files import read_json
 
 CONFIG = tiny_config(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
 CLASSES = [name for name in public.__all__ if name.startswith("Albert")]
@@ -37,7 +37,7 @@ def test_googles_lists_are_covered(golden):
     """Every variable of eleven checkpoints is a row or an optimizer's, and every row is in one of them."""
     covered = set()
     for file in (golden / "tf1").glob("*/variables.json"):
-        for variable, facts in json.loads(file.read_text()).items():
+        for variable, facts in read_json(file).items():
             slot = names.optimizer_slot(variable)
             parameter = names.parameter_of_variable(variable)
             assert (slot is None) != (parameter is None), variable
@@ -57,9 +57,7 @@ def test_the_model_gardens_names_are_covered(golden):
                 assert parameter is not None, variable
                 assert names.well_shaped(values.shape, parameter[1])
                 heads = names.heads_of(values.shape, parameter[1])
-                expected = json.loads((folder / "albert_config.json").read_text())[
-                    "num_attention_heads"
-                ]
+                expected = read_json(folder / "albert_config.json")["num_attention_heads"]
                 assert heads in (None, expected)
                 assert (heads is not None) == (
                     parameter[1].name in ("TO_HEADS", "HEADS_BIAS", "FROM_HEADS")

@@ -36,7 +36,7 @@ SHARINGS = {
 GROUP = "albert.encoder.albert_layer_groups"
 
 
-def train(model: AlbertForPreTraining, updates: int = 12) -> list[float]:
+def train(model, updates=12):
     """Losses of updates on one batch."""
     inputs = padded_inputs()
     labels = torch.where(
@@ -98,13 +98,14 @@ def test_it_trains_and_comes_back_with_the_same_sharing(trained, tmp_path):
 
 @every_sharing
 def test_transformers_computes_the_same(trained, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     trained.save_pretrained(tmp_path)
     theirs = transformers.AlbertForPreTraining.from_pretrained(tmp_path).eval()
     inputs = padded_inputs()
     real = inputs["attention_mask"].bool()
 
-    def deviation() -> float:
+    def deviation():
         with torch.no_grad():
             our_values = trained(**inputs)
             their_values = theirs(**inputs)
@@ -200,14 +201,14 @@ def test_a_run_resumes_to_the_same_bits(tmp_path, store, sharing):
     pretrain(store, unbroken, settings)
     shutil.copytree(unbroken, part)
     shutil.rmtree(part / "final")
-    shutil.rmtree(part / "checkpoints" / "step-000006")
-    state = load_file(part / "checkpoints" / "step-000003" / "training_state.safetensors")
+    shutil.rmtree(part / "checkpoints/step-000006")
+    state = load_file(part / "checkpoints/step-000003/training_state.safetensors")
     moments = {name.removeprefix("optimizer/") for name in state if name.startswith("optimizer/")}
     names = [name for name, _ in AlbertForPreTraining(config).named_parameters()]
     # One pair a shared parameter
     assert moments == {f"{name}/{slot}" for name in names for slot in "mv"}
     assert pretrain(store, part, settings, resume=True).steps == 6
-    first, second = (load_file(run / "final" / "model.safetensors") for run in (unbroken, part))
+    first, second = (load_file(run / "final/model.safetensors") for run in (unbroken, part))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     with pytest.raises(CheckpointError, match="end_lr was"):

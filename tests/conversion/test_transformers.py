@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+import transformers
 from small_models import TINY, padded_inputs, shaken
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
-from albertkit.model.pretrained import PretrainedAlbert
 
-transformers = pytest.importorskip("transformers")
 SHAPES = [
     {},
     {"num_hidden_layers": 4, "num_hidden_groups": 2},
@@ -27,21 +27,17 @@ def inputs():
     return padded_inputs()
 
 
-def assert_same(
-    ours: PretrainedAlbert, theirs: torch.nn.Module, inputs: dict[str, torch.Tensor]
-) -> None:
+def assert_same(ours, theirs, inputs):
     with torch.no_grad():
         our_outputs = ours(**inputs)
         their_outputs = theirs(**inputs)
     real = inputs["attention_mask"].bool()
     for name in ("last_hidden_state", "prediction_logits", "logits"):
         if hasattr(our_outputs, name):
-            torch.testing.assert_close(
-                our_outputs[name][real], their_outputs[name][real], atol=1e-5, rtol=0
-            )
+            assert_close(our_outputs[name][real], their_outputs[name][real], atol=1e-5, rtol=0)
     for name in ("pooler_output", "sop_logits"):
         if hasattr(our_outputs, name):
-            torch.testing.assert_close(our_outputs[name], their_outputs[name], atol=1e-5, rtol=0)
+            assert_close(our_outputs[name], their_outputs[name], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -112,7 +108,7 @@ def test_dense_gradients_are_transformers(inputs):
         if name.endswith("word_embeddings.weight"):
             expected = expected.clone()
             expected[0] = parameter.grad[0]
-        torch.testing.assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4)
+        assert_close(parameter.grad, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +118,7 @@ def test_dense_gradients_are_transformers(inputs):
         ("large", 17_683_968, 17_847_474),
         ("xlarge", 58_724_864, 59_021_490),
         ("xxlarge", 222_595_584, 223_158_450),
+        ("small", 11_683_584, 11_813_810),
     ],
 )
 def test_published_sizes_count_exactly(size, encoder, with_heads):

@@ -5,16 +5,14 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "100000"}
 
 
 @contextmanager
-def ray_cluster(cores: list[int]) -> Iterator[Any]:
+def ray_cluster(cores):
     """Nodes with these numbers of cores.
 
     Yields:
@@ -45,7 +43,7 @@ def ray_cluster(cores: list[int]) -> Iterator[Any]:
     assert not remaining_processes, "a process of Ray outlived its cluster"
 
 
-def processes_of(folder: str) -> list[int]:
+def processes_of(folder):
     """Processes whose command line names the cluster's folder."""
     processes = []
     for process in Path("/proc").glob("[0-9]*"):

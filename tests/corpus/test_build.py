@@ -7,7 +7,6 @@ import os
 import random
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from fault_moments import bytes_below, ends_the_same_when_killed, in_a_fork
@@ -38,7 +37,7 @@ def built(tmp_path_factory):
     corpus = folder / "corpus"
     corpus.mkdir()
 
-    def document() -> str:
+    def document():
         sentences = (
             " ".join(f"w{rng.randrange(3000)}" for _ in range(rng.randint(1, 25)))
             for _ in range(rng.randint(1, 30))
@@ -65,7 +64,7 @@ def corpus(built, tmp_path):
     return tmp_path / "corpus"
 
 
-def interrupted(corpus, out, monkeypatch, writes: int = 30) -> None:
+def interrupted(corpus, out, monkeypatch, writes=30):
     """A build that ended, on a full disk, after so many writes."""
     write = StoreWriter.write_documents
     remaining_writes = iter(range(writes))
@@ -100,7 +99,7 @@ def test_counts(corpus, tmp_path):
         == sum(len(s) for document in store.documents() for s in document)
     )
     assert report.peak_memory_mb > 10
-    assert not (tmp_path / "store" / ".build").exists()
+    assert not (tmp_path / "store/.build").exists()
     assert "sentence order" not in " ".join(report.warnings)
 
 
@@ -123,20 +122,20 @@ def test_batches_do_not_show(corpus, tmp_path, monkeypatch):
 
 
 def test_killed_anywhere_and_again(built, tmp_path, small_batches):
-    def build(position: Path) -> None:
+    def build(position):
         build_store([built / "corpus"], position, TOKENIZER, SMALL_SHARDS, workers=0)
 
     assert ends_the_same_when_killed(tmp_path, build, 9) == bytes_below(built / "store")
 
 
 def test_killed_with_workers(built, tmp_path, small_batches):
-    def build(workers: int) -> None:
+    def build(workers):
         build_store(
             [built / "corpus"], tmp_path / "store", TOKENIZER, SMALL_SHARDS, workers=workers
         )
 
     assert in_a_fork(tmp_path / "store", lambda: build(2), 150)[0] < 0
-    assert (tmp_path / "store" / ".build" / "commits.jsonl").exists()
+    assert (tmp_path / "store/.build/commits.jsonl").exists()
     build(1)
     assert bytes_below(tmp_path / "store") == bytes_below(built / "store")
 
@@ -202,9 +201,7 @@ def test_another_store_is_replaced_only_when_asked(corpus, tmp_path, slug_of):
     assert bytes_below(tmp_path / "store") == bytes_below(tmp_path / "fresh")
 
 
-def test_an_unfinished_build_goes_on_only_as_it_began(
-    corpus, tmp_path, small_batches, monkeypatch, slug_of
-):
+def test_an_unfinished_build_goes_on_only_as_it_began(corpus, tmp_path, small_batches, monkeypatch):
     out = tmp_path / "store"
     interrupted(corpus, out, monkeypatch)
     other_files = BuildSettings(sentences="lines", shard_tokens=5000)
@@ -281,7 +278,7 @@ def test_empty_and_foreign(tmp_path, slug_of):
     assert report.documents == 1
     assert report.empty_files == 1
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine.txt").write_text("x")
+    (tmp_path / "full/mine.txt").write_text("x")
     assert slug_of(build_store, [tmp_path / "good.txt"], tmp_path / "full", TOKENIZER) == "exists"
     assert slug_of(build_store, [tmp_path / "none.txt"], tmp_path / "new", TOKENIZER) == "not-found"
     assert not (tmp_path / "new").exists()
@@ -303,7 +300,7 @@ def test_bad_settings(tmp_path, slug_of):
 def test_no_permission(corpus, tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(PermissionError):
-        build_store([corpus], tmp_path / "locked" / "store", TOKENIZER)
+        build_store([corpus], tmp_path / "locked/store", TOKENIZER)
 
 
 def test_warnings(tmp_path):
@@ -348,7 +345,7 @@ def test_replacing_a_store_can_be_interrupted_anywhere(tmp_path, monkeypatch, fu
                 [tmp_path / "new.txt"], tmp_path / "store", TOKENIZER, settings, overwrite=True
             )
         except KeyboardInterrupt:
-            if (tmp_path / "store" / "manifest.json").exists():  # whole, the old or the new one
+            if (tmp_path / "store/manifest.json").exists():  # whole, the old or the new one
                 TokenStore.open(tmp_path / "store").verify()
             else:
                 assert slug_of(TokenStore.open, tmp_path / "store") == "unfinished"
@@ -366,15 +363,13 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
     import sentencepiece
     from sentencex import segment
 
-    file = data / "wiki-en" / "wiki_07.gz"
+    file = data / "wiki-en/wiki_07.gz"
     build_store([file], tmp_path / "store", data / "albert", workers=0)
     store = TokenStore.open(tmp_path / "store")
     raw = gzip.decompress(file.read_bytes()).decode()
     articles = re.findall(r"<doc [^>]*>\n(.*?)\n(.*?)</doc>", raw, re.DOTALL)
     assert store.num_documents == len(articles)
-    model = sentencepiece.SentencePieceProcessor(
-        model_file=str(data / "albert" / "30k-clean.model")
-    )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(data / "albert/30k-clean.model"))
     num_same = total = 0
     for document, (_, body) in zip(store.documents(), articles, strict=True):
         sentences = [
@@ -389,7 +384,7 @@ def test_wikipedia_is_read_as_sentencepiece_reads_it(data, tmp_path):
 
 
 def test_the_command(data, tmp_path, run_command):
-    text = data / "wiki-en" / "wiki_00.gz"
+    text = data / "wiki-en/wiki_00.gz"
     out = tmp_path / "store"
     result = run_command(
         "corpus", "build", text, "--out", out, "--tokenizer", data / "albert", "--json"

@@ -30,7 +30,7 @@ def corpus(tmp_path_factory):
     """1 MB in two formats: duplicates within and across files, faulty bytes, files of many sizes."""
     folder = tmp_path_factory.mktemp("corpus")
 
-    def document(number: int) -> str:
+    def document(number):
         return "\n".join(
             f"Sentence {number % 700} {line} is here." for line in range(1 + number % 13)
         )
@@ -65,7 +65,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
 
 
-def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):
+def build(corpus, out, cluster, tokenizer=None, **options):
     options = {"errors": "replace", **options}
     return build_store(
         [corpus],
@@ -78,7 +78,7 @@ def build(corpus: Path, out: Path, cluster, tokenizer=None, **options):
     )
 
 
-def after_results(monkeypatch, count: int, action) -> None:
+def after_results(monkeypatch, count, action):
     """Do something once a build has this many results."""
     commit = Job.commit
     remaining_results = count
@@ -93,7 +93,7 @@ def after_results(monkeypatch, count: int, action) -> None:
     monkeypatch.setattr(Job, "commit", counting)
 
 
-def workers_of_ray() -> list[int]:
+def workers_of_ray():
     """Processes that Ray's workers run in while they have a task of ours."""
     workers = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -117,9 +117,7 @@ def test_two_nodes_give_the_bytes_of_one_machine(corpus, expected, tmp_path, clu
 def test_a_worker_killed_in_the_middle(corpus, expected, tmp_path, cluster, monkeypatch):
     killed = []
 
-    def kill() -> (
-        None
-    ):  # while the build goes on: a worker is to be met at its work; three kills cannot be four tries
+    def kill():  # while the build goes on: a worker is to be met at its work; three kills cannot be four tries
         while len(killed) < 3:
             for process in workers_of_ray()[:1]:
                 with suppress(ProcessLookupError):
@@ -134,16 +132,15 @@ def test_a_worker_killed_in_the_middle(corpus, expected, tmp_path, cluster, monk
 
 
 def test_a_driver_that_ends_in_the_middle_goes_on(corpus, expected, tmp_path, cluster, monkeypatch):
-    def stop() -> None:
+    def stop():
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         after_results(patch, 25, stop)
         with pytest.raises(KeyboardInterrupt):
             build(corpus, tmp_path / "store", cluster)
-    with pytest.raises(AlbertKitError, match="differing: engine") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[changed\].*differing: engine"):
         build_store([corpus], tmp_path / "store", SlowTokenizer(), SETTINGS, errors="replace")
-    assert caught.value.slug == "changed"
     results = []
     commit = Job.commit
     monkeypatch.setattr(
@@ -166,12 +163,11 @@ def test_bad_input_names_the_line_of_the_file(corpus, tmp_path, cluster):
 
 def test_what_kills_every_worker_is_named(tmp_path, cluster):
     (tmp_path / "in.txt").write_text("Fine.\nYes.\n\nWorkers die here.\nNo.")
-    with pytest.raises(AlbertKitError, match=r"4 workers died .* `.*in.txt`") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[worker-died\].*4 workers died .* `.*in.txt`"):
         build(tmp_path / "in.txt", tmp_path / "store", cluster)
-    assert caught.value.slug == "worker-died"
 
 
-def kill_machine(cluster) -> None:
+def kill_machine(cluster):
     """All of a node at once. Its workers alone would work on for a while without their raylet."""
     node = cluster.worker_nodes.copy().pop()
     raylet = node.all_processes["raylet"][0].process.pid

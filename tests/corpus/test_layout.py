@@ -1,7 +1,5 @@
 """Plain text whose lines are paragraphs or documents is not read as if a line were a sentence."""
 
-from pathlib import Path
-
 import pytest
 from word_tokenizer import WordTokenizer
 
@@ -15,19 +13,19 @@ SENTENCES = [f"Sentence number {n} has some words in it, and ends here." for n i
 KOREAN = [f"{n}번째 문장에도 낱말이 몇 개 있고 여기에서 끝난다." for n in range(120)]
 
 
-def paragraphs(sentences: list[str], num_sentences: int = 6) -> list[str]:
+def paragraphs(sentences, num_sentences=6):
     return [
         " ".join(sentences[n : n + num_sentences]) for n in range(0, len(sentences), num_sentences)
     ]
 
 
-def write_lines(folder: Path, lines: list[str], separator: str = "\n") -> Path:
+def write_lines(folder, lines, separator="\n"):
     path = folder / "text.txt"
     path.write_text(separator.join(lines) + "\n", encoding="utf-8")
     return path
 
 
-def build(text: Path, **settings):
+def build(text, **settings):
     out = text.with_name("store")
     return build_store(
         [text], out, WordTokenizer(), BuildSettings(**settings), workers=0

@@ -79,7 +79,7 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     lines = [f"left {n};$;right {n}" if n % 7 else f"faulty {n}" for n in range(200)]
     (tmp_path / "a.txt").write_text("\n".join(lines))
     settings = BuildSettings(format="pairs")
-    straight = build_store([tmp_path / "a.txt"], tmp_path / "one" / "store", TOKENIZER, settings)
+    straight = build_store([tmp_path / "a.txt"], tmp_path / "one/store", TOKENIZER, settings)
     monkeypatch.setattr("albertkit.job.COMMIT_SECONDS", 0.0)
     commit = Job.commit
     remaining_writes = iter(range(30))
@@ -92,13 +92,13 @@ def test_an_interrupted_build_counts_the_same(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Job, "commit", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
-    resumed = build_store([tmp_path / "a.txt"], tmp_path / "two" / "store", TOKENIZER, settings)
+            build_store([tmp_path / "a.txt"], tmp_path / "two/store", TOKENIZER, settings)
+    resumed = build_store([tmp_path / "a.txt"], tmp_path / "two/store", TOKENIZER, settings)
     assert resumed.resumed
     assert straight.faulty_lines == resumed.faulty_lines
     assert straight.faults == resumed.faults
     manifests = [
-        json.loads((tmp_path / n / "store" / "manifest.json").read_text()) for n in ("one", "two")
+        json.loads((tmp_path / n / "store/manifest.json").read_text()) for n in ("one", "two")
     ]
     assert manifests[0] == manifests[1]
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +16,6 @@ from albertkit.corpus.documents import DocumentFile
 from albertkit.corpus.encode import (
     BuildInputs,
     CorpusPosition,
-    DocumentBatch,
-    InputPart,
     encode_documents,
     read_batches,
 )
@@ -31,7 +28,7 @@ LINES = st.sampled_from(
 )
 
 
-def documents_of(path: Path, format: str, *span: int | None) -> list[str]:
+def documents_of(path, format, *span):
     file = DocumentFile(find_inputs([path])[0], BuildSettings(format), "strict", *span)
     documents = [(document.text, document.cut) for document in file]
     return [*documents, file.faulty_lines] if span == () else [*documents]
@@ -69,7 +66,7 @@ def test_ranges_of_wiki_and_json(tmp_path_factory, documents, width):
     check_ranges(folder / "in.jsonl", "jsonl", width)
 
 
-def check_ranges(path: Path, format: str, width: int) -> None:
+def check_ranges(path, format, width):
     *all_documents, faulty = documents_of(path, format)
     size = path.stat().st_size
     documents = []
@@ -122,9 +119,7 @@ def files(tmp_path):
     return find_inputs([tmp_path])
 
 
-def results(
-    files: list, position: CorpusPosition
-) -> list[tuple[InputPart, DocumentBatch, np.ndarray]]:
+def results(files, position):
     """Every part with its batches and their ids."""
     inputs = BuildInputs(files, BuildSettings(), "strict", TOKENIZER)
     return [
@@ -134,7 +129,7 @@ def results(
     ]
 
 
-def tokens(tokens_of_documents: list[tuple[InputPart, DocumentBatch, np.ndarray]]) -> np.ndarray:
+def tokens(tokens_of_documents):
     return np.concatenate([ids for _, _, ids in tokens_of_documents])
 
 

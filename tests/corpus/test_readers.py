@@ -27,12 +27,12 @@ WIKI = (
 TEXT = "One a.\nOne b.\n\n\n  \nTwo a.\r\nTwo b."
 
 
-def texts(*paths: Path, **options) -> list[str]:
+def texts(*paths, **options):
     return [document.text for document in read_documents(list(paths), **options)]
 
 
-def parquet_bytes(values, name="text") -> bytes:
-    arrow = pytest.importorskip("pyarrow")
+def parquet_bytes(values, name="text"):
+    import pyarrow as arrow
     import pyarrow.parquet as parquet
 
     sink = arrow.BufferOutputStream()
@@ -42,7 +42,7 @@ def parquet_bytes(values, name="text") -> bytes:
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize(
-    "name", ["a.txt", "a.jsonl", "wiki_00", "a.parquet", "packed_without_a_telling_name"]
+    "name", "a.txt a.jsonl wiki_00 a.parquet packed_without_a_telling_name".split()
 )
 def test_every_format_in_every_packing(tmp_path, name, packing):
     lines = "".join(
@@ -186,7 +186,8 @@ def test_bad_bytes_are_counted_with_the_first_place(tmp_path):
 
 
 def test_bad_bytes_in_parquet_and_half_characters_in_json(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
+    import pyarrow as arrow
+
     (tmp_path / "a.parquet").write_bytes(
         parquet_bytes(arrow.array([b"good", b"caf\xe9"], arrow.binary()))
     )

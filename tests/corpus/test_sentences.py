@@ -84,7 +84,6 @@ KOREAN = {
 
 @pytest.mark.parametrize("case", KOREAN)
 def test_korean_by_its_endings(case):
-    pytest.importorskip("kiwipiepy")
     expected = KOREAN[case].split("|")
     assert split_sentences(" ".join(expected), line_rule("kiwi", "text")) == expected
     assert split_sentences("\n".join(expected), "kiwi") == expected
@@ -95,8 +94,7 @@ def test_korean_by_its_endings(case):
 
 
 def test_kiwi_loses_nothing(data):
-    pytest.importorskip("kiwipiepy")
-    with open(data / "korean" / "nsmc" / "test.tsv", encoding="utf-8") as stream:
+    with open(data / "korean/nsmc/test.tsv", encoding="utf-8") as stream:
         text = "\n".join(line.split("\t")[1] for line in list(stream)[1:200])
     assert "".join("".join(split_sentences(text, "kiwi")).split()) == "".join(text.split())
 

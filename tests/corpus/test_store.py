@@ -21,7 +21,7 @@ SENTENCES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 DOCUMENTS = st.lists(st.lists(SENTENCES, min_size=1, max_size=5), min_size=1, max_size=20)
 
 
-def make(folder: Path, text: str, vocab_size: int = 5000, **options) -> TokenStore:
+def make(folder, text, vocab_size=5000, **options):
     (folder / "in.txt").write_text(text, encoding="utf-8")
     build_store(
         [folder / "in.txt"],
@@ -105,7 +105,7 @@ def test_held_out_documents(store):
 
 def test_the_hash_is_splitmix64_and_uniform():
     # first outputs of Vigna's splitmix64.c from state s are mix(s + 1 * step), mix(s + 2 * step), …
-    def splitmix64(state: int) -> int:
+    def splitmix64(state):
         mask = (1 << 64) - 1
         z = (state + 0x9E3779B97F4A7C15) & mask
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -127,7 +127,7 @@ def test_pickles_as_a_folder(store):
     assert pickle.loads(pickle.dumps(store)).num_tokens == store.num_tokens
 
 
-def test_what_is_not_a_store(store, tmp_path, slug_of):
+def test_what_is_not_a_store(tmp_path, slug_of):
     assert slug_of(lambda: TokenStore.open(tmp_path / "nowhere")) == "not-found"
     assert slug_of(lambda: TokenStore.open(tmp_path)) == "wrong-kind"
     (tmp_path / ".build").mkdir()
@@ -168,7 +168,7 @@ def test_a_writer_goes_on_where_another_was(tmp_path):
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 99, rng.integers(1, 40)) for _ in range(60)]
 
-    def write(writer: StoreWriter, documents) -> None:
+    def write(writer, documents):
         for document in documents:
             writer.append(document, np.array([len(document)]), np.array([1]))
 

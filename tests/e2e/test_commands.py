@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from record_files import read_records
+from record_files import read_records, write_json
 
 from albertkit import build_store, train_tokenizer
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
         num_hidden_layers=2,
         intermediate_size=64,
     )
-    (folder / "config.json").write_text(json.dumps(config))
+    write_json(folder / "config.json", config)
     (folder / "run.toml").write_text(
         f'config = "{folder / "config.json"}"\nlength = 32\nbatch_tokens = 256\nheld_out = 0.2\noptimizer = "adamw"\n'
         "lr = 0.003\nwarmup_steps = 5\nsteps = 3\n"
@@ -91,7 +91,7 @@ def test_from_text_to_numbers(folder, run_command, answer, refused):
     run = (*run, "--steps", 60)  # a flag wins over the file
     result = answer(*run)
     assert result["steps"] == 60
-    evaluated = answer("evaluate", folder / "run" / "final", folder / "store")
+    evaluated = answer("evaluate", folder / "run/final", folder / "store")
     assert evaluated["masked_lm_loss"] < evaluated["unigram_loss"] + 0.2
     trained_in_bf16 = pytest.approx(result["masked_lm_loss"], abs=0.02)
     assert evaluated["masked_lm_loss"] == trained_in_bf16
@@ -103,7 +103,7 @@ def test_from_text_to_numbers(folder, run_command, answer, refused):
         result["masked_lm_loss"], abs=1e-6
     )
     # The recorded settings reproduce the run.
-    recorded = ("--config-file", folder / "run" / "run.toml")
+    recorded = ("--config-file", folder / "run/run.toml")
     assert (
         answer("pretrain", folder / "store", "--out", folder / "run", *recorded, "--resume")[
             "steps"
@@ -156,7 +156,7 @@ def test_a_mistaken_argument_of_quickstart_is_corrected_in_the_same_folder(
     refused("not-found", *start, tmp_path / "no.txt")
     refused("too-little-data", *start, folder / "text.txt")
     refused("bad-value", *start, folder / "text.txt", "--minutes", "nan")
-    (tmp_path / "first" / "tokenizer").mkdir()
+    (tmp_path / "first/tokenizer").mkdir()
     refused("changed", *start, tmp_path / "no.txt")
 
 

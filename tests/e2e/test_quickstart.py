@@ -71,9 +71,9 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(
     assert f"6 seconds in all for {steps} updates, {steps} of them made before it" in printed
 
     # The same bits as an undisturbed run that follows its plans.
-    replay_plans(monkeypatch, tmp_path / "out" / "run")
-    settings = replace(SETTINGS, config=tmp_path / "out" / "config.json", minutes=0.1)
-    repeated = pretrain(tmp_path / "out" / "store", tmp_path / "again", settings)
+    replay_plans(monkeypatch, tmp_path / "out/run")
+    settings = replace(SETTINGS, config=tmp_path / "out/config.json", minutes=0.1)
+    repeated = pretrain(tmp_path / "out/store", tmp_path / "again", settings)
     first, second = (
         load_file(folder / "model.safetensors") for folder in (result.model, repeated.model)
     )

@@ -1,6 +1,5 @@
 """Training with torchrun: two processes compute what one does, whatever ends early goes on, whatever fails says so once."""
 
-import json
 import os
 import shutil
 import signal
@@ -17,6 +16,7 @@ from all_trainings import STEPS, make_data, pretraining
 from record_files import read_records
 from safetensors.torch import load_file
 
+from albertkit.files import read_json
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
 
@@ -119,7 +119,7 @@ def records(run):
 
 
 def assert_same_bits(first, second):
-    models = [load_file(run / "final" / "model.safetensors") for run in (first, second)]
+    models = [load_file(run / "final/model.safetensors") for run in (first, second)]
     assert all(torch.equal(tensor, models[1][name]) for name, tensor in models[0].items())
 
 
@@ -150,7 +150,7 @@ def test_two_processes_learn_what_one_does(runs, name):
                 key,
             )
     models = [
-        load_file(folder / count / name / "best" / "model.safetensors") for count in ("one", "two")
+        load_file(folder / count / name / "best/model.safetensors") for count in ("one", "two")
     ]
     for key, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][key], rtol=0, atol=2e-5, msg=key)
@@ -159,16 +159,13 @@ def test_two_processes_learn_what_one_does(runs, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_reduced_once_an_update(runs, name):
     for count, rank, expected in (("two", 0, STEPS[name]), ("two", 1, STEPS[name]), ("one", 0, 0)):
-        assert (
-            json.loads((runs(name) / count / f"collectives-{rank}.json").read_text())[name]
-            == expected
-        )
+        assert read_json(runs(name) / count / f"collectives-{rank}.json")[name] == expected
 
 
 def test_pretraining_by_two_processes_gives_the_bits_of_one_with_the_same_micro_batches(runs):
     """Two micro-batches: their gradients are added in one order only."""
     folder = runs("pretrain")
-    assert_same_bits(folder / "one" / "pretrain", folder / "two" / "pretrain")
+    assert_same_bits(folder / "one/pretrain", folder / "two/pretrain")
 
 
 def test_only_the_first_process_speaks_and_nobody_warns(runs):
@@ -182,7 +179,7 @@ def test_only_the_first_process_speaks_and_nobody_warns(runs):
 
 
 def test_a_run_of_two_processes_goes_on_with_one(runs, data, tmp_path, capfd):
-    run = runs("pretrain") / "two" / "pretrain"
+    run = runs("pretrain") / "two/pretrain"
     half = copy_until(run, 6, tmp_path / "half")
     # The run knows how many it was begun with
     settings = replace(PretrainSettings(**pretraining(data)), processes=None)
@@ -207,7 +204,7 @@ def test_a_killed_process_costs_nothing_but_time(runs, data, tmp_path):
     """torchrun starts all again, and they go on from the newest checkpoint; a first start begins the run."""
     run = tmp_path / "killed"
     launch = start_pretraining(data, run, "--resume", "--max-restarts=1")
-    wait_for(launch, (run / "checkpoints" / "step-000006").exists)
+    wait_for(launch, (run / "checkpoints/step-000006").exists)
     workers = subprocess.run(
         ["pgrep", "-P", str(launch.pid)], capture_output=True, text=True
     ).stdout.split()
@@ -218,22 +215,20 @@ def test_a_killed_process_costs_nothing_but_time(runs, data, tmp_path):
     assert errors.count("resumed at step 6") == 1
     # Of the survivor, unless torchrun stops it first
     assert errors.count("error[worker-died]") <= 1
-    assert_same_bits(runs("pretrain") / "two" / "pretrain", run)
+    assert_same_bits(runs("pretrain") / "two/pretrain", run)
 
 
 @pytest.mark.slow
 def test_a_signal_to_torchrun_makes_all_save_and_stop(data, tmp_path):
     run = tmp_path / "stopped"
     launch = start_pretraining(data, run, steps=MANY)
-    wait_for(launch, (run / "checkpoints" / "step-000006").exists)
+    wait_for(launch, (run / "checkpoints/step-000006").exists)
     launch.send_signal(signal.SIGTERM)
     _, errors = finished(launch, code=1)  # torchrun's, for a signal
     assert errors.count("stopped by SIGTERM after step") == 1
     assert "error[" not in errors
     last = int(errors.split("stopped by SIGTERM after step ")[1].split(";")[0])
-    state = json.loads(
-        (run / "checkpoints" / f"step-{last:06d}" / "training_state.json").read_text()
-    )
+    state = read_json(run / "checkpoints" / f"step-{last:06d}" / "training_state.json")
     assert state["step"] == last
     assert state["processes"] == 2
 
@@ -263,7 +258,7 @@ def test_an_error_in_one_process_ends_all_and_is_said_once(data, tmp_path, fault
 @pytest.mark.slow
 def test_a_users_mistake_is_said_once_and_not_tried_again(runs, data, tmp_path):
     """Nor does a restart take the refused folder for a run of its own."""
-    run = copy_until(runs("pretrain") / "two" / "pretrain", 6, tmp_path / "run")
+    run = copy_until(runs("pretrain") / "two/pretrain", 6, tmp_path / "run")
     before = (run / "metrics.jsonl").read_bytes()
     _, errors = finished(start_pretraining(data, run, "--max-restarts=2"), code=1)
     ours, _, summary = errors.partition(

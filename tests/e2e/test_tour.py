@@ -22,7 +22,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "albert.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "docs/albert.ipynb"
 TAGS = {"python", "measured", "example"}
 # Absolute, and a share of the number. One thread, two, and a processor with AVX2 alone differ by
 # half of it at most.

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,27 +25,27 @@ pytestmark = [
         reason="needs root on Linux, with `ip`",
     ),
 ]
-PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/scale.md").read_text(encoding="utf-8")
 ADDRESSES = {"alpha": "10.99.77.1", "beta": "10.99.77.2"}
 
 
-def ip(*words: str) -> None:
+def ip(*words):
     subprocess.run(["ip", *words], check=True)
 
 
 class Host:
     """A network namespace with a name and a table of hosts of its own, on which commands can be started and lost."""
 
-    def __init__(self, name: str, hosts: Path, log: Path) -> None:
+    def __init__(self, name, hosts, log):
         self.name = name
         self.namespace = f"albertkit-{os.getpid()}-{name}"
         self.hosts = hosts
         self.log = log
-        self.process: subprocess.Popen[str] | None = None
+        self.process = None
         ip("netns", "add", self.namespace)
         ip("-n", self.namespace, "link", "set", "lo", "up")
 
-    def start(self, script: str) -> None:
+    def start(self, script):
         named_script = f'hostname {self.name} && mount --bind "{self.hosts}" /etc/hosts && {script}'
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
@@ -73,7 +72,7 @@ class Host:
                 },
             )
 
-    def lose(self) -> None:
+    def lose(self):
         """End all that runs on the host, as a loss of power does."""
         listed = subprocess.run(
             ["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True
@@ -83,24 +82,24 @@ class Host:
         if self.process:
             self.process.wait()
 
-    def connect(self, state: str) -> None:
+    def connect(self, state):
         """Set the host's end of the cable "up" or "down"."""
         ip("-n", self.namespace, "link", "set", "eth0", state)
 
-    def remove(self) -> None:
+    def remove(self):
         self.lose()
         ip("netns", "del", self.namespace)
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
+def hosts(tmp_path):
     """Two hosts that reach each other by name over one cable."""
     table = tmp_path / "hosts"
     table.write_text(
         "127.0.0.1 localhost\n"
         + "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
     )
-    started: list[Host] = []
+    started = []
     try:
         for name in ADDRESSES:
             started.append(Host(name, table, tmp_path / f"{name}.log"))
@@ -128,7 +127,7 @@ def hosts(tmp_path: Path) -> Iterator[tuple[Host, Host]]:
             host.remove()
 
 
-def documented(store: Path, run: Path) -> str:
+def documented(store, run):
     """The command of the page for several machines, with what a reader has to put in."""
     (block,) = [
         block
@@ -143,7 +142,7 @@ def documented(store: Path, run: Path) -> str:
 
 
 @pytest.fixture
-def command(hosts: tuple[Host, Host], tmp_path: Path) -> str:
+def command(hosts, tmp_path):
     """The documented command, with data and settings to run it."""
     make_data(tmp_path)
     settings = PretrainSettings(
@@ -153,16 +152,14 @@ def command(hosts: tuple[Host, Host], tmp_path: Path) -> str:
     return f"{documented(tmp_path / 'store', tmp_path / 'run')} --config-file {tmp_path / 'settings.toml'}"
 
 
-def start(command: str, hosts: tuple[Host, Host], run: Path) -> None:
+def start(command, hosts, run):
     for host in hosts:
         host.start(command)
-    wait_for((run / "checkpoints" / "step-000100").exists, hosts)
+    wait_for((run / "checkpoints/step-000100").exists, hosts)
     assert not (run / "final").exists()
 
 
-def test_a_host_is_lost_and_brought_back(
-    command: str, hosts: tuple[Host, Host], tmp_path: Path
-) -> None:
+def test_a_host_is_lost_and_brought_back(command, hosts, tmp_path):
     """The run goes on when the host is there again, and ends with the bits of an undisturbed one."""
     start(command, hosts, tmp_path / "run")
     first, second = hosts
@@ -173,9 +170,7 @@ def test_a_host_is_lost_and_brought_back(
     assert "resumed at step" in first.log.read_text() + second.log.read_text()
 
 
-def test_a_cable_that_is_out_for_a_while_delays_a_run(
-    command: str, hosts: tuple[Host, Host], tmp_path: Path
-) -> None:
+def test_a_cable_that_is_out_for_a_while_delays_a_run(command, hosts, tmp_path):
     start(command, hosts, tmp_path / "run")
     hosts[1].connect("down")
     time.sleep(10)
@@ -184,9 +179,7 @@ def test_a_cable_that_is_out_for_a_while_delays_a_run(
     assert "resumed at step" not in hosts[0].log.read_text()
 
 
-def test_a_cable_that_stays_out_ends_a_run_that_can_be_resumed(
-    command: str, hosts: tuple[Host, Host], tmp_path: Path
-) -> None:
+def test_a_cable_that_stays_out_ends_a_run_that_can_be_resumed(command, hosts, tmp_path):
     """Both hosts say so once the processes have waited for `TIMEOUT`, which is 15 s here; torchrun itself waits on."""
     impatient = "from datetime import timedelta; from albertkit.training import processes; from albertkit.cli import main; "
     impatient += "processes.TIMEOUT = timedelta(seconds=15); main()"
@@ -207,7 +200,7 @@ def test_a_cable_that_stays_out_ends_a_run_that_can_be_resumed(
     assert "resumed at step" in hosts[0].log.read_text()
 
 
-def check_finished(hosts: tuple[Host, Host], folder: Path) -> None:
+def check_finished(hosts, folder):
     """Make sure that the run ends with the bits of an undisturbed one."""
     for host in hosts:
         assert host.process
@@ -220,13 +213,13 @@ def check_finished(hosts: tuple[Host, Host], folder: Path) -> None:
     finally:
         torch.set_num_threads(threads)
     expected, weights = (
-        load_file(folder / name / "final" / "model.safetensors") for name in ("undisturbed", "run")
+        load_file(folder / name / "final/model.safetensors") for name in ("undisturbed", "run")
     )
     assert expected.keys() == weights.keys()
     assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
 
 
-def wait_for(is_there: object, hosts: tuple[Host, Host]) -> None:
+def wait_for(is_there, hosts):
     deadline = time.monotonic() + 240
     while not is_there():  # type: ignore[operator]
         assert all(host.process and host.process.poll() is None for host in hosts), [

@@ -69,8 +69,9 @@ def start(tmp_path_factory, checkpoint):
 @pytest.fixture(scope="session")
 def other_model(tmp_path_factory):
     """A sentence-transformers folder of a random BERT of 16 numbers that reads 32 tokens and has the prompt `query`."""
-    st = pytest.importorskip("sentence_transformers")
-    transformers = pytest.importorskip("transformers")
+    import sentence_transformers as st
+    import transformers
+
     folder = tmp_path_factory.mktemp("other")
     (folder / "vocab.txt").write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ":", *WORDS]) + "\n"

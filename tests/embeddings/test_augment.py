@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from record_files import write_lines
 
 from albertkit.command import Columns
 from albertkit.embeddings import augment as scoring
@@ -19,7 +20,7 @@ from albertkit.tasks.texts import TextExample
 TABLE = Columns(text="one", pair="other", label="score")
 
 
-def write_gold(path: Path, words: list[str], rows: int, seed: int) -> Path:
+def write_gold(path, words, rows, seed):
     """Pairs; the score, 0 to 4, says how many of the two texts have a wizard in them, times 2."""
     random = np.random.default_rng(seed)
     other_words = [word for word in words if word != "wizards"]
@@ -32,7 +33,7 @@ def write_gold(path: Path, words: list[str], rows: int, seed: int) -> Path:
                 side.insert(int(random.integers(len(side) + 1)), "wizards")
             sides.append(" ".join(side))
         lines.append(f"{sides[0]}\t{sides[1]}\t{2 * sum('wizards' in side for side in sides)}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_lines(path, lines)
     return path
 
 
@@ -65,13 +66,13 @@ def silver(tmp_path_factory, gold, cross_encoder, checkpoint):
     return out, report
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
+def rows_of(path):
     with Table(path) as table:
         assert table.columns == ("score", "text", "pair", "sampler", "rank")
         return [row.values for row in table.rows()]
 
 
-def gold_pairs(gold: Path) -> list[frozenset[str]]:
+def gold_pairs(gold):
     lines = [
         line.split("\t")
         for name in ("train", "dev", "test")
@@ -99,7 +100,7 @@ def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
     ).read_text().splitlines()[1:3]
     swapped = [line.split("\t")[:2][::-1] for line in lines]
     texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(text for pair in swapped for text in pair) + "\n")
+    write_lines(texts, (text for pair in swapped for text in pair))
     options = dict(columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0)
     report = augment(
         "scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options
@@ -195,7 +196,7 @@ def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
             [first, second, score if score == "score" else str(float(score) / 4)]
             for first, second, score in lines
         ]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(map("\t".join, scaled)) + "\n")
+        write_lines(tmp_path / f"{name}.tsv", map("\t".join, scaled))
     report = augment(
         "scores", tmp_path, tmp_path / "silver.tsv", cross_encoder=cross_encoder, columns=TABLE
     )
@@ -298,7 +299,8 @@ def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(
 
 
 def test_sentence_transformers_gives_the_cross_encoders_scores_without_a_sigmoid(cross_encoder):
-    st = pytest.importorskip("sentence_transformers")
+    import sentence_transformers as st
+
     pairs = [("the quick wizards", "wizards"), ("a lazy dog", "calm rivers")]
     theirs = st.CrossEncoder(str(cross_encoder / "best"), device="cpu").predict(pairs)
     ours = CrossEncoder(cross_encoder, 8192, "fp32", "cpu").scores(*zip(*pairs, strict=True))

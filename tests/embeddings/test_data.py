@@ -56,7 +56,7 @@ def write_rows(tmp_path):
 
 
 def test_korsts_keeps_every_row_and_its_quotes(data):
-    loaded = read_data("korsts", data / "korean" / "korsts")
+    loaded = read_data("korsts", data / "korean/korsts")
     assert (len(loaded.train), len(loaded.dev)) == (5749, 1500)  # parsers that see quotes lose rows
     assert loaded.train.targets.min() == 0
     assert loaded.train.targets.max() == 1
@@ -66,14 +66,14 @@ def test_korsts_keeps_every_row_and_its_quotes(data):
 
 
 def test_klue_without_a_dev_file_is_held_out_and_another_kind_can_choose(data):
-    klue = data / "korean" / "klue"
+    klue = data / "korean/klue"
     loaded = read_data("klue-sts", klue / "klue-sts-v1.1_dev.json", held_out=0.2)
     assert len(loaded.train) + len(loaded.dev) == 519
     assert len(loaded.dev) == 104
     inference = read_data(
         "klue-nli",
         klue / "klue-nli-v1.1_dev.json",
-        dev=data / "korean" / "korsts",
+        dev=data / "korean/korsts",
         dev_kind="korsts",
     )
     assert len(inference.dev) == 1500
@@ -216,8 +216,8 @@ def test_what_does_not_fit_is_refused(write_rows, kind, options, slug, slug_of):
 
 
 def test_scored_pairs_are_found_in_a_folder_or_a_file(data):
-    folder = data / "korean" / "korsts"
-    file = data / "korean" / "korsts" / "sts-test.tsv"
+    folder = data / "korean/korsts"
+    file = data / "korean/korsts/sts-test.tsv"
     in_folder = read_scored_pairs("korsts", folder, BadRows())
     assert in_folder.texts == read_scored_pairs("korsts", folder / "sts-dev.tsv", BadRows()).texts
     assert len(read_scored_pairs("korsts", file, BadRows())) == 1379
@@ -245,7 +245,7 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
     features = example_features(encoder, pairs.texts)
     objective = EmbeddingObjective(encoder, "mse", TeacherDistance("mse"), 2, goals)
     stream = ExampleStream(features, grouped=True, batch_size=7, batch_tokens=1 << 62, seed=4)
-    visited: list[int] = []
+    visited = []
     for _ in range(5):
         (batch,) = next(stream)
         numbers = batch.examples[::2].tolist()
@@ -356,10 +356,9 @@ def test_sentences_are_not_taken_for_anything_else(write_rows):
 
 
 def test_tatoeba_as_downloaded_is_refused(data):
-    file = data / "parallel-en-ko" / "tatoeba_kor-eng.txt"
-    with pytest.raises(DataError, match="`column 3` holds licence notes") as caught:
+    file = data / "parallel-en-ko/tatoeba_kor-eng.txt"
+    with pytest.raises(DataError, match=r"\[doubtful\].*`column 3` holds licence notes"):
         texts_of(file)
-    assert caught.value.slug == "doubtful"
     columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
     assert texts_of(file, columns)[0] == ("Who?", "누구?")
 
@@ -402,7 +401,7 @@ def as_file(write_rows, form):
     )
 
 
-@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "bge", "named"])
+@pytest.mark.parametrize("form", "csv tsv jsonl bge named".split())
 def test_triplets_keep_their_negatives_and_dev_pairs_have_none(write_rows, form):
     columns = Columns(columns="anchor,positive,negative") if form == "named" else Columns()
     loaded = read_data("pairs", as_file(write_rows, form), columns=columns)

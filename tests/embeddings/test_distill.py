@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
+from record_files import write_lines
 
 from albertkit.command import Columns
 from albertkit.embeddings import distill as storing
@@ -45,10 +47,8 @@ def lesson(tmp_path_factory, words):
         chosen = rng.choice(words, rng.integers(3, 9))
         rows.append((" ".join(chosen), " ".join(rng.permutation(chosen))))
         vectors.append(sum(of_word[word] for word in chosen))
-    (folder / "texts.txt").write_text("\n".join(first for first, _ in rows) + "\n")
-    (folder / "parallel.tsv").write_text(
-        "\n".join(f"{first}\t{second}" for first, second in rows) + "\n"
-    )
+    write_lines(folder / "texts.txt", (first for first, _ in rows))
+    write_lines(folder / "parallel.tsv", (f"{first}\t{second}" for first, second in rows))
     np.save(folder / "vectors.npy", np.array(vectors, np.float32) / 5)
     return folder
 
@@ -67,7 +67,6 @@ def refused(slug_of):
 def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(
     start, lesson, tmp_path, capfd, refused
 ):
-    pytest.importorskip("sentence_transformers")
     run = tmp_path / "run"
     result = distill(start, lesson / "vectors.npy", lesson / "texts.txt", run, SETTINGS)
     assert result.metric == "negative_mse"
@@ -80,7 +79,7 @@ def test_a_wider_teacher_is_learned_through_a_layer_that_is_saved(
 
     texts = (lesson / "texts.txt").read_text().splitlines()[:5]
     theirs = SentenceTransformer(str(run / "best"), device="cpu").encode(texts)
-    np.testing.assert_allclose(
+    assert_allclose(
         SentenceEncoder.from_pretrained(run).encode(texts, precision="fp32"), theirs, atol=1e-5
     )
     assert theirs.shape == (5, WIDTH)
@@ -153,7 +152,7 @@ def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tm
     english = (lesson / "texts.txt").read_text().splitlines()
     rows = [f"{text}\t{chr(0xAC00 + n)} 여우가 개를 넘는다" for n, text in enumerate(english)]
     data = tmp_path / "ko.tsv"
-    data.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    write_lines(data, rows)
     error = error_of(distill, start, lesson / "vectors.npy", data, tmp_path / "run", SETTINGS)
     assert error.slug == "doubtful"
     assert "column 1: 0.0% of words, 0.0% of tokens; column 2: 100.0% of words" in error.message
@@ -212,9 +211,8 @@ def test_a_teacher_that_is_missing_is_an_error_with_the_line_that_installs_it(tm
 
 
 def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatch, world):
-    pytest.importorskip("sentence_transformers")
     encoder = SentenceEncoder.from_pretrained(start)
-    encoder.save_pretrained(tmp_path / "carrying_words" / "model")
+    encoder.save_pretrained(tmp_path / "carrying_words/model")
     record = [
         str(p.relative_to(tmp_path)) + ",,"
         for p in (tmp_path / "carrying_words").rglob("*")
@@ -223,22 +221,20 @@ def test_a_package_that_carries_a_model_is_a_teacher(start, tmp_path, monkeypatc
     info = tmp_path / "carrying_words-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: carrying-words\nVersion: 1.0\n")
-    (info / "RECORD").write_text("\n".join(record) + "\n")
+    write_lines(info / "RECORD", record)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     teacher = find_teacher("carrying-words", "cpu")
     texts = ["the quick brown fox", "seven wizards"]
     vectors = compute_teacher_vectors(teacher, texts, tmp_path / "cache", world)
-    np.testing.assert_allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-5)
-    assert (
-        teacher.identity == find_teacher(str(tmp_path / "carrying_words" / "model"), "cpu").identity
-    )
+    assert_allclose(vectors, encoder.encode(texts, precision="fp32"), atol=1e-5)
+    assert teacher.identity == find_teacher(str(tmp_path / "carrying_words/model"), "cpu").identity
 
 
 def test_vectors_are_computed_once_and_a_killed_run_keeps_what_it_has(tmp_path, monkeypatch, world):
     monkeypatch.setattr(processes, "PART_ITEMS", 4)
-    encoded: list[str] = []
+    encoded = []
 
-    def encode(texts) -> np.ndarray:
+    def encode(texts):
         encoded.extend(texts)
         if len(encoded) == 8 and not (tmp_path / "done").exists():
             (tmp_path / "done").touch()
@@ -273,14 +269,12 @@ def test_principal_components_are_those_of_the_singular_values():
     vectors = (rng.normal(size=(200, 6)) * [9, 5, 3, 1, 0.5, 0.1]) @ rng.normal(size=(6, 6))
     components = principal_components(vectors.astype(np.float32), 3)
     _, _, rows = np.linalg.svd(vectors - vectors.mean(0), full_matrices=False)
-    np.testing.assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
+    assert_allclose(np.abs(np.sum(components.T * rows[:3], axis=1)), 1, atol=1e-4)
     assert np.abs(np.sum(components.T * rows[1:4], axis=1)).max() < 1e-3
     projected = TeacherRows(vectors, np.array([5, 0]), TeacherSpace(components=components))[
         np.array([1, 0])
     ]
-    np.testing.assert_allclose(
-        projected, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4
-    )
+    assert_allclose(projected, (vectors[[0, 5]] @ components).astype(np.float32), rtol=1e-4)
     with pytest.raises(DataError, match="7 principal components of 200 vectors of 6"):
         principal_components(vectors.astype(np.float32), 7)
 
@@ -291,19 +285,17 @@ def test_a_teacher_may_be_an_albert_checkpoint_and_reads_with_its_prompt(
     texts = ["the quick brown fox", "seven wizards"]
     encoder = SentenceEncoder.from_pretrained(checkpoint)
     teacher = find_teacher(str(checkpoint), "cpu")
-    np.testing.assert_allclose(teacher.encode(texts), encoder.encode(texts), atol=1e-6)
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
-        str(other_model), device="cpu"
-    )
+    assert_allclose(teacher.encode(texts), encoder.encode(texts), atol=1e-6)
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(other_model), device="cpu")
     plain = find_teacher(str(other_model), "cpu")
-    np.testing.assert_allclose(plain.encode(texts), theirs.encode(texts), atol=1e-6)
+    assert_allclose(plain.encode(texts), theirs.encode(texts), atol=1e-6)
     assert plain.notes == [
         "teacher: the model has prompts (query `seven wizards : `) and none is used: name one with --prompt-name"
     ]
     prompted = find_teacher(str(other_model), "cpu", prompt_name="query")
-    np.testing.assert_allclose(
-        prompted.encode(texts), theirs.encode(texts, prompt_name="query"), atol=1e-6
-    )
+    assert_allclose(prompted.encode(texts), theirs.encode(texts, prompt_name="query"), atol=1e-6)
     assert prompted.identity != plain.identity
     assert prompted.notes == ["teacher: prompt: `seven wizards : ` before every text"]
     with pytest.raises(ConfigError, match="no prompt `quer`"):
@@ -344,7 +336,7 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(
 ):
     from albertkit.embeddings import train as module
 
-    def stopped(*_: object, **__: object) -> None:
+    def stopped(*_, **__):
         raise SystemExit(143)
 
     arguments = (start, lesson / "vectors.npy", lesson / "texts.txt")
@@ -360,6 +352,6 @@ def test_a_signal_after_the_last_update_is_reported_and_repaired(
         f"stopped by a signal after the last update: `{run / 'best'}` is complete; --resume"
         in output
     )
-    assert not (run / "best" / "README.md").exists()
+    assert not (run / "best/README.md").exists()
     assert distill(*arguments, run, settings, resume=True).scores == undisturbed.scores
-    assert (run / "best" / "README.md").exists()
+    assert (run / "best/README.md").exists()

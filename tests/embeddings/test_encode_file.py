@@ -6,9 +6,10 @@ import lzma
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
 import pytest
 import torch
 import zstandard
@@ -18,10 +19,6 @@ from albertkit.embeddings import encode as module
 from albertkit.embeddings.encode import encode_file
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
-
-parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
-arrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
-pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
 
 @pytest.fixture
@@ -47,18 +44,18 @@ def encode(encoder, file, tmp_path):
     )
 
 
-def texts_of(file: Path) -> list[str]:
+def texts_of(file):
     return file.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def vectors_of(file: Path) -> np.ndarray:
+def vectors_of(file):
     if file.suffix == ".npy":
         return np.load(file)
     column = parquet.read_table(file)["vector"].combine_chunks()
     return np.asarray(column.flatten()).reshape(len(column), -1)
 
 
-def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a, b):
     return float(np.abs(a.astype(np.float32) - b).max())
 
 
@@ -106,7 +103,7 @@ def test_numpy_reads_an_npy_of_its_own_and_ours_alike(encode, tmp_path):
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
 
 
-def test_every_form_of_a_table(encoder, checkpoint, tmp_path, sentences):
+def test_every_form_of_a_table(encoder, tmp_path, sentences):
     texts = [text or "fox" for text in sentences[:20]]
     expected = encoder.encode(texts, precision="fp32")
     rows = [
@@ -172,7 +169,7 @@ def test_empty_texts_are_reported(encoder, tmp_path):
     assert report.texts == len(np.load(tmp_path / "v.npy")) == 4
 
 
-def test_books_make_short_parts(encoder, tmp_path, sentences, monkeypatch):
+def test_books_make_short_parts(sentences, monkeypatch):
     monkeypatch.setattr(module, "PART_CHARACTERS", 1000)
     parts = list(module.split_into_parts(module.FileText(0, None, text) for text in sentences))
     assert [text for part in parts for text in part] == sentences
@@ -242,9 +239,8 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
         encoder.albert.embeddings.word_embeddings.weight[encoder.tokenizer.encode("fox")] = float(
             "nan"
         )
-    with pytest.raises(AlbertKitError, match="not finite in float32") as error:
+    with pytest.raises(AlbertKitError, match=r"\[not-finite\].*not finite in float32"):
         encode_file(encoder, file, tmp_path / "v.npy")
-    assert error.value.slug == "not-finite"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
 
@@ -256,7 +252,7 @@ def test_a_model_that_is_broken_writes_nothing(encoder, file, tmp_path):
 )
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 def test_killed_anywhere_and_again(encode, tmp_path, small, ending):
-    def run(folder: Path) -> None:
+    def run(folder):
         encode(folder / f"v.{ending}", batch_tokens=900)
 
     files = ends_the_same_when_killed(tmp_path, run, 5)
@@ -267,7 +263,7 @@ class Interrupted(Exception):
     pass
 
 
-def interrupt(monkeypatch, encode, *arguments, **options) -> None:
+def interrupt(monkeypatch, encode, *arguments, **options):
     """End an encoding after two of its three parts."""
     commit = module.Job.commit
     commits = iter(range(2))
@@ -443,7 +439,8 @@ def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
 def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an_interruption(
     file, tmp_path, small, monkeypatch, other_model, slug_of
 ):
-    st = pytest.importorskip("sentence_transformers")
+    import sentence_transformers as st
+
     texts = texts_of(file)
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
     report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)

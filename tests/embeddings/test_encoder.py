@@ -8,10 +8,8 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection, similarity_matrix
 from albertkit.errors import ConfigError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")
 
-
-def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a, b):
     return float(np.abs(a - b).max())
 
 
@@ -145,9 +143,8 @@ def test_what_does_not_fit_together_is_refused(encoder, slug_of):
         ({"pooling": ("cls", "mean"), "projection": Projection(32, 8)}, "bad-value"),
     ):
         assert slug_of(SentenceEncoder, encoder.albert, encoder.tokenizer, **options) == slug
-    with pytest.raises(ConfigError, match="relu") as error:
+    with pytest.raises(ConfigError, match=r"\[unsupported\].*relu"):
         Projection(32, 8, "relu")
-    assert error.value.slug == "unsupported"
     with pytest.raises(ConfigError, match="fp64"):
         encoder.encode("a", precision="fp64")
     for options, fact in (
@@ -178,7 +175,8 @@ def test_a_bf16_vector_is_near_the_fp32_one(encoder, sentences):
 
 
 def test_keywords_of_sentence_transformers_mean_the_same(encoder, tmp_path, sentences, slug_of):
-    st = pytest.importorskip("sentence_transformers")
+    import sentence_transformers as st
+
     encoder.settings.update(prompts={"query": "the fox "})
     encoder.save_pretrained(tmp_path)
     theirs = st.SentenceTransformer(str(tmp_path), device="cpu")
@@ -223,7 +221,8 @@ def test_queries_and_documents_have_the_prompts_of_sentence_transformers(
     encoder, tmp_path, sentences, prompts
 ):
     """The prompt of their name or none, whatever the default prompt is."""
-    st = pytest.importorskip("sentence_transformers")
+    import sentence_transformers as st
+
     encoder.settings.update(
         prompts={**prompts, "other": "seven wizards "}, default_prompt_name="other"
     )

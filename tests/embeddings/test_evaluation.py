@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from record_files import write_json, write_lines
 
 from albertkit.command import Columns
 from albertkit.embeddings.encode import encode_file
@@ -21,6 +22,7 @@ from albertkit.embeddings.evaluate import (
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import EmbedEvaluateOptions
 from albertkit.errors import AlbertKitError
+from albertkit.files import read_json
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -39,7 +41,7 @@ def table(tmp_path_factory, words):
         share = len({*first} & {*second}) / len({*first} | {*second})
         lines.append(f"{' '.join(first)}\t{' '.join(second)}\t{share:.3f}")
     path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_lines(path, lines)
     return path
 
 
@@ -57,7 +59,7 @@ def test_figures_are_those_of_sentence_transformers_evaluators(minilm, data, tmp
     )
 
     lines = (
-        (data / "glue" / "STS-B" / "original_sts-dev.tsv")
+        (data / "glue/STS-B/original_sts-dev.tsv")
         .read_text(encoding="utf-8")
         .splitlines(keepends=True)
     )
@@ -227,8 +229,8 @@ def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_pat
         "bag of tokens",
     ):
         assert words in output
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    lines = (tmp_path / "out" / "similarity.csv").read_text().splitlines()
+    results = read_json(tmp_path / "out/results.json")
+    lines = (tmp_path / "out/similarity.csv").read_text().splitlines()
     assert lines[0].startswith("file,dimension,cosine_pearson,cosine_spearman,euclidean_pearson")
     assert len(lines) == 1 + 2 * 3
     scores = results["files"]["korsts sts-dev.tsv"]["scores"]
@@ -239,7 +241,7 @@ def test_several_files_in_one_run_and_their_csv(checkpoint, data, table, tmp_pat
 
 def test_groups_are_those_of_the_file(data):
     klue = read_pairs("klue-sts", data / "korean/klue/klue-sts-v1.1_dev.json", Columns(), BadRows())
-    records = json.loads((data / "korean/klue/klue-sts-v1.1_dev.json").read_text())
+    records = read_json(data / "korean/klue/klue-sts-v1.1_dev.json")
     assert klue.groups == [record["source"] for record in records]
     assert klue.scores.tolist() == [record["labels"]["label"] for record in records]
 
@@ -341,10 +343,10 @@ def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(
 ):
     korean = [f"{word}에서 온 마법사가 강을 건넜다" for word in ("서울", "부산", "대전", "광주")]
     rows = [f"{a}\t{b}" for a, b in zip(korean, sentences[:4], strict=True)]
-    (tmp_path / "pairs.tsv").write_text("\n".join(["a\tb", *rows]) + "\n", encoding="utf-8")
+    write_lines(tmp_path / "pairs.tsv", ["a\tb", *rows])
     texts = tmp_path / "texts.txt"
     for lines, expected in ((korean, True), ([text for text in sentences if text][:20], False)):
-        texts.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_lines(texts, lines)
         report = encode_file(checkpoint, texts, tmp_path / f"{expected}.npy")
         assert any("does not know 100% of the words" in note for note in report.notes) == expected
         assert bool(unknown_note(lines, AlbertTokenizer.from_pretrained(checkpoint))) == expected
@@ -354,14 +356,14 @@ def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(
 def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(
     other_model, tmp_path, sentences
 ):
-    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
-        str(other_model), device="cpu"
-    )
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(str(other_model), device="cpu")
     rows = [
         f"{a or 'fox'}\t{b or 'dog'}" for a, b in zip(sentences[:40], sentences[40:80], strict=True)
     ]
     file = tmp_path / "pairs.tsv"
-    file.write_text("\n".join(rows) + "\n")
+    write_lines(file, rows)
     figures = evaluate_embeddings(other_model, {"pairs": ("pairs", file)}).files["pairs"]
     texts = {text for row in rows for text in row.split("\t")}
     long = sum(len(theirs.tokenizer(text)["input_ids"]) > 32 for text in texts)
@@ -388,7 +390,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
             f"g\tf\ty\t{n}\t{random.integers(0, 6)}\t{' '.join(random.choice(words, 5))}\t{' '.join(random.choice(words, 5))}"
             for n in range(60)
         ]
-        (folder / f"sts-{name}.tsv").write_text("\n".join([header, *rows]) + "\n")
+        write_lines(folder / f"sts-{name}.tsv", [header, *rows])
     klue = [
         {
             "guid": f"{n}",
@@ -399,7 +401,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         }
         for n in range(60)
     ]
-    (tmp_path / "klue-sts-v1.1_dev.json").write_text(json.dumps(klue))
+    write_json(tmp_path / "klue-sts-v1.1_dev.json", klue)
     arguments = [
         str(checkpoint),
         str(start),
@@ -466,7 +468,7 @@ def test_what_cannot_be_compared_is_refused(arguments, options, message):
 
 def test_a_file_of_another_kind_and_a_misspelt_label_are_recognised(tmp_path):
     file = tmp_path / "klue.json"
-    file.write_text(json.dumps([{"sentence1": "a", "sentence2": "b", "labels": {"label": 1.0}}]))
+    write_json(file, [{"sentence1": "a", "sentence2": "b", "labels": {"label": 1.0}}])
     with pytest.raises(AlbertKitError) as caught:
         read_pairs("korsts", file, Columns(), BadRows())
     assert caught.value.slug == "missing-column"

@@ -29,13 +29,12 @@ SHAPES = [((40, "identity", False), False), (None, True), (None, False), ((12, "
 @pytest.fixture(scope="module")
 def theirs():
     """A folder in sentence-transformers: the model."""
-    sentence_transformers = pytest.importorskip(
-        "sentence_transformers", reason="needs the extra embed"
-    )
+    import sentence_transformers
+
     return lambda folder: sentence_transformers.SentenceTransformer(str(folder), device="cpu")
 
 
-def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
+def largest_difference(a, b):
     return float(np.abs(a - b).max())
 
 
@@ -49,9 +48,7 @@ def saved(checkpoint, tmp_path_factory):
     return folder
 
 
-def with_shape(
-    encoder: SentenceEncoder, pooling, projection, normalize: bool, **options
-) -> SentenceEncoder:
+def with_shape(encoder, pooling, projection, normalize, **options):
     torch.manual_seed(1)
     width = 32 * (1 if isinstance(pooling, str) else len(pooling))
     dense = None if projection is None else Projection(width, *projection)
@@ -127,12 +124,12 @@ def test_prompts_and_leading_dimensions_too(encoder, theirs, tmp_path):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_korean_in_both_forms(golden, theirs, tiny_model, tmp_path, form):
     """The tokenizers on both sides agree, too: the text rules `korean` are in what transformers reads."""
-    shutil.copyfile(golden / "korean" / "spiece.model", tmp_path / "spiece.model")
+    shutil.copyfile(golden / "korean/spiece.model", tmp_path / "spiece.model")
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path, text_rules="korean")
     albert = tiny_model(AlbertModel, vocab_size=tokenizer.vocab_size)
     encoder = SentenceEncoder(albert, tokenizer, max_length=64)
     encoder.save_pretrained(tmp_path / "encoder")
-    with open(golden / "korean" / "lines.jsonl", encoding="utf-8") as stream:
+    with open(golden / "korean/lines.jsonl", encoding="utf-8") as stream:
         lines = [json.loads(line)["nfc"] for line in stream]
     hangul = [
         line for line in lines if re.search("[가-힣]", line) and not re.search(r"[\[<]", line)
@@ -155,7 +152,7 @@ def test_wordpiece_and_tokenizer_json(encoder, theirs, words, tmp_path):
     wordpiece_encoder = SentenceEncoder(encoder.albert, tokenizer, max_length=24)
     wordpiece_encoder.save_pretrained(tmp_path / "wordpiece")
     shutil.copytree(tmp_path / "wordpiece", tmp_path / "json")
-    (tmp_path / "json" / "vocab.txt").unlink()
+    (tmp_path / "json/vocab.txt").unlink()
     for name, kind in (("wordpiece", WordPieceTokenizer), ("json", JsonTokenizer)):
         ours = SentenceEncoder.from_pretrained(tmp_path / name)
         assert isinstance(ours.tokenizer, kind)
@@ -168,7 +165,8 @@ def test_wordpiece_and_tokenizer_json(encoder, theirs, words, tmp_path):
 
 
 def test_transformers_reads_the_folder_as_a_plain_model(encoder, tmp_path):
-    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    import transformers
+
     with_shape(encoder, "mean", (12, "tanh", True), True).save_pretrained(tmp_path)
     model, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
@@ -194,7 +192,7 @@ def test_what_sentence_transformers_saves_again(encoder, theirs, tmp_path):
     )
     model = theirs(tmp_path / "ours")
     model.save(str(tmp_path / "theirs"))
-    assert "max_seq_length" not in read_json(tmp_path / "theirs" / "sentence_bert_config.json")
+    assert "max_seq_length" not in read_json(tmp_path / "theirs/sentence_bert_config.json")
     reloaded = SentenceEncoder.from_pretrained(tmp_path / "theirs")
     assert reloaded.pooling == ("cls", "mean")
     assert reloaded.max_length == 24
@@ -219,12 +217,12 @@ def test_folders_of_2020(encoder, theirs, tmp_path):
         f"pooling_mode_{name}": name in ("cls_token", "max_tokens")
         for name in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     }
-    write_json(tmp_path / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **flags})
+    write_json(tmp_path / "1_Pooling/config.json", {"word_embedding_dimension": 32, **flags})
     projection = Projection(64, 12)
-    (tmp_path / "2_Dense" / "model.safetensors").unlink()
-    torch.save(projection.state_dict(), tmp_path / "2_Dense" / "pytorch_model.bin")
+    (tmp_path / "2_Dense/model.safetensors").unlink()
+    torch.save(projection.state_dict(), tmp_path / "2_Dense/pytorch_model.bin")
     dense = {"in_features": 64, "out_features": 12, "bias": True}  # Tanh where nothing is said
-    write_json(tmp_path / "2_Dense" / "config.json", dense)
+    write_json(tmp_path / "2_Dense/config.json", dense)
     reloaded = SentenceEncoder.from_pretrained(tmp_path)
     assert reloaded.pooling == ("cls", "max")
     assert reloaded.max_length == 64
@@ -263,7 +261,7 @@ def test_lower_casing(theirs, tiny_model, tmp_path, words):
 def test_runs_and_plain_checkpoints(encoder, checkpoint, tmp_path):
     assert SentenceEncoder.from_pretrained(checkpoint, "cls").pooling == "cls"
     assert not is_encoder_folder(checkpoint)
-    with_shape(encoder, "max", None, True).save_pretrained(tmp_path / "run" / "best")
+    with_shape(encoder, "max", None, True).save_pretrained(tmp_path / "run/best")
     assert is_encoder_folder(tmp_path / "run")
     from_run = SentenceEncoder.from_pretrained(tmp_path / "run")
     assert from_run.pooling == "max"

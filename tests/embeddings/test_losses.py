@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from albertkit.embeddings.losses import TeacherDistance, make_loss, without_repeats
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
-
-pytest.importorskip("sentence_transformers")
 
 # Name in the golden file: our name, which vectors, which targets, dims of Matryoshka.
 LOSSES = {
@@ -31,7 +30,7 @@ def reference(golden):
     return dict(np.load(folder / "losses.npz")), json.loads((folder / "losses.json").read_text())
 
 
-def computed(name: str, arrays: dict[str, np.ndarray]) -> tuple[float, dict[str, torch.Tensor]]:
+def computed(name, arrays):
     ours, sides, target, dims = LOSSES[name]
     vectors = [torch.tensor(arrays[side], requires_grad=True) for side in sides]
     targets = None if target is None else torch.tensor(arrays[target])
@@ -46,25 +45,13 @@ def computed(name: str, arrays: dict[str, np.ndarray]) -> tuple[float, dict[str,
     return value.item(), {side: vector.grad for side, vector in zip(sides, vectors, strict=True)}
 
 
-def agrees(name: str, arrays: dict[str, np.ndarray], values: dict[str, float]) -> bool:
-    value, gradients = computed(name, arrays)
-    near = [abs(value - values[name]) <= 1e-5]
-    for side, gradient in gradients.items():
-        near.append(np.abs(gradient.numpy() - arrays[f"grad_{name}_{side}"]).max() <= 1e-5)
-    return all(near)
-
-
 @pytest.mark.parametrize("name", LOSSES)
 def test_values_and_gradients_are_theirs(reference, name):
     arrays, values = reference
-    assert agrees(name, arrays, values)
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_the_comparison_notices_a_changed_vector(reference, name):
-    arrays, values = reference
-    changed = dict(arrays, a=arrays["a"] + np.eye(*arrays["a"].shape, dtype=np.float32) * 1e-2)
-    assert not agrees(name, changed, values)
+    value, gradients = computed(name, arrays)
+    assert abs(value - values[name]) <= 1e-5
+    for side, gradient in gradients.items():
+        assert_allclose(gradient, arrays[f"grad_{name}_{side}"], atol=1e-5, rtol=0)
 
 
 def test_all_negatives_of_an_example_are_ranked_below_its_positive():

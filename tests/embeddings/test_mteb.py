@@ -1,11 +1,12 @@
 """mteb opens the folder of a `SentenceEncoder` through sentence-transformers: its scores follow from the encoder's vectors."""
 
+import datasets
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
-pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:.*were cut:UserWarning")]
+pytestmark = pytest.mark.peer
 
 PROMPTS = {"query": "the fox ", "document": "the dog ", "STS": "over rivers "}
 
@@ -17,16 +18,11 @@ def mteb():
 
 
 @pytest.fixture(scope="module")
-def datasets(mteb):
-    return pytest.importorskip("datasets")
-
-
-@pytest.fixture(scope="module")
 def scores_of(mteb):
     """`scores_of(folder, task)`: mteb's scores of a folder."""
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import sentence_transformers
 
-    def evaluate(folder, task) -> dict[str, float]:
+    def evaluate(folder, task):
         model = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False)
         (scores,) = result.scores["test"]
@@ -36,7 +32,7 @@ def scores_of(mteb):
 
 
 @pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["plain", "prompts"])
-def test_correlation_of_pairs(mteb, datasets, scores_of, encoder, sentences, tmp_path, prompts):
+def test_correlation_of_pairs(mteb, scores_of, encoder, sentences, tmp_path, prompts):
     """mteb's KorSTS with pairs of our own."""
     encoder.settings["prompts"] = prompts
     encoder.save_pretrained(tmp_path)
@@ -70,7 +66,7 @@ def test_correlation_of_pairs(mteb, datasets, scores_of, encoder, sentences, tmp
 
 
 @pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["plain", "prompts"])
-def test_retrieval_of_documents(mteb, datasets, scores_of, encoder, sentences, tmp_path, prompts):
+def test_retrieval_of_documents(mteb, scores_of, encoder, sentences, tmp_path, prompts):
     """mteb's SciFact with texts of our own; queries and documents have their own prompts."""
     encoder.settings["prompts"] = prompts
     encoder.save_pretrained(tmp_path)

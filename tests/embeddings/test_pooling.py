@@ -14,18 +14,18 @@ CASES += [("mean_without_first_2_prompt_tokens", "mean", 2)]
 
 @pytest.fixture(scope="module")
 def numbers(golden):
-    with np.load(golden / "sts" / "pooling.npz") as file:
+    with np.load(golden / "sts/pooling.npz") as file:
         return {name: torch.from_numpy(file[name]) for name in file}
 
 
-def packed(numbers: dict[str, torch.Tensor], side: str) -> tuple[torch.Tensor, PackedBatch]:
+def packed(numbers, side):
     """States of the real tokens, and the batch that they are of."""
     mask = numbers[f"{side}_attention_mask"]
     batch = PackedBatch.from_padded(numbers[f"{side}_input_ids"], mask)
     return numbers[f"{side}_token_embeddings"][mask != 0], batch
 
 
-def largest_difference(vectors: torch.Tensor, expected: torch.Tensor) -> float:
+def largest_difference(vectors, expected):
     return float((vectors - expected).abs().max())
 
 
@@ -65,7 +65,7 @@ def test_a_text_shorter_than_the_prompt_becomes_zeros(numbers):
 
 def test_the_first_passes_can_leave_the_other_tokens_out(numbers, golden):
     """The encoder computes only the positions that a pooling names, and the vectors are the same."""
-    model = AlbertModel.from_pretrained(golden / "hf" / "pretraining_g1", allow_missing=("pooler",))
+    model = AlbertModel.from_pretrained(golden / "hf/pretraining_g1", allow_missing=("pooler",))
     _, batch = packed(numbers, "right")
     for pooling in ("cls", "lasttoken"):
         with torch.inference_mode():
@@ -115,6 +115,5 @@ def test_projection_and_length_one(numbers):
 
 @pytest.mark.parametrize("pooling", ["avg", ("mean", "avg"), ()])
 def test_an_unknown_pooling_is_named(numbers, pooling):
-    with pytest.raises(ConfigError, match="no pooling") as error:
+    with pytest.raises(ConfigError, match=r"\[unknown-name\].*no pooling"):
         pool_hidden_states(*packed(numbers, "right"), pooling)
-    assert error.value.slug == "unknown-name"

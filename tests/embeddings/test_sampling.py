@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from albertkit.embeddings import augment
 from albertkit.embeddings.augment import (
@@ -60,7 +61,7 @@ def chosen_and_best(rows, k, scores):
 
 def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
     nearest, chosen, best = chosen_and_best(rows, 4, bm25(rows))
-    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
+    assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
     assert not (nearest == np.arange(len(rows))[:, None]).any()
     _, chosen, best = chosen_and_best(rows, 4, bm25(rows, k1=4.0))
     assert np.abs(chosen - best).max() > 1e-3  # another constant is noticed
@@ -73,7 +74,7 @@ def test_bm25_neighbours_have_the_best_scores_by_the_formula(rows):
 def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
     monkeypatch.setattr(augment, "_MIN_COMPILED_TEXTS", 10)
     _, chosen, best = chosen_and_best(rows, 4, bm25(rows))
-    np.testing.assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
+    assert_allclose(chosen, best, rtol=1e-5, atol=1e-6)
 
 
 def test_texts_without_a_common_token_are_no_neighbours():

@@ -1,13 +1,11 @@
 """`train_embeddings` on pairs that a tiny model learns in seconds."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from record_files import read_records, write_records
+from record_files import read_records, write_lines, write_records
 
 from albertkit.batches.features import ExampleStream
 from albertkit.command import Columns
@@ -19,12 +17,11 @@ from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.embeddings.train import example_features, number_texts, train_embeddings
 from albertkit.errors import ConfigError
+from albertkit.files import read_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.metrics import regression_scores
 from albertkit.tokenizer import AlbertTokenizer
-
-pytest.importorskip("sentence_transformers")
 
 SETTINGS = EmbedSettings(lr=3e-3, epochs=6, eval_every=40, batch_size=16, precision="fp32", seed=1)
 COLUMNS = Columns(text="first", pair="second", label="score")
@@ -51,7 +48,7 @@ def table(tmp_path_factory, words):
             ]
             score = 4 * int(has[0] == has[1]) + int(rng.integers(2))
             lines.append(f"{texts[0]}\t{texts[1]}\t{score}")
-        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_lines(folder / name, lines)
     return folder
 
 
@@ -68,7 +65,7 @@ def inference(tmp_path_factory, table):
         }
         lines += [f"{first[n]}\t{text}\t{label}" for label, text in hypotheses.items()]
     path = tmp_path_factory.mktemp("inference") / "nli.tsv"
-    path.write_text("\n".join(lines) + "\n")
+    write_lines(path, lines)
     return path
 
 
@@ -79,12 +76,12 @@ def learned(start, table, tmp_path_factory):
     return run, train_embeddings("scores", start, table, run, SETTINGS, columns=COLUMNS)
 
 
-def read_columns(table: Path, name: str = "dev.tsv") -> tuple[list[str], list[str], list[float]]:
+def read_columns(table, name="dev.tsv"):
     rows = [line.split("\t") for line in (table / name).read_text().splitlines()[1:]]
     return [r[0] for r in rows], [r[1] for r in rows], [float(r[2]) for r in rows]
 
 
-def spearman_of(vectors: tuple[np.ndarray, np.ndarray], scores: list[float]) -> float:
+def spearman_of(vectors, scores):
     a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors)
     return regression_scores(scores, (a * b).sum(1))["spearman"]
 
@@ -100,15 +97,15 @@ def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, sta
     theirs = SentenceTransformer(str(run / "best"), device="cpu")
     vectors = theirs.encode(first), theirs.encode(second)
     assert spearman_of(vectors, scores) == pytest.approx(result.value, abs=1e-3)
-    assert json.loads((run / "results.json").read_text())["spearman"] == result.value
+    assert read_json(run / "results.json")["spearman"] == result.value
     low, high = result.intervals["spearman"]
     assert low < result.value < high
-    card = (run / "best" / "README.md").read_text()
+    card = (run / "best/README.md").read_text()
     assert f"| spearman | {result.value:.4f} | {low:.4f} to {high:.4f} |" in card
     assert "320 examples of the kind `scores`" in card
     from huggingface_hub import ModelCard
 
-    card_data = ModelCard.load(run / "best" / "README.md").data  # what a hub reads
+    card_data = ModelCard.load(run / "best/README.md").data  # what a hub reads
     metrics = {entry.metric_type: entry.metric_value for entry in card_data.eval_results}
     assert metrics["spearman"] == round(result.value, 4)
     assert card_data.library_name == "sentence-transformers"
@@ -172,8 +169,8 @@ def test_killed_and_resumed_it_gives_the_same_bits(start, inference, tmp_path, m
         patch.setattr(EmbeddingObjective, "losses", ending)
         with pytest.raises(Killed):
             train_embeddings("nli", start, inference, tmp_path / "killed", settings, columns=NLI)
-    assert (tmp_path / "killed" / "checkpoints" / "step-000012").exists()
-    assert not (tmp_path / "killed" / "results.json").exists()
+    assert (tmp_path / "killed/checkpoints/step-000012").exists()
+    assert not (tmp_path / "killed/results.json").exists()
     for run in ("straight", "killed"):
         train_embeddings(
             "nli", start, inference, tmp_path / run, settings, columns=NLI, resume=run == "killed"
@@ -188,9 +185,7 @@ def test_another_run_other_settings_and_other_data_are_refused(
 ):
     run, _ = learned
 
-    def resume_error(
-        settings: EmbedSettings = SETTINGS, data: Path = table, resume: bool = True, out: Path = run
-    ) -> str:
+    def resume_error(settings=SETTINGS, data=table, resume=True, out=run):
         return slug_of(
             train_embeddings, "scores", start, data, out, settings, columns=COLUMNS, resume=resume
         )
@@ -211,12 +206,11 @@ def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path)
     settings = replace(SETTINGS, epochs=1, seeds=3)
     result = train_embeddings("scores", start, table, tmp_path / "run", settings, columns=COLUMNS)
     values = [
-        json.loads((tmp_path / "run" / f"seed-{n}" / "results.json").read_text())["value"]
-        for n in (1, 2, 3)
+        read_json(tmp_path / "run" / f"seed-{n}" / "results.json")["value"] for n in (1, 2, 3)
     ]
     assert result.value == sorted(values)[1]
-    best = tmp_path / "run" / f"seed-{1 + int(np.argmax(values))}" / "best" / "model.safetensors"
-    assert (tmp_path / "run" / "best" / "model.safetensors").read_bytes() == best.read_bytes()
+    best = tmp_path / "run" / f"seed-{1 + int(np.argmax(values))}" / "best/model.safetensors"
+    assert (tmp_path / "run/best/model.safetensors").read_bytes() == best.read_bytes()
 
 
 def test_single_texts_are_told_apart_with_dropout_switched_on(
@@ -227,16 +221,14 @@ def test_single_texts_are_told_apart_with_dropout_switched_on(
     texts.write_text("\n\n".join([*first, *second[:60]]) + "\n")  # empty lines are passed over
     settings = EmbedSettings(lr=1e-3, epochs=1, eval_every=10, precision="fp32")
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text(
-        "\n".join(f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)) + "\n"
-    )
+    write_lines(pairs, (f"{a}\t{b}" for a, b in zip(first[:50], second[:50], strict=True)))
     result = train_embeddings(
         "texts", start, texts, tmp_path / "run", settings, dev=pairs, dev_kind="pairs"
     )
     assert result.metric == "retrieval"
     output = capfd.readouterr().err
     assert "dropout: 0.1 (SimCSE needs dropout; the model's own is 0)" in output
-    losses = read_records(tmp_path / "run" / "metrics.jsonl")
+    losses = read_records(tmp_path / "run/metrics.jsonl")
     assert all(record["mnrl_loss"] > 0 for record in losses if record["event"] == "step")
     assert (
         slug_of(train_embeddings, "texts", start, texts, tmp_path / "other", settings)
@@ -249,7 +241,7 @@ def test_inference_is_learned_as_triplets_or_as_classes(start, inference, tmp_pa
     settings = replace(SETTINGS, loss=loss, epochs=4, lr=3e-3)
     result = train_embeddings("nli", start, inference, tmp_path / "run", settings, columns=NLI)
     assert result.metric == "retrieval"
-    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    records = read_records(tmp_path / "run/metrics.jsonl")
     losses = [record[f"{loss}_loss"] for record in records if record["event"] == "step"]
     assert losses[-1] < losses[0]
 
@@ -285,7 +277,7 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
 
 def test_triplets_are_learned(start, inference, tmp_path):
     names = {"entailment": "positive", "contradiction": "negative"}
-    by_premise: dict[str, dict[str, str]] = {}
+    by_premise = {}
     for line in inference.read_text().splitlines()[1:]:
         premise, hypothesis, label = line.split("\t")
         if label in names:
@@ -293,7 +285,7 @@ def test_triplets_are_learned(start, inference, tmp_path):
     file = tmp_path / "triplets.jsonl"
     write_records(file, by_premise.values())
     result = train_embeddings("pairs", start, file, tmp_path / "run", replace(SETTINGS, epochs=4))
-    records = read_records(tmp_path / "run" / "metrics.jsonl")
+    records = read_records(tmp_path / "run/metrics.jsonl")
     losses = [record["mnrl_loss"] for record in records if record["event"] == "step"]
     assert result.metric == "retrieval"
     assert losses[-1] < losses[0]
@@ -313,7 +305,7 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
     assert "the vectors are constant" in " ".join(result.constant)
     assert "try a higher --lr (0.0001 to 0.001)" in capfd.readouterr().err
     assert result.failure.startswith("nothing learned")
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["spearman"] is None
+    assert read_json(tmp_path / "run/results.json")["spearman"] is None
 
 
 def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path, error_of):
@@ -334,7 +326,7 @@ def test_the_command_prints_one_object(start, table, tmp_path, run_command):
     ]
     ran = run_command("embed", "train", "scores", start, table, *arguments)
     assert ran.status == 0
-    assert ran.json["model"] == str(tmp_path / "run" / "best")
+    assert ran.json["model"] == str(tmp_path / "run/best")
     assert ran.json["spearman"] == ran.json["value"]
 
 
@@ -375,8 +367,7 @@ def test_impossible_settings_are_named(settings):
 
 @pytest.mark.slow
 def test_the_folder_goes_on_training_in_sentence_transformers(learned, table, tmp_path):
-    datasets = pytest.importorskip("datasets")
-    pytest.importorskip("accelerate")
+    import datasets
     from sentence_transformers import (
         SentenceTransformer,
         SentenceTransformerTrainer,

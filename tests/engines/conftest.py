@@ -23,7 +23,7 @@ def precision(request):
 def make_model():
     """`make_model(**configuration changes)`: every parameter random, also those that start as 0 or 1."""
 
-    def make(**changes: object) -> AlbertModel:
+    def make(**changes):
         sizes = dict(
             vocab_size=PIECES,
             embedding_size=32,
@@ -49,7 +49,7 @@ def batch():
     return packed(LENGTHS)
 
 
-def packed(lengths: tuple[int, ...], seed: int = 1) -> PackedBatch:
+def packed(lengths, seed=1):
     """Random tokens."""
     generator = torch.Generator().manual_seed(seed)
     return PackedBatch.from_sequences(

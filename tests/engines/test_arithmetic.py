@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from albertkit.engines import arithmetic
 from albertkit.engines.arithmetic import TABLE_ROWS, activated_to_uint8, loops, rows_to_uint8
@@ -13,7 +12,7 @@ from albertkit.engines.cpu.engine import split_batch
 RANDOM = np.random.default_rng(0)
 
 
-def single(*shape: int) -> Tensor:
+def single(*shape):
     return torch.from_numpy(RANDOM.normal(size=shape).astype(np.float32))
 
 

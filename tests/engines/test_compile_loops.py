@@ -78,7 +78,7 @@ def test_engines_of_a_precision_share_the_process(make_model, compiler):
     assert [command[-1] for command in compiler.commands] == ["fp32"]
 
 
-def test_int8_and_whoever_asks_for_it_wait(make_model, batch, compiler, monkeypatch):
+def test_int8_and_whoever_asks_for_it_wait(make_model, compiler, monkeypatch):
     quantized = packed_engine(make_model(), "int8")
     assert compile_loops.compile_elsewhere(quantized) == ()
     monkeypatch.setenv("ALBERTKIT_WAIT_FOR_LOOPS", "1")

@@ -1,16 +1,16 @@
 """What stands behind a batch changes nothing, and on CUDA (`pytest -m gpu`) a graph computes what the model does."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.testing import assert_close
 
-from albertkit.engines import Engine, load_engine
+from albertkit.engines import load_engine
 from albertkit.engines.cuda_graphs import MAX_GRAPHS, GraphEngine, Shape, lay_out
 from albertkit.engines.engine import ModelEngine
-from albertkit.model import AlbertModel, PackedBatch
+from albertkit.model import PackedBatch
 from tests.engines.conftest import PIECES, packed
 
 LENGTHS = (
@@ -24,7 +24,6 @@ LENGTHS = (
     (130, 2, 7),
     (200, 200, 17, 1, 1),
 )
-MakeModel = Callable[..., AlbertModel]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -58,10 +57,8 @@ def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
         output = model.encode(nonempty)
     assert output.pooled is not None
     assert expected.pooled is not None
-    torch.testing.assert_close(
-        output.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0
-    )
-    torch.testing.assert_close(output.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
+    assert_close(output.hidden[: batch.num_tokens], expected.hidden, atol=1e-5, rtol=0)
+    assert_close(output.pooled[: len(lengths)], expected.pooled, atol=1e-5, rtol=0)
 
 
 def test_changed_and_replaced_weights_are_noticed(make_model, monkeypatch):
@@ -75,7 +72,7 @@ def test_changed_and_replaced_weights_are_noticed(make_model, monkeypatch):
     linear = model.encoder.albert_layer_groups[0].albert_layers[0].ffn
     replaced = torch.nn.Parameter(linear.weight.detach() * 0.9)
 
-    def change() -> None:
+    def change():
         with torch.no_grad():
             linear.weight *= 1.1
 
@@ -91,15 +88,15 @@ def on_cuda(make_model):
     return make_model(max_position_embeddings=256).to("cuda")
 
 
-def check(engine: Engine, plain: ModelEngine, lengths: tuple[int, ...], seed: int = 1) -> None:
+def check(engine, plain, lengths, seed=1):
     batch = packed(lengths, seed).to("cuda")
     for positions in (None, batch.starts, torch.tensor([sum(lengths) - 1, 0, 0], device="cuda")):
         output, expected = (encoder.encode(batch, positions) for encoder in (engine, plain))
         assert output.hidden.shape == expected.hidden.shape
         assert output.hidden.dtype == expected.hidden.dtype
         atol = 1e-4 if engine.precision == "fp32" else 0.1
-        torch.testing.assert_close(output.hidden, expected.hidden, atol=atol, rtol=0)
-        torch.testing.assert_close(output.pooled, expected.pooled, atol=atol, rtol=0)
+        assert_close(output.hidden, expected.hidden, atol=atol, rtol=0)
+        assert_close(output.pooled, expected.pooled, atol=atol, rtol=0)
 
 
 @pytest.mark.gpu
@@ -144,7 +141,7 @@ def test_several_threads_and_more_shapes_than_are_kept(on_cuda):
     engine = load_engine(on_cuda, "bf16")
     plain = ModelEngine(on_cuda, "bf16")
 
-    def work(number: int) -> None:
+    def work(number):
         with torch.cuda.stream(torch.cuda.Stream()) if number % 2 else nullcontext():
             for count in range(1, 40):
                 check(engine, plain, (3 * number + 1,) * count, seed=count)
@@ -157,7 +154,7 @@ def test_several_threads_and_more_shapes_than_are_kept(on_cuda):
 @pytest.mark.gpu
 def test_what_cannot_be_recorded_is_launched_one_by_one(on_cuda, caplog):
     class Waiting(torch.nn.Linear):
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
+        def forward(self, input):
             output = super().forward(input.to(self.weight.dtype)).to(input.dtype)
             output.sum().item()
             return output

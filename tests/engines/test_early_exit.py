@@ -1,6 +1,5 @@
 """Sequences that leave after different layers, against the states of every layer in transformers."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,18 +7,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from torch import Tensor
+from torch.testing import assert_close
 
 from albertkit.engines import early_exit, load_engine
 from albertkit.engines.cpu import engine as fused
-from albertkit.engines.cpu.layers import Call
 from albertkit.engines.early_exit import Exits, entropy_share, exit_early
-from albertkit.engines.engine import Engine, ModelEngine
-from albertkit.model import AlbertModel, PackedBatch
+from albertkit.engines.engine import ModelEngine
+from albertkit.model import PackedBatch
 
 from .conftest import packed
 
-MakeModel = Callable[..., AlbertModel]
 LAYERS = 4
 CLASSES = 3
 UNREACHED = 100  # layers of patience
@@ -38,7 +35,7 @@ def model(make_model):
     return make_model()
 
 
-def some_exits(model: AlbertModel, patience: int = 0, threshold: float = 0.0) -> Exits:
+def some_exits(model, patience=0, threshold=0.0):
     random = torch.Generator().manual_seed(0)
     weight = torch.randn(LAYERS, CLASSES, model.config.hidden_size, generator=random)
     return Exits(
@@ -63,7 +60,7 @@ def logits_of_every_layer(model, batch, tmp_path):
     return torch.stack(logits) + torch.from_numpy(exits.bias)
 
 
-def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
+def layers_by_hand(logits, exits):
     """The layer after which each sequence leaves, from the logits of all: [N, L, C]."""
     exit_layers = []
     for rows in logits:
@@ -79,7 +76,7 @@ def layers_by_hand(logits: Tensor, exits: Exits) -> list[int]:
     return exit_layers
 
 
-def with_threads(threads: int, call: Callable[[], object]) -> object:
+def with_threads(threads, call):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -88,14 +85,12 @@ def with_threads(threads: int, call: Callable[[], object]) -> object:
         torch.set_num_threads(before)
 
 
-def check(
-    engine: Engine, batch: PackedBatch, exits: Exits, logits: Tensor, threads: int = 1
-) -> None:
+def check(engine, batch, exits, logits, threads=1):
     exited = with_threads(threads, lambda: exit_early(engine, batch, exits))
     expected = layers_by_hand(logits, exits)
     assert exited.layers.tolist() == expected
     indices = torch.arange(len(expected)), torch.tensor(expected) - 1
-    torch.testing.assert_close(exited.logits, logits[indices], atol=1e-4, rtol=1e-4)
+    assert_close(exited.logits, logits[indices], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -141,13 +136,13 @@ def test_nobody_leaves_early(model, batch, precision):
     assert set(exited.layers.tolist()) == {LAYERS}
     pooled = engine.encode(batch, positions=batch.starts).pooled
     expected = pooled @ torch.from_numpy(exits.weight[-1]).T + torch.from_numpy(exits.bias[-1])
-    torch.testing.assert_close(exited.logits, expected, atol=2e-5, rtol=1e-5)
+    assert_close(exited.logits, expected, atol=2e-5, rtol=1e-5)
 
 
 def test_all_leave_at_once(model, batch, logits_of_every_layer):
     exited = exit_early(load_engine(model, "fp32"), batch, some_exits(model, threshold=2.0))
     assert set(exited.layers.tolist()) == {1}
-    torch.testing.assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
+    assert_close(exited.logits, logits_of_every_layer[:, 0], atol=1e-4, rtol=1e-4)
 
 
 @pytest.fixture(params=["fp32", "bf16", "int8"])
@@ -184,7 +179,6 @@ def test_a_sequence_longer_than_the_room_and_one_alone(make_model):
     assert torch.equal(together.logits, torch.cat([exited.logits for exited in alone]))
 
 
-@pytest.mark.filterwarnings("ignore:head size")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -240,7 +234,7 @@ def test_one_member_does_what_others_have_taken(model, batch, kind, monkeypatch)
     expected = exit_early(engine, batch, exits)
     compiled = early_exit.run_until_sure
 
-    def alone(call: Call, *arguments: object) -> None:  # the others are never there
+    def alone(call, *arguments):  # the others are never there
         if call.member == 0:
             compiled(call, *arguments)
 

@@ -2,13 +2,13 @@
 
 import copy
 import pickle
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.folder import pool_hidden_states
@@ -23,14 +23,13 @@ from albertkit.model import AlbertModel, PackedBatch
 from .conftest import packed
 
 WORST = {"bf16": 0.9999, "int8": 0.999}  # cosine of a token's state to fp32
-MakeModel = Callable[..., AlbertModel]
 GOLDEN = (
     "masked_lm", "multiple_choice", "pretraining_g1", "pretraining_g2_inner2", "question_answering", "seqcls_3class",
     "seqcls_multilabel", "seqcls_regression", "token_cls",
 )  # fmt: skip
 
 
-def worst_cosine(states: Tensor, expected: Tensor) -> float:
+def worst_cosine(states, expected):
     return float(F.cosine_similarity(states.float(), expected.detach().float(), dim=-1).min())
 
 
@@ -44,7 +43,6 @@ def in_fp32(model: AlbertModel, batch: PackedBatch) -> Tensor:
 
 @pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("requested", ["fp32", "bf16", "int8"])
-@pytest.mark.filterwarnings("ignore:head size")
 def test_the_last_states_that_transformers_printed(golden, name, requested):
     folder = golden / "hf" / name
     model = AlbertModel.from_pretrained(folder, allow_missing=("pooler",))
@@ -59,7 +57,7 @@ def test_the_last_states_that_transformers_printed(golden, name, requested):
         pytest.skip("; ".join(engine.notes))
     states = engine.encode(PackedBatch.from_padded(ids, mask, types)).hidden
     if requested == "fp32":
-        torch.testing.assert_close(states, expected, atol=3e-5, rtol=0)
+        assert_close(states, expected, atol=3e-5, rtol=0)
     else:  # 32 numbers a state, weights far from those of a trained model: int8 is at its worst here
         assert worst_cosine(states, expected) > {"bf16": 0.9995, "int8": 0.995}[requested]
 
@@ -72,8 +70,8 @@ def test_fp32_is_the_model(make_model, batch):
     output = load_engine(model, "fp32").encode(batch)
     assert model.training  # as it was, and yet nothing was dropped
     expected = model.eval().encode(batch)
-    torch.testing.assert_close(output.hidden, expected.hidden, atol=1e-5, rtol=0)
-    torch.testing.assert_close(output.pooled, expected.pooled, atol=1e-5, rtol=0)
+    assert_close(output.hidden, expected.hidden, atol=1e-5, rtol=0)
+    assert_close(output.pooled, expected.pooled, atol=1e-5, rtol=0)
     assert not output.hidden.requires_grad
 
 
@@ -106,11 +104,11 @@ def test_every_configuration(make_model, batch, precision, changes):
     )
 
 
-def test_the_comparison_notices(make_model, batch, precision):
+def test_an_engine_may_keep_the_weights_that_it_packed(make_model, batch, precision):
     model = make_model()
     engine = load_engine(model, precision)
     engine.follows_weights = False
-    with torch.no_grad():  # one row of one matrix, after the engine packed it
+    with torch.no_grad():  # one row of one matrix
         model.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight[3] *= -4
     assert worst_cosine(engine.encode(batch).hidden, in_fp32(model, batch)) < WORST[precision]
 
@@ -120,8 +118,8 @@ def test_positions_of_the_last_layer(make_model, batch, precision):
     everywhere = engine.encode(batch)
     for positions in (torch.tensor([150, 3, 3, 40]), batch.offsets[1:] - 1, batch.offsets[:0]):
         output = engine.encode(batch, positions)
-        torch.testing.assert_close(output.hidden, everywhere.hidden[positions], atol=1e-5, rtol=0)
-        torch.testing.assert_close(output.pooled, everywhere.pooled, atol=1e-5, rtol=0)
+        assert_close(output.hidden, everywhere.hidden[positions], atol=1e-5, rtol=0)
+        assert_close(output.pooled, everywhere.pooled, atol=1e-5, rtol=0)
 
 
 def test_a_text_has_the_same_vector_alone_and_in_company(make_model, batch, precision):
@@ -193,9 +191,8 @@ def test_outliers_of_trained_models_are_kept(make_model, batch, precision):
 
 
 def test_an_unknown_precision_is_named(make_model):
-    with pytest.raises(ConfigError, match="fp8") as caught:
+    with pytest.raises(ConfigError, match=r"\[unknown-name\].*fp8"):
         load_engine(make_model(), "fp8")  # type: ignore[arg-type]
-    assert caught.value.slug == "unknown-name"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -258,13 +255,13 @@ def test_a_processor_without_the_instructions(make_model, monkeypatch):
 class Wrapped(torch.nn.Module):
     """As PEFT wraps a layer: `weight` is the base layer's, what it computes is not."""
 
-    def __init__(self, base: torch.nn.Linear) -> None:
+    def __init__(self, base):
         super().__init__()
         self.base_layer = base
         self.weight = base.weight
         self.bias = base.bias
 
-    def forward(self, values: Tensor) -> Tensor:
+    def forward(self, values):
         return self.base_layer(values) + 0.5 * values
 
 

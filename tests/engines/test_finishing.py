@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from albertkit.engines.arithmetic import loops
 from albertkit.engines.cpu import engine
@@ -76,7 +77,7 @@ def test_outputs_are_those_of_torch(how, sums, out_dtype, allowed):
     raw = out.view(torch.uint16) if out_dtype == "bf16" else out
     finish(tile_sums.contiguous().numpy(), count, columns, row_scale.numpy(), how, raw.numpy())
     assert torch.all(out[0] == 3)
-    torch.testing.assert_close(
+    assert_close(
         out[1:].double(),
         expected,
         atol=1e-6 if out_dtype == "fp32" and sums == "fp32" else 1e-3,
@@ -106,7 +107,7 @@ def test_exponentials_of_scores(length, out_dtype, allowed):
     for row in range(3):
         expected = (scores[row, :length].double() - scores[row, :length].max()).exp()
         total = exponentials_of(scores.numpy(), row, length, raw.numpy())
-        torch.testing.assert_close(shares[row, :length].double(), expected, atol=1e-9, rtol=allowed)
+        assert_close(shares[row, :length].double(), expected, atol=1e-9, rtol=allowed)
         assert total == pytest.approx(
             float(expected.sum()), rel=1e-4 if out_dtype == torch.bfloat16 else 1e-6
         )

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -10,7 +9,6 @@ import onnxruntime as ort
 import pytest
 import torch
 from onnx import numpy_helper
-from torch import Tensor
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError
@@ -24,10 +22,8 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 
 SMALL = dict(embedding_size=32, intermediate_size=128, initializer_range=0.15)
-MakeModel = Callable[..., PretrainedAlbert]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +43,7 @@ CONFIGURATIONS = [
 ]  # fmt: skip
 
 
-def session_of(model: onnx.ModelProto) -> ort.InferenceSession:
+def session_of(model):
     options = ort.SessionOptions()
     options.log_severity_level = 3
     return ort.InferenceSession(
@@ -55,7 +51,7 @@ def session_of(model: onnx.ModelProto) -> ort.InferenceSession:
     )
 
 
-def padded(model: PretrainedAlbert, rows: int, width: int, seed: int = 0) -> dict[str, Tensor]:
+def padded(model, rows, width, seed=0):
     """Rows of different lengths; of multiple choice three for each."""
     generator = torch.Generator().manual_seed(seed)
     shape = (rows, 3, width) if isinstance(model, AlbertForMultipleChoice) else (rows, width)
@@ -70,15 +66,13 @@ def padded(model: PretrainedAlbert, rows: int, width: int, seed: int = 0) -> dic
     }
 
 
-def run(session: ort.InferenceSession, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def run(session, inputs):
     names = [output.name for output in session.get_outputs()]
     outputs = session.run(names, {name: values.numpy() for name, values in inputs.items()})
     return dict(zip(names, map(torch.from_numpy, outputs), strict=True))
 
 
-def difference(
-    session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]
-) -> float:
+def difference(session, model, inputs):
     """The largest of all outputs, at real tokens; places of beams must be the same."""
     with torch.no_grad():
         expected = model(**inputs)
@@ -114,20 +108,6 @@ def test_every_class(make_model, model_class):
 def test_every_configuration(make_model, changes):
     model = make_model(AlbertForPreTraining, **changes)
     assert difference(session_of(build_onnx(model)), model, padded(model, 4, 19)) < 1e-5
-
-
-def test_the_comparison_notices_one_perturbed_parameter(make_model):
-    model = make_model(AlbertForPreTraining)
-    session = session_of(build_onnx(model))
-    inputs = padded(model, 4, 19)
-    for name, parameter in model.named_parameters():
-        original = parameter.detach().clone()
-        with torch.no_grad():
-            parameter *= 1.02
-            # The same for every place that a token looks at
-            without_effect = name.endswith("key.bias")
-            assert (difference(session, model, inputs) > 1e-5) != without_effect, name
-            parameter.copy_(original)
 
 
 def test_a_mask_with_holes_and_padding_at_the_left(make_model):
@@ -171,7 +151,7 @@ def test_a_class_that_is_not_exported(make_model):
 # --- what is stored -------------------------------------------------------------------------------
 
 
-def contents(model: onnx.ModelProto) -> Counter[str]:
+def contents(model):
     """How often each content of a hundred numbers or more is stored."""
     arrays = [numpy_helper.to_array(stored) for stored in model.graph.initializer]
     return Counter(
@@ -223,9 +203,7 @@ def test_base_is_small_and_its_matrices_are_int8(tmp_path):
 # --- int8 -----------------------------------------------------------------------------------------
 
 
-def worst_cosine(
-    session: ort.InferenceSession, model: PretrainedAlbert, inputs: dict[str, Tensor]
-) -> float:
+def worst_cosine(session, model, inputs):
     with torch.no_grad():
         expected = model(**inputs)
     outputs = run(session, inputs)
@@ -262,7 +240,7 @@ def test_every_configuration_in_int8(make_model, changes):
 class OneScale(QuantizedGraph):
     """As ONNX Runtime's own quantiser: one scale for all rows."""
 
-    def quantize_rows(self, values: str) -> tuple[str, str, str]:
+    def quantize_rows(self, values):
         if values not in self._quantized:
             rows, scale, zero_point = self.add_several("DynamicQuantizeLinear", 3, values)
             self._quantized[values] = rows, scale, zero_point

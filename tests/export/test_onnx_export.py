@@ -4,15 +4,15 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 import torch
-from torch import Tensor
+from numpy.testing import assert_allclose
+from record_files import write_json, write_lines
+from torch.testing import assert_close
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection
@@ -34,7 +34,6 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.pipelines.compare_precision import compare_states, largest_difference_and_magnitude
 from albertkit.pipelines.load import infer_task
 from albertkit.pipelines.text_pipelines import BY_TASK
@@ -44,9 +43,7 @@ from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.models import load_task_model, run_model, save_task_model
 from albertkit.tasks.registry import Columns, find_task
 from albertkit.tasks.texts import TextClassification
-from albertkit.tokenizer import AlbertTokenizer
 
-Folder = Callable[..., Path]
 GOLDEN = (
     "masked_lm", "multiple_choice", "pretraining_g1", "pretraining_g2_inner2", "question_answering", "seqcls_3class",
     "seqcls_multilabel", "seqcls_regression", "token_cls",
@@ -71,13 +68,10 @@ def exported(make_model, tokenizer, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.filterwarnings("ignore:head size")
 def test_what_transformers_printed(golden, tmp_path, name):
     report = export_onnx(golden / "hf" / name, tmp_path / "out")
     assert report.agreement.source == "random tokens"  # there is no tokenizer beside these
-    session = ort.InferenceSession(
-        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
-    )
+    session = ort.InferenceSession(tmp_path / "out/model.onnx", providers=["CPUExecutionProvider"])
     golden_inputs, printed = (
         np.load(golden / "hf" / name / f"{part}.npz") for part in ("inputs", "outputs")
     )
@@ -86,13 +80,14 @@ def test_what_transformers_printed(golden, tmp_path, name):
     assert names
     for output, actual in zip(names, session.run(names, inputs), strict=True):
         tokens = inputs["attention_mask"].astype(bool) if actual.ndim == 3 else ...
-        np.testing.assert_allclose(actual[tokens], printed[output][tokens], atol=2e-5)
+        assert_allclose(actual[tokens], printed[output][tokens], atol=2e-5)
     shifted = {**inputs, "token_type_ids": 1 - inputs["token_type_ids"]}
     assert np.abs(session.run(names, shifted)[0] - printed[names[0]]).max() > 1e-4
 
 
 def test_transformers_tokenizer_and_model_on_text(exported):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     root = exported(AlbertForMaskedLM)
     tokenizer = transformers.AutoTokenizer.from_pretrained(root / "onnx")
     texts = ["the quick brown fox", "a lazy dog jumps over calm rivers near seven old wizards"]
@@ -100,16 +95,16 @@ def test_transformers_tokenizer_and_model_on_text(exported):
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(root / "model")
     with torch.no_grad():
         expected = theirs(**inputs).logits.numpy()
-    session = ort.InferenceSession(root / "onnx" / "model.onnx", providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(root / "onnx/model.onnx", providers=["CPUExecutionProvider"])
     actual = session.run(["logits"], {name: values.numpy() for name, values in inputs.items()})[0]
     real = inputs["attention_mask"].numpy().astype(bool)
-    np.testing.assert_allclose(actual[real], expected[real], atol=2e-5)
+    assert_allclose(actual[real], expected[real], atol=2e-5)
 
 
 # --- every class ----------------------------------------------------------------------------------
 
 
-def batch_of(tokenizer: AlbertTokenizer, *texts: str) -> PackedBatch:
+def batch_of(tokenizer, *texts):
     rows = [[tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id] for text in texts]
     return PackedBatch.from_sequences(rows, masked_positions=[[1], [], [2, 3]])
 
@@ -120,7 +115,7 @@ IDS = torch.arange(18).view(3, 6) % 40 + 5
 TEXTS = ("the quick brown fox", "wizards", "seven old wizards brew strong potions near calm rivers")
 
 
-def outputs(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
+def outputs(model, batch):
     with torch.inference_mode():
         if isinstance(model, AlbertModel):
             return list(model.encode(batch))
@@ -130,7 +125,7 @@ def outputs(model: PretrainedAlbert, batch: PackedBatch) -> list[Tensor]:
     return list(logits) if isinstance(logits, tuple) else [logits]
 
 
-def check_padded(ours: PretrainedAlbert, theirs: PretrainedAlbert) -> None:
+def check_padded(ours, theirs):
     """Compare the outputs of two models for padded rows."""
     inputs = {"input_ids": IDS, "attention_mask": MASK, "token_type_ids": IDS % 2}
     if isinstance(theirs, AlbertForMultipleChoice):
@@ -147,14 +142,14 @@ def check_padded(ours: PretrainedAlbert, theirs: PretrainedAlbert) -> None:
     for name, values in expected.items():
         real = MASK.bool() if of_spans else torch.ones(values.shape, dtype=torch.bool)
         assert actual[name].shape == values.shape
-        np.testing.assert_allclose(actual[name][real], values[real], atol=3e-5, err_msg=name)
+        assert_allclose(actual[name][real], values[real], atol=3e-5, err_msg=name)
         assert not of_spans or (actual[name][~real] == torch.finfo(torch.float32).min).all()
     assert isinstance(ours(inputs["input_ids"], return_dict=False), tuple)
 
 
 def test_every_class_runs_as_what_it_was(exported, tokenizer, model_class):
     root = exported(model_class)
-    report = read_json(root / "onnx" / "export.json")
+    report = read_json(root / "onnx/export.json")
     assert report["model_class"] == model_class.__name__
     assert report["max_abs_difference"] < 1e-4
     assert report["agreement"]["cosine_min"] > 0.9999
@@ -167,7 +162,7 @@ def test_every_class_runs_as_what_it_was(exported, tokenizer, model_class):
     assert onnx_model.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
     batch = batch_of(tokenizer, *TEXTS)
     for actual, expected in zip(outputs(onnx_model, batch), outputs(model, batch), strict=True):
-        torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
+        assert_close(actual, expected, atol=2e-5, rtol=1e-5)
     check_padded(onnx_model, model)
 
 
@@ -197,7 +192,7 @@ def test_tasks_take_it_for_their_model(exported, tokenizer, fine_tuned):
     assert not alike(actual, [{**expected[0], "id": "another"}])
 
 
-def alike(actual: object, expected: object) -> bool:
+def alike(actual, expected):
     """The same, numbers to 1e-4."""
     if isinstance(expected, dict):
         return actual.keys() == expected.keys() and all(
@@ -218,7 +213,7 @@ def test_tokens_at_other_places_than_the_first(exported):
     for actual, expected in zip(
         outputs(load_onnx(root / "onnx"), batch), outputs(model, batch), strict=True
     ):
-        torch.testing.assert_close(actual, expected, atol=2e-5, rtol=1e-5)
+        assert_close(actual, expected, atol=2e-5, rtol=1e-5)
 
 
 def test_masked_lm_head_of_a_pretrained_model(exported, folder, tmp_path):
@@ -244,32 +239,32 @@ def test_masked_lm_head_of_a_pretrained_model(exported, folder, tmp_path):
 def test_what_lies_in_the_folder(folder, tmp_path):
     source = folder(AlbertForSequenceClassification, num_labels=3)
     config = read_json(source / "config.json")
-    (source / "config.json").write_text(
-        json.dumps({**config, "architectures": ["AlbertForSequenceClassification"]})
+    write_json(
+        source / "config.json", {**config, "architectures": ["AlbertForSequenceClassification"]}
     )
     report = export_onnx(source, tmp_path / "out", precision="int8", force=True)
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"model.onnx", "config.json", "spiece.model", "tokenizer.json", "export.json"} <= names
     assert not any("safetensors" in name for name in names)
-    exported = read_json(tmp_path / "out" / "config.json")
+    exported = read_json(tmp_path / "out/config.json")
     # As transformers makes them up
     assert exported["id2label"] == {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
     assert exported["label2id"] == {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2}
-    assert read_json(tmp_path / "out" / "export.json") == json.loads(json.dumps(report.to_dict()))
+    assert read_json(tmp_path / "out/export.json") == json.loads(json.dumps(report.to_dict()))
     assert report.products["MatMulInteger"] == 3 * 6 + 2
     with pytest.raises(CheckpointError, match=r"error\[missing-file\]"):
         export_onnx(tmp_path / "out", tmp_path / "again")
 
 
 def test_a_run_is_its_best_model(folder, tmp_path):
-    shutil.copytree(folder(AlbertForPreTraining), tmp_path / "run" / "best")
+    shutil.copytree(folder(AlbertForPreTraining), tmp_path / "run/best")
     assert export_onnx(tmp_path / "run", tmp_path / "out").model_class == "AlbertForPreTraining"
 
 
 def test_numbers_of_a_large_model_lie_beside_it(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(onnx, "_MAX_FILE_BYTES", 1000)
     report = export_onnx(folder(AlbertForMaskedLM), tmp_path / "out")
-    data_file = tmp_path / "out" / "model.onnx.data"
+    data_file = tmp_path / "out/model.onnx.data"
     assert report.megabytes * 1e6 >= data_file.stat().st_size > 50_000
     assert load_onnx(tmp_path / "out").config.vocab_size == 96
 
@@ -296,7 +291,7 @@ def test_vectors_of_a_sentence_encoder(folder, tmp_path, tokenizer, pooling, wid
     outputs = load_onnx(tmp_path / "out").run(batch)
     assert outputs.keys() == {"last_hidden_state", "sentence_embedding"}
     expected = encoder.encode(list(TEXTS), precision="fp32")
-    np.testing.assert_allclose(outputs["sentence_embedding"].numpy(), expected, atol=1e-5)
+    assert_allclose(outputs["sentence_embedding"].numpy(), expected, atol=1e-5)
     small = export_onnx(tmp_path / "encoder", tmp_path / "small", precision="int8")
     assert small.agreement.cosine_min > 0.99
 
@@ -323,7 +318,7 @@ def labelled(folder, tmp_path, tokenizer):
     texts = [" ".join(rng.choice(words, rng.integers(1, 15))) for _ in range(200)]
     dev = tmp_path / "dev.tsv"
     lines = [f"{text}\t{'ab'[number % 2]}" for number, text in enumerate(texts)]
-    dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+    write_lines(dev, ["text\tlabel", *lines])
     task = find_task("classify", Columns(text="text", label="label")).with_changes(
         labels=("a", "b"), length=32
     )
@@ -342,11 +337,11 @@ def labelled(folder, tmp_path, tokenizer):
         examples, features, run_model(loaded.model, task, features, 4096)
     )
     lines = [f"{text}\t{record['label']}" for text, record in zip(texts, predictions, strict=True)]
-    dev.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+    write_lines(dev, ["text\tlabel", *lines])
     return source, dev
 
 
-def crude(weight: np.ndarray) -> np.ndarray:
+def crude(weight):
     """Weights of one bit: what int8 gone wrong looks like."""
     return np.where(weight > 0, 40, -40).astype(np.int8)
 
@@ -364,14 +359,14 @@ def test_the_metric_of_the_task(labelled, tmp_path):
     assert evaluate_task(source, dev, precision="fp32").value == 1
     task, model, tokenizer = load_task_model(source)
     exported = load_onnx(tmp_path / "out")
-    assert read_json(tmp_path / "out" / "task.json")["kind"] == "classification"
+    assert read_json(tmp_path / "out/task.json")["kind"] == "classification"
     features = task.features(
         list(task.examples(dev, split="dev", labelled=False, bad_rows=None)),
         tokenizer,
         labelled=False,
     )
     ours, theirs = (np.array(run_model(form, task, features, 512)) for form in (exported, model))
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_the_labelled_examples_may_lie_at_an_address(labelled, tmp_path, memory):
@@ -399,7 +394,7 @@ def test_int8_gone_wrong_is_refused(labelled, tmp_path, monkeypatch):
     assert report.agreement.problems
     assert report.agreement.found < 99
     assert report.sections()[0].values["saved in spite of"]
-    assert (tmp_path / "out" / "model.onnx").exists()
+    assert (tmp_path / "out/model.onnx").exists()
 
 
 def test_a_metric_that_is_not_defined_is_refused(labelled, tmp_path, monkeypatch):
@@ -432,7 +427,7 @@ def test_a_perturbed_fp32_export_is_refused(folder, tmp_path, monkeypatch):
     assert error.exit_code == 1
 
 
-def wide(*rows: list[float]) -> Tensor:
+def wide(*rows):
     """Rows long enough to have a direction of their own."""
     return torch.nn.functional.pad(torch.tensor(rows, dtype=torch.float32), (0, 30))
 
@@ -467,7 +462,7 @@ def test_comparing():
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def refused(tmp_path: Path, source: Path, **options: object) -> AlbertKitError:
+def refused(tmp_path, source, **options):
     """The error of an export, which left nothing behind."""
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(AlbertKitError) as caught:
@@ -509,14 +504,12 @@ def test_folders_that_cannot_be_run(exported, tmp_path):
     with pytest.raises(CheckpointError, match=r"(?s)error\[missing-file\].*albertkit export onnx"):
         load_onnx(root / "model")
     shutil.copytree(root / "onnx", tmp_path / "out")
-    content = (tmp_path / "out" / "model.onnx").read_bytes()
-    (tmp_path / "out" / "model.onnx").write_bytes(content[: len(content) // 2])
+    content = (tmp_path / "out/model.onnx").read_bytes()
+    (tmp_path / "out/model.onnx").write_bytes(content[: len(content) // 2])
     with pytest.raises(CheckpointError, match=r"error\[corrupt\]"):
         load_onnx(tmp_path / "out")
-    config = read_json(tmp_path / "out" / "config.json")
-    (tmp_path / "out" / "config.json").write_text(
-        json.dumps({**config, "architectures": ["AlbertForNothing"]})
-    )
+    config = read_json(tmp_path / "out/config.json")
+    write_json(tmp_path / "out/config.json", {**config, "architectures": ["AlbertForNothing"]})
     with pytest.raises(CheckpointError, match=r"error\[ambiguous\]"):
         load_onnx(tmp_path / "out")
 
@@ -524,13 +517,12 @@ def test_folders_that_cannot_be_run(exported, tmp_path):
 # --- the command ----------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:head size")
 def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_command):
     result = run_command(
-        "export", "onnx", golden / "hf" / "seqcls_3class", "--out", tmp_path / "out", "--json"
+        "export", "onnx", golden / "hf/seqcls_3class", "--out", tmp_path / "out", "--json"
     )
     report = result.json
-    assert report == read_json(tmp_path / "out" / "export.json")
+    assert report == read_json(tmp_path / "out/export.json")
     assert report["model_class"] == "AlbertForSequenceClassification"
     assert report["precision"] == "fp32"
     assert report["max_abs_difference"] < 1e-5
@@ -538,7 +530,7 @@ def test_the_command_prints_one_object_or_plain_lines(golden, tmp_path, run_comm
     assert result.status == 0
     assert result.err == ""
     small = (
-        golden / "hf" / "token_cls",
+        golden / "hf/token_cls",
         "--out",
         tmp_path / "small",
         "--precision",

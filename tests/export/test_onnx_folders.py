@@ -1,11 +1,8 @@
 """ONNX folders as models: `load_onnx` as the class it came from; pipelines, predict, evaluate, serve, comparison, vectors."""
 
-from collections.abc import Callable
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from record_files import read_records
 
 from albertkit.command import Columns
@@ -22,9 +19,6 @@ from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 
-pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-Folder = Callable[..., Path]
 # Padding at both sides, and a hole
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1]])
 IDS = torch.arange(18).view(3, 6) % 40 + 5
@@ -38,9 +32,8 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, sl
         {"output_hidden_states": True},
         {"inputs_embeds": torch.zeros(1, 2, 32)},
     ):
-        with pytest.raises(ConfigError, match="ONNX Runtime takes no") as caught:
+        with pytest.raises(ConfigError, match=r"\[bad-value\].*ONNX Runtime takes no"):
             model(IDS, **arguments)
-        assert caught.value.slug == "bad-value"
     model(IDS, labels=None, output_attentions=False)
     long = torch.full((1, model.config.max_position_embeddings + 1), 7)
     for wrong, slug in (
@@ -49,9 +42,8 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, sl
         (torch.tensor([[7, -1]]), "wrong-tokenizer"),
         (torch.tensor([7]), "bad-value"),
     ):
-        with pytest.raises(AlbertKitError) as caught:
+        with pytest.raises(AlbertKitError, match=rf"\[{slug}\]"):
             model(wrong)
-        assert caught.value.slug == slug
     with pytest.raises(ConfigError, match="no input_ids"):
         model()
     assert slug_of(model, IDS, MASK * 0) == "empty"
@@ -61,7 +53,7 @@ def test_what_only_the_class_can_do_is_refused_in_our_words(folder, tmp_path, sl
 def test_graphs_of_other_programs_are_refused_by_their_names(folder, tmp_path, change, slug_of):
     import onnx
 
-    path = tmp_path / "out" / "model.onnx"
+    path = tmp_path / "out/model.onnx"
     export_onnx(folder(AlbertForSequenceClassification), path.parent)
     model = onnx.load(path)
     if change == "output":
@@ -138,7 +130,7 @@ def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, s
         ours["fill-mask"](text)["masks"], theirs["fill-mask"](text)["masks"], strict=True
     ):
         assert [guess["id"] for guess in our_guesses] == [guess["id"] for guess in their_guesses]
-        np.testing.assert_allclose(
+        assert_allclose(
             [g["probability"] for g in our_guesses],
             [g["probability"] for g in their_guesses],
             atol=1e-5,
@@ -169,10 +161,10 @@ def test_a_sentence_encoder_gives_the_same_vectors(tmp_path, make_model, tokeniz
     assert exported.max_length == 20
     with pytest.warns(UserWarning, match="longer than 20"):
         ours, theirs = exported.encode(texts), encoder.encode(texts)
-    np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    assert_allclose(ours, theirs, atol=3e-5)
     pipelines = load_pipelines(tmp_path / "onnx")
     assert list(pipelines) == ["embed"]
-    np.testing.assert_allclose(pipelines["embed"](texts[0])["embedding"], ours[0], atol=1e-6)
+    assert_allclose(pipelines["embed"](texts[0])["embedding"], ours[0], atol=1e-6)
 
 
 def test_an_encoder_alone_is_pooled_as_its_own_folder(folder, tmp_path):
@@ -183,7 +175,7 @@ def test_an_encoder_alone_is_pooled_as_its_own_folder(folder, tmp_path):
         SentenceEncoder.from_pretrained(path, "cls").encode(texts)
         for path in (tmp_path / "onnx", source)
     )
-    np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    assert_allclose(ours, theirs, atol=3e-5)
 
 
 def test_comparison_is_with_the_folder_it_came_from(folder, tmp_path):
@@ -195,10 +187,9 @@ def test_comparison_is_with_the_folder_it_came_from(folder, tmp_path):
     assert str(source) in comparison.notes[0]
     source.rename(tmp_path / "moved")
     with pytest.raises(
-        AlbertKitError, match="the folder that it was exported from is not there"
-    ) as caught:
+        AlbertKitError, match=r"\[missing-file\].*the folder that it was exported from is not there"
+    ):
         compare_precision(tmp_path / "onnx")
-    assert caught.value.slug == "missing-file"
 
 
 def test_a_command_that_needs_weights_says_what_reads_an_exported_model(folder, tmp_path):

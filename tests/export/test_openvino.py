@@ -12,10 +12,10 @@ pytestmark = pytest.mark.peer
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("model_class", [AlbertForMaskedLM, AlbertForSequenceClassification])
-def test_same_logits(tiny_model_folder, tmp_path, model_class: type, precision: str) -> None:
+def test_same_logits(tiny_model_folder, tmp_path, model_class, precision):
     openvino = pytest.importorskip("openvino")
     export_onnx(tiny_model_folder(model_class), tmp_path / "onnx", precision=precision, force=True)
-    path = str(tmp_path / "onnx" / "model.onnx")
+    path = str(tmp_path / "onnx/model.onnx")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     for rows, width in ((1, 1), (2, 9), (5, 23)):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from record_files import write_json
 
 from albertkit.command import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -293,9 +294,7 @@ def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
         AlbertForSequenceClassification,
     )
     settings = json.loads((classifier / "tokenizer_config.json").read_text())
-    (classifier / "tokenizer_config.json").write_text(
-        json.dumps(settings | {"truncation_side": "left"})
-    )
+    write_json(classifier / "tokenizer_config.json", settings | {"truncation_side": "left"})
     with pytest.raises(AlbertKitError, match="cuts texts at their beginning"):
         export_site(ExportWebOptions(classifier, tmp_path / "site"))
     model = folder(AlbertForPreTraining)
@@ -306,10 +305,9 @@ def test_what_the_page_cannot_do_is_refused(save, folder, tmp_path):
     assert "npm install --ignore-scripts onnxruntime-web@" in caught.value.hint
     assert not (tmp_path / "site").exists()
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "mine").touch()
-    with pytest.raises(AlbertKitError) as caught:
+    (tmp_path / "site/mine").touch()
+    with pytest.raises(AlbertKitError, match=r"\[exists\]"):
         export_site(ExportWebOptions(model, tmp_path / "site"))
-    assert caught.value.slug == "exists"
     (model / CAPTIONER_FILE).write_text("{}")
     with pytest.raises(AlbertKitError, match="is a captioner"):
         export_site(ExportWebOptions(model, tmp_path / "captions"))
@@ -322,9 +320,7 @@ def test_a_site_of_packages_by_path_says_what_is_heavy(folder, tmp_path, monkeyp
         for file in files:
             (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name / file).write_bytes(b"0")
-        (tmp_path / name / "package.json").write_text(
-            json.dumps({"version": version, "license": "MIT"})
-        )
+        write_json(tmp_path / name / "package.json", {"version": version, "license": "MIT"})
         (tmp_path / name / "LICENSE").write_text(f"the words of {name}")
     options = ExportWebOptions(
         folder(AlbertForPreTraining), tmp_path / "site", precision="fp32", packages=tmp_path
@@ -334,10 +330,7 @@ def test_a_site_of_packages_by_path_says_what_is_heavy(folder, tmp_path, monkeyp
     assert (
         "more than 200 MB" in dict(replace(report, megabytes=200.1).sections()[0].rows()).values()
     )
-    assert (
-        "the words of onnxruntime-web"
-        in (tmp_path / "site" / "runtime" / "LICENSES.txt").read_text()
-    )
+    assert "the words of onnxruntime-web" in (tmp_path / "site/runtime/LICENSES.txt").read_text()
     monkeypatch.setattr("albertkit.export.onnx._MAX_FILE_BYTES", 1)
     with pytest.raises(AlbertKitError, match="more than 2 GB"):
         export_site(replace(options, out=tmp_path / "large"))
@@ -354,6 +347,5 @@ def test_npm_is_asked_for_and_its_words_are_passed_on(folder, tmp_path, monkeypa
     npm = tmp_path / "npm"
     npm.write_text("#!/bin/sh\necho no such host >&2\nexit 1\n")
     npm.chmod(0o755)
-    with pytest.raises(AlbertKitError, match="no such host") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[unreachable\].*no such host"):
         export_site(options)
-    assert caught.value.slug == "unreachable"

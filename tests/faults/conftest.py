@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ class Table:
 
     rows: ClassVar[dict[tuple[str, str], Counter[str]]] = defaultdict(Counter)
 
-    def add(self, fault: str, command: str, outcome: str, times: int = 1) -> None:
+    def add(self, fault, command, outcome, times=1):
         self.rows[fault, command][outcome] += times
 
 
@@ -31,18 +30,18 @@ class Bench:
         table: Of outcomes.
     """
 
-    def __init__(self, server: Server, inputs: Inputs, scratch: Path) -> None:
+    def __init__(self, server, inputs, scratch):
         self.server = server
         self.inputs = inputs
         self.table = Table()
         self._scratch = scratch
-        self._straight: dict[str, tuple[dict[str, bytes], list[str], float]] = {}
+        self._straight = {}
 
-    def new_folder(self) -> Path:
+    def new_folder(self):
         """An empty folder for an attempt, the same name every time: some outputs hold their path."""
         return fresh(self._scratch / "place")
 
-    def straight(self, command) -> tuple[dict[str, bytes], list[str], float]:
+    def straight(self, command):
         """Of an undisturbed run: what it leaves, its moments, seconds."""
         if command.name not in self._straight:
             folder = self.new_folder()
@@ -52,14 +51,14 @@ class Bench:
         return self._straight[command.name]
 
 
-def _scratch_root() -> str | None:
+def _scratch_root():
     """In memory where that is possible: thousands of flushes take nothing there."""
     memory = Path("/dev/shm")
     return str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
 
 
 @pytest.fixture(scope="session")
-def bench(data: Path) -> Iterator[Bench]:
+def bench(data):
     scratch = Path(tempfile.mkdtemp(prefix="albertkit-faults-", dir=_scratch_root()))
     for name in ("inputs", "logs"):
         (scratch / name).mkdir()
@@ -77,7 +76,7 @@ def bench(data: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(params=COMMANDS)
-def name(request) -> str:
+def name(request):
     return request.param
 
 
@@ -88,14 +87,14 @@ def command(bench, name):
 
 
 @pytest.fixture
-def faults() -> Iterator[list[str]]:
+def faults():
     """What went wrong; the test fails at its end if anything did."""
-    faults: list[str] = []
+    faults = []
     yield faults
     assert not faults, "\n\n".join(faults)
 
 
-def pytest_terminal_summary(terminalreporter) -> None:
+def pytest_terminal_summary(terminalreporter):
     if not Table.rows:
         return
     terminalreporter.section("faults")

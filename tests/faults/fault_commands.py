@@ -42,7 +42,7 @@ class Command:
         Args:
             folder: Its folder.
         """
-        resumed = ["--resume"] if self.resumes and (folder / "out" / "run.toml").exists() else []
+        resumed = ["--resume"] if self.resumes and (folder / "out/run.toml").exists() else []
         return [*(word.replace("FOLDER", str(folder)) for word in self.line.split()), *resumed]
 
 
@@ -79,7 +79,7 @@ class Inputs:
 
     def __init__(self, data: Path, folder: Path) -> None:
         self.folder = folder
-        with gzip.open(data / "wiki-en" / "wiki_00.gz", "rt", encoding="utf-8") as stream:
+        with gzip.open(data / "wiki-en/wiki_00.gz", "rt", encoding="utf-8") as stream:
             text = stream.read(220_000)
         lines = [
             line
@@ -102,15 +102,13 @@ class Inputs:
             "\n".join(line[:200] for line in lines[:260]) + "\n", encoding="utf-8"
         )
         self.korean = folder / "korean.txt"
-        with open(data / "parallel-en-ko" / "tatoeba_kor-eng.txt", encoding="utf-8") as stream:
+        with open(data / "parallel-en-ko/tatoeba_kor-eng.txt", encoding="utf-8") as stream:
             self.korean.write_text(
                 "".join(next(stream).split("\t")[1] + "\n" for _ in range(300)), encoding="utf-8"
             )
         self.pairs = folder / "pairs"
         self.pairs.mkdir()
-        with open(
-            data / "glue" / "MRPC" / "msr_paraphrase_train.txt", encoding="utf-8-sig"
-        ) as stream:
+        with open(data / "glue/MRPC/msr_paraphrase_train.txt", encoding="utf-8-sig") as stream:
             rows = list(csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
         for name, part in (("train", rows[:160]), ("dev", rows[160:220])):
             table = [["first", "second", "label"], *([row[3], row[4], row[0]] for row in part)]
@@ -136,7 +134,7 @@ class Inputs:
 
     @property
     def store(self) -> Path:
-        return self.folder / "made-store" / "out"
+        return self.folder / "made-store/out"
 
     @property
     def model(self) -> Path:
@@ -144,7 +142,7 @@ class Inputs:
 
     @property
     def prepared(self) -> Path:
-        return self.folder / "made-prepared" / "out"
+        return self.folder / "made-prepared/out"
 
     def first(self) -> list[list[object]]:
         """Commands that make what the others need; they warm the server, too."""

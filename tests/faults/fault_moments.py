@@ -14,9 +14,7 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 # Audit event -> places of the paths among its arguments.
 _EVENTS = {
@@ -26,7 +24,7 @@ _EVENTS = {
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def limit_memory(extra_bytes: int) -> None:
+def limit_memory(extra_bytes):
     """This process gets so many bytes more than it has, and no others."""
     size = extra_bytes + resource.getpagesize() * int(
         Path("/proc/self/statm").read_text().split()[0]
@@ -48,34 +46,30 @@ class Moments:
         memory: Bytes for "memory".
     """
 
-    def __init__(
-        self, root: str, at: int = 0, do: str = "kill", reads: bool = False, memory: int = 0
-    ) -> None:
+    def __init__(self, root, at=0, do="kill", reads=False, memory=0):
         self.root = os.path.abspath(root)
         self.at = at
         self.do = do
         self.reads = reads
         self.memory = memory
-        self.moments: list[str] = []
+        self.moments = []
         self._is_busy = False
         self._short = False
         self.failing = 0  # number of the error of every write from now on
 
-    def install(self) -> None:
+    def install(self):
         """From here on this process is watched; there is no way back."""
         sys.addaudithook(self._audit)
         fsync = os.fsync
         plain_open = builtins.open
         plain_io_open = io.open
 
-        def watched_fsync(descriptor: Any) -> None:
+        def watched_fsync(descriptor):
             number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
             self.moment("fsync", os.readlink(f"/proc/self/fd/{number}"))
             fsync(descriptor)
 
-        def watched_open(
-            file: Any, mode: str = "r", buffering: int = -1, *arguments: Any, **options: Any
-        ) -> Any:
+        def watched_open(file, mode="r", buffering=-1, *arguments, **options):
             plain = (
                 isinstance(file, str | os.PathLike)
                 and any(sign in mode for sign in "wxa+")
@@ -84,7 +78,7 @@ class Moments:
             if not plain or not self._counts(file) or buffering == 0 or "opener" in options:
                 return plain_open(file, mode, buffering, *arguments, **options)
             raw = _WatchedFile(self, file, mode.replace("b", "").replace("t", ""))
-            buffered: Any = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
+            buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
             if "b" in mode:
                 return buffered
             text = io.TextIOWrapper(buffered, **options)
@@ -95,7 +89,7 @@ class Moments:
         builtins.open = watched_open  # type: ignore[assignment]
         io.open = watched_open if io.open is plain_io_open else io.open  # type: ignore[assignment]
 
-    def moment(self, kind: str, *paths: Any, partly: Callable[[], None] | None = None) -> None:
+    def moment(self, kind, *paths, partly=None):
         """Something is about to happen to files.
 
         Args:
@@ -114,7 +108,7 @@ class Moments:
         finally:
             self._is_busy = False
 
-    def _happen(self, kind: str, paths: tuple[Any, ...], partly: Callable[[], None] | None) -> None:
+    def _happen(self, kind, paths, partly):
         if self.do in ("kill", "half"):
             if self.do == "half" and partly is not None:
                 partly()
@@ -137,11 +131,11 @@ class Moments:
                 None if kind in ("write", "fsync") else os.fspath(paths[0]),
             )
 
-    def shortened(self, size: int) -> int:
+    def shortened(self, size):
         """How many of so many bytes a write takes."""
         return max(1, size // 3) if self._short else size
 
-    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _audit(self, event, arguments):
         if event == "open":
             path, _, flags = arguments
             if isinstance(path, str | bytes | os.PathLike) and (
@@ -151,24 +145,24 @@ class Moments:
         elif event in _EVENTS:
             self.moment(event.removeprefix("os."), *(arguments[index] for index in _EVENTS[event]))
 
-    def _counts(self, path: Any) -> bool:
+    def _counts(self, path):
         if not isinstance(path, str | bytes | os.PathLike):
             return False
         text = os.fsdecode(path)
         # rmtree names what it removes by descriptor
         return not text.startswith("/") or text.startswith(self.root)
 
-    def _name(self, path: Any) -> str:
+    def _name(self, path):
         return os.fsdecode(path).removeprefix(self.root).lstrip("/")
 
 
 class _WatchedFile(io.FileIO):
-    def __init__(self, moments: Moments, file: Any, mode: str) -> None:
+    def __init__(self, moments, file, mode):
         super().__init__(os.fspath(file), mode)
         self._moments = moments
         self._path = os.path.abspath(os.fsdecode(file))
 
-    def write(self, data: Any) -> int:  # type: ignore[override]
+    def write(self, data):  # type: ignore[override]
         view = memoryview(data).cast("B")
         before = FileWrite(super().write, view)
         moments = self._moments
@@ -183,25 +177,23 @@ class _WatchedFile(io.FileIO):
 class FileWrite:
     """A write that can be done by half."""
 
-    def __init__(self, write: Callable[[Any], int], view: memoryview) -> None:
+    def __init__(self, write, view):
         self._write = write
         self._view = view
 
-    def half(self) -> None:
+    def half(self):
         """The first half."""
         self._write(self._view[: len(self._view) // 2])
 
 
-def bytes_below(folder: Path) -> dict[str, bytes]:
+def bytes_below(folder):
     """Every file below a folder, by its path in it."""
     return {
         str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()
     }
 
 
-def in_a_fork(
-    root: Path, work: Callable[[], object], at: int = 0, do: str = "kill"
-) -> tuple[int, list[str]]:
+def in_a_fork(root, work, at=0, do="kill"):
     """Do work in a process of its own, disturbed at a moment.
 
     Args:
@@ -231,9 +223,7 @@ def in_a_fork(
     return status, json.loads(moments_file.read_text()) if not at else []
 
 
-def ends_the_same_when_killed(
-    folder: Path, work: Callable[[Path], object], kills: int
-) -> dict[str, bytes]:
+def ends_the_same_when_killed(folder, work, kills):
     """Kill work at moments from the first to the last, each time in a new folder, do it again, and compare the bytes.
 
     Args:

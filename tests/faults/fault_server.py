@@ -16,10 +16,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fault_moments import Moments, limit_memory
 
@@ -41,14 +39,14 @@ class Outcome:
     moments: list[str]
 
     @property
-    def slug(self) -> str:
+    def slug(self):
         """Of the error that it stated; empty without one."""
         return (
             self.output.rpartition("error[")[2].partition("]")[0] if "error[" in self.output else ""
         )
 
     @property
-    def is_clear(self) -> bool:
+    def is_clear(self):
         """Whether it ended with a stated error: slug and hint, status 1 or 2, no traceback."""
         stated = "error[" in self.output and "hint: " in self.output
         return self.code in (1, 2) and stated and "Traceback" not in self.output
@@ -61,13 +59,13 @@ class Attempt:
         process: Its id.
     """
 
-    def __init__(self, server: "Server", process: int, log: Path) -> None:
+    def __init__(self, server, process, log):
         self._server = server
         self.process = process
         self._log = log
         self._began = time.monotonic()
 
-    def wait(self, kill_after: float | None = None, limit: float = 120.0) -> Outcome:
+    def wait(self, kill_after=None, limit=120.0):
         """Wait for its end.
 
         Args:
@@ -88,7 +86,7 @@ class Attempt:
         moments_seen = json.loads(moments.read_text()) if moments.exists() else []
         return Outcome(code, seconds, self._log.read_text(errors="replace"), moments_seen)
 
-    def is_over(self, seconds: float) -> bool:
+    def is_over(self, seconds):
         """Whether it ends within so many seconds."""
         descriptor = os.pidfd_open(self.process)
         try:
@@ -96,11 +94,11 @@ class Attempt:
         finally:
             os.close(descriptor)
 
-    def send(self, number: int) -> None:
+    def send(self, number):
         """Send a signal."""
         os.kill(self.process, number)
 
-    def wait_until_stopped(self) -> None:
+    def wait_until_stopped(self):
         """Wait until SIGSTOP has stopped it, or it is over."""
         while (
             Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[0] not in "TZ"
@@ -118,7 +116,7 @@ class Server:
             compiled.
     """
 
-    def __init__(self, scratch: Path, warm: Sequence[Sequence[str]]) -> None:
+    def __init__(self, scratch, warm):
         self._scratch = scratch
         self._count = 0
         self._process = subprocess.Popen(
@@ -134,7 +132,7 @@ class Server:
             assert answer["code"] == 0, (command, (scratch / "warm.log").read_text())
         self.threads = self.ask({"threads": True})["threads"]
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, question):
         """One line there, one line back."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -142,7 +140,7 @@ class Server:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, command: Sequence[Any], **plan: Any) -> Attempt:
+    def start(self, command, **plan):
         """Begin an attempt.
 
         Args:
@@ -157,18 +155,18 @@ class Server:
         answer = self.ask({"run": list(map(str, command)), "log": str(log), **plan})
         return Attempt(self, answer["process"], log)
 
-    def run(self, command: Sequence[Any], kill_after: float | None = None, **plan: Any) -> Outcome:
+    def run(self, command, kill_after=None, **plan):
         """Begin an attempt and wait for its end; see `start` and `Attempt.wait`."""
         return self.start(command, **plan).wait(kill_after)
 
-    def close(self) -> None:
+    def close(self):
         """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
 
 
-def _albertkit(arguments: list[str]) -> int:
+def _albertkit(arguments):
     from albertkit.cli import main
 
     try:
@@ -181,14 +179,14 @@ def _albertkit(arguments: list[str]) -> int:
     return 0
 
 
-def _into(log: str) -> None:
+def _into(log):
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)
 
 
-def _attempt(question: dict[str, Any]) -> None:
+def _attempt(question):
     """In the fork: the command, and what happens to it."""
     _into(question["log"])
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -223,12 +221,12 @@ def _attempt(question: dict[str, Any]) -> None:
     os._exit(code)
 
 
-def _jumping(seconds: float) -> None:
+def _jumping(seconds):
     """The clock of the wall jumps there and back at every look."""
     looks = 0
     plain = time.time
 
-    def jumped() -> float:
+    def jumped():
         nonlocal looks
         looks += 1
         return plain() + (seconds if looks % 2 else 0)
@@ -237,7 +235,7 @@ def _jumping(seconds: float) -> None:
     time.time_ns = lambda: int(jumped() * 1e9)
 
 
-def _quicken() -> None:
+def _quicken():
     """Small inputs shall have many commits, shards and windows, so that a kill finds something to take up; and no plots."""
     from albertkit import job
     from albertkit.corpus import encode as corpus_encode
@@ -255,7 +253,7 @@ def _quicken() -> None:
         setattr(module, name, value)
 
 
-def _serve() -> None:
+def _serve():
     answers = os.fdopen(os.dup(1), "w")
     _quicken()
     for line in sys.stdin:

@@ -12,9 +12,9 @@ KILLS = int(os.environ.get("ALBERTKIT_KILLS", "100"))
 _AGAIN = 0.5  # of the attempts after a kill are killed, too
 
 
-def _kinds_of_moments(moments: list[str]) -> list[tuple[int, str]]:
+def _kinds_of_moments(moments):
     """Where to kill: the first and the last moment of each kind, before it and, of a write, in its middle."""
-    indices: dict[str, list[int]] = {}
+    indices = {}
     for number, moment in enumerate(moments, 1):
         kind = re.sub(r"-[0-9a-f]{8}\b|[0-9a-f]{64}|\d+", "#", moment)
         indices.setdefault(kind, []).append(number)
@@ -27,7 +27,7 @@ def _kinds_of_moments(moments: list[str]) -> list[tuple[int, str]]:
     return chosen
 
 
-def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
+def kill_again_and_again(bench, command, kills, seed):
     """Kill a command so often, let it end after each few kills, and say where it ended otherwise than undisturbed."""
     expected, moments, seconds = bench.straight(command)
     rng = random.Random(seed)
@@ -78,15 +78,7 @@ def kill_again_and_again(bench, command, kills: int, seed: int) -> list[str]:
     return faults
 
 
-OTHERS = [
-    "tokenizer_train",
-    "tokenizer_extend",
-    "convert",
-    "export",
-    "predict",
-    "embed_train",
-    "caption_train",
-]
+OTHERS = "tokenizer_train tokenizer_extend convert export predict embed_train caption_train".split()
 
 
 @pytest.mark.fault

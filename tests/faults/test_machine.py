@@ -16,16 +16,7 @@ from fault_commands import TIMES, differences, final_bytes
 pytestmark = pytest.mark.fault
 
 
-def judge(
-    bench,
-    fault: str,
-    command,
-    outcome,
-    faults: list[str],
-    event: str,
-    folder,
-    codes: tuple[int, ...] = (),
-) -> None:
+def judge(bench, fault, command, outcome, faults, event, folder, codes=()):
     """Note how a disturbed attempt ended, run the command again undisturbed, and compare."""
     expected = bench.straight(command)[0]
     if outcome.code in codes and "Traceback" not in outcome.output:
@@ -134,7 +125,7 @@ def test_memory_is_short(bench, command, faults):
         judge(bench, fault, command, outcome, faults, event, folder, _aborted(outcome))
 
 
-def _aborted(outcome) -> tuple[int, ...]:
+def _aborted(outcome):
     """The status of a library in C++ that aborts where it gets no memory: nobody can say more than it does."""
     messages = ("std::bad_alloc", "cannot allocate memory for thread-local data")
     return (
@@ -146,7 +137,7 @@ def _aborted(outcome) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def mounted(folder, size: int):
+def mounted(folder, size):
     """A file system in memory of so many bytes."""
     if os.geteuid():
         pytest.skip("mounting needs root")
@@ -163,7 +154,7 @@ def mounted(folder, size: int):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def remount(folder, options: str) -> None:
+def remount(folder, options):
     subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 

@@ -9,7 +9,7 @@ import pytest
 from fault_commands import TIMES, differences, final_bytes
 
 
-def two_at_once(bench, command, at: int) -> tuple[str, list[str]]:
+def two_at_once(bench, command, at):
     """Stop one in its middle, run another on the same folder, let the first go on: the other's slug, and what differs."""
     expected, moments, _ = bench.straight(command)
     folder = bench.new_folder()
@@ -40,7 +40,7 @@ def test_two_at_once(bench, name, command, faults):
         faults += problems
 
 
-def flip(file, rng: random.Random) -> str:
+def flip(file, rng):
     """Flip a bit of a file; where."""
     content = bytearray(file.read_bytes())
     bit = rng.randrange(8 * len(content))

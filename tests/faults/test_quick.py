@@ -26,7 +26,7 @@ from albertkit.training.run import open_run
 from albertkit.training.settings import check_no_stranger
 
 
-def in_a_fork(function) -> int:
+def in_a_fork(function):
     """Exit status of a process that does this; 9 where albertkit states an error."""
     process = os.fork()
     if not process:
@@ -39,14 +39,14 @@ def in_a_fork(function) -> int:
 
 
 def dying_in(context):
-    def die() -> None:
+    def die():
         with context():
             os._exit(7)
 
     assert in_a_fork(die) == 7
 
 
-def names(folder) -> list[str]:
+def names(folder):
     return sorted(file.name for file in folder.iterdir())
 
 
@@ -65,7 +65,7 @@ def test_what_a_dead_process_left_goes_when_the_same_is_written_again(tmp_path):
 
 def test_a_folder_moved_aside_for_nothing_goes_back(tmp_path):
     (tmp_path / ".partial-old-best-0123abcd").mkdir()
-    (tmp_path / ".partial-old-best-0123abcd" / "model").touch()
+    (tmp_path / ".partial-old-best-0123abcd/model").touch()
     remove_leftovers(tmp_path)
     assert names(tmp_path / "best") == ["model"]
     (tmp_path / ".partial-old-best-0123abcd").mkdir()
@@ -76,9 +76,9 @@ def test_a_folder_moved_aside_for_nothing_goes_back(tmp_path):
 
 
 def test_one_process_writes_to_a_folder_and_its_death_frees_it(tmp_path):
-    folder = tmp_path / "x" / "run"
+    folder = tmp_path / "x/run"
 
-    def write() -> None:
+    def write():
         with lock_folder(folder):
             (folder / "file").touch()
 
@@ -100,7 +100,7 @@ def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
     for log in ("train.log", "log.txt", "train-log.txt", "stdout.txt"):
         (tmp_path / "run" / log).touch()
     check_no_stranger(tmp_path / "run")
-    (tmp_path / "run" / "thesis.docx").touch()
+    (tmp_path / "run/thesis.docx").touch()
     with pytest.raises(CheckpointError, match=r"thesis\.docx"):
         check_no_stranger(tmp_path / "run")
 
@@ -113,12 +113,12 @@ def test_a_run_is_not_begun_in_a_folder_of_text_data(tmp_path):
 
 def test_changed_files_are_named(tmp_path):
     (tmp_path / "best").mkdir()
-    (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "best/model.safetensors").write_bytes(b"weights")
     with pytest.raises(DataError, match="nothing below"):
         verify_files(tmp_path)
     write_checksums(tmp_path / "best")
     assert verify_files(tmp_path).models == 1
-    (tmp_path / "best" / "model.safetensors").write_bytes(b"weightz")
+    (tmp_path / "best/model.safetensors").write_bytes(b"weightz")
     assert changed_files(tmp_path / "best") == ["model.safetensors"]
     with pytest.raises(DataError, match=r"model\.safetensors"):
         verify_files(tmp_path)
@@ -144,7 +144,7 @@ def test_what_the_machine_says_is_explained(error, slug):
 def test_half_a_tokenizer_is_none(tmp_path, monkeypatch):
     from albertkit.tokenizer import train_tokenizer
 
-    def full(*_: object) -> None:
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     texts = ["the quick brown fox jumps over a lazy dog"] * 20

@@ -11,10 +11,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from albertkit.files import cache_folder
 
@@ -50,14 +47,14 @@ class Watch:
         root: Folder of all readers, which may lie among the devices.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root):
         self.root = root
         self.allowed = ()
         self.bait = ""
-        self.moments: list[str] = []
+        self.moments = []
         sys.addaudithook(self._hook)
 
-    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _hook(self, event, arguments):
         if not self.allowed:
             return
         if event in _FORBIDDEN:
@@ -72,7 +69,7 @@ class Watch:
         elif event in _WRITING and isinstance(arguments[0], str | bytes):
             self._note_write(event, os.path.abspath(os.fsdecode(arguments[0])))
 
-    def _note_write(self, event: str, path: str) -> None:
+    def _note_write(self, event, path):
         is_device = path.startswith(_DEVICES) and not path.startswith(self.root)
         if (
             not is_device
@@ -82,7 +79,7 @@ class Watch:
             self.moments.append(f"{event} {path}")
 
 
-def serve(connection: Connection, scratch: str) -> None:
+def serve(connection, scratch):
     """Read what the parent asks for until it goes away.
 
     Args:
@@ -128,7 +125,7 @@ def serve(connection: Connection, scratch: str) -> None:
         connection.send((*answer, max(0, _size("VmHWM") - before)))
 
 
-def _outcome(error: BaseException) -> tuple[str, Any]:
+def _outcome(error):
     from albertkit.errors import AlbertKitError, explain_os_error
 
     explained = explain_os_error(error)
@@ -148,19 +145,19 @@ def _outcome(error: BaseException) -> tuple[str, Any]:
     )
 
 
-def _module(file: str) -> ModuleType:
+def _module(file):
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def _size(name: str) -> int:
+def _size(name):
     with open("/proc/self/status") as status:
         return int(re.search(rf"{name}:\s+(\d+)", status.read())[1]) * 1024
 
 
-def _reset_peak() -> int:
+def _reset_peak():
     """Forget the most memory that the process has had; what it has now."""
     with open("/proc/self/clear_refs", "w") as stream:
         stream.write("5")

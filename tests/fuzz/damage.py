@@ -7,10 +7,8 @@ is done.
 import gzip
 import json
 import lzma
-import random
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 import zstandard
@@ -58,7 +56,7 @@ KEYS = (
 )
 
 
-def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
+def value(rng, baits=()):
     """A JSON value that nobody expects."""
     kind = rng.randrange(9)
     if kind < 3:
@@ -84,7 +82,7 @@ def value(rng: random.Random, baits: tuple[str, ...] = ()) -> Any:
     )
 
 
-def _nodes(tree: Any) -> list[tuple[Any, Any]]:
+def _nodes(tree):
     """Every (container, key) of a tree."""
     nodes = []
     open_ = [tree]
@@ -103,7 +101,7 @@ def _nodes(tree: Any) -> list[tuple[Any, Any]]:
     return nodes
 
 
-def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
+def tree(rng, content, baits=()):
     """A copy of nested lists and objects with one to three changes."""
     root = [json.loads(json.dumps(content))]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -138,7 +136,7 @@ def tree(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> Any:
     return root[0]
 
 
-def json_text(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> bytes:
+def json_text(rng, content, baits=()):
     """JSON of a changed tree; now and then with doubled keys, a number of 5,000 digits or a nesting of 100,000."""
     text = json.dumps(tree(rng, content, baits), ensure_ascii=rng.random() < 0.5)
     change = rng.randrange(12)
@@ -159,7 +157,7 @@ def json_text(rng: random.Random, content: Any, baits: tuple[str, ...] = ()) -> 
     return text.encode("utf-8", "surrogatepass")
 
 
-def toml_text(rng: random.Random, content: dict[str, Any], baits: tuple[str, ...] = ()) -> bytes:
+def toml_text(rng, content, baits=()):
     """TOML of a changed tree."""
     changed = tree(rng, json.loads(json.dumps(content, default=str)), baits)
     try:
@@ -173,7 +171,7 @@ def toml_text(rng: random.Random, content: dict[str, Any], baits: tuple[str, ...
         return raw(rng, tomli_w.dumps(content).encode())
 
 
-def raw(rng: random.Random, data: bytes) -> bytes:
+def raw(rng, data):
     """Bytes with flips, cuts, splices, repeated and swapped blocks, or large numbers over what may be lengths."""
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 5))):
@@ -229,7 +227,7 @@ def raw(rng: random.Random, data: bytes) -> bytes:
     return bytes(damaged)
 
 
-def lines(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
+def lines(rng, data, baits=()):
     """Lines, of JSON or of fields with tabs or commas between, one of them changed."""
     rows = data.split(b"\n")
     index = rng.randrange(len(rows))
@@ -280,7 +278,7 @@ def lines(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes
 _STRANGE = (b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\xff\xff\x7f\x7f", b"\1\0\0\0")
 
 
-def safetensors(rng: random.Random, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
+def safetensors(rng, data, baits=()):
     """A header that is JSON of the right length, with other names, types, shapes or places; or other numbers behind it."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -343,7 +341,7 @@ _NO_HEADERS = (
 )
 
 
-def npy(rng: random.Random, data: bytes) -> bytes:
+def npy(rng, data):
     """A header of numpy with another type, order or shape."""
     end = data.index(b"\n") + 1
     header = data[10:end].decode()
@@ -357,7 +355,7 @@ def npy(rng: random.Random, data: bytes) -> bytes:
     return data[:8] + min(len(text), 65535).to_bytes(2, "little") + text + data[end:]
 
 
-def protobuf(rng: random.Random, data: bytes) -> bytes:
+def protobuf(rng, data):
     """A message whose fields keep their lengths right: one is changed, left out, doubled, or changed inside."""
     parts = _fields(data)
     if not parts:
@@ -394,7 +392,7 @@ def protobuf(rng: random.Random, data: bytes) -> bytes:
     return b"".join(varint(n << 3 | k) + (varint(len(c)) + c if k == 2 else c) for n, k, c in parts)
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     """A protocol buffer's number."""
     out = bytearray()
     while number > 0x7F:
@@ -403,7 +401,7 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def _fields(data: bytes) -> list[tuple[int, int, bytes]]:
+def _fields(data):
     """Number, kind and content of the fields; none if these bytes are no message."""
     fields = []
     position = 0
@@ -427,7 +425,7 @@ def _fields(data: bytes) -> list[tuple[int, int, bytes]]:
     return fields
 
 
-def _number(data: bytes, position: int) -> tuple[int, int]:
+def _number(data, position):
     value = shift = 0
     while True:
         byte = data[position]
@@ -445,7 +443,7 @@ _PACKED = {
 }
 
 
-def content(rng: random.Random, name: str, data: bytes, baits: tuple[str, ...] = ()) -> bytes:
+def content(rng, name, data, baits=()):
     """What a file of this name holds, damaged: in two of three cases with knowledge of its format."""
     suffix = Path(name).suffix.lower()
     if rng.randrange(3) == 0 or not data:

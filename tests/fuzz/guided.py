@@ -19,7 +19,7 @@ from pathlib import Path
 PASSAGE = "The quick brown fox jumps over a lazy dog."
 
 
-def seeds() -> dict[str, tuple[str, list[bytes]]]:
+def seeds():
     """Of each target the name of its file, and good contents to begin with."""
     from albertkit.conversion.tensorflow.records import example
     from albertkit.conversion.tensorflow.table import write_table
@@ -78,7 +78,7 @@ def seeds() -> dict[str, tuple[str, list[bytes]]]:
     }
 
 
-def reader(target: str):
+def reader(target):
     """What reads the file of a target."""
     if target == "config":
         from albertkit.config import AlbertConfig
@@ -136,7 +136,7 @@ def reader(target: str):
     return lambda file: read_split(task, file, "train", BadRows("skip"))
 
 
-def run(target: str, options: list[str]) -> None:
+def run(target, options):
     """Attack one reader until libFuzzer ends the process."""
     import atheris
 
@@ -152,7 +152,7 @@ def run(target: str, options: list[str]) -> None:
     for number, content in enumerate(good):
         (corpus / str(number)).write_bytes(content)
 
-    def attack(data: bytes) -> None:
+    def attack(data):
         file.write_bytes(data)
         with contextlib.suppress(AlbertKitError):
             read_file(file)
@@ -172,7 +172,7 @@ def run(target: str, options: list[str]) -> None:
     atheris.Fuzz()
 
 
-def run_all(seconds: float) -> int:
+def run_all(seconds):
     """Every target for its share of the time; how many failed."""
     targets = list(seeds())
     failed = 0

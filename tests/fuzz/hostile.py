@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ FIRST_SECONDS = 300  # the first reading of good files: imports, compiled loops
 SLUGS = frozenset(
     re.findall(
         r"^## (\S+)$",
-        (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8"),
+        (Path(__file__).parents[2] / "docs/errors.md").read_text(encoding="utf-8"),
         re.M,
     )
 )
@@ -71,7 +71,7 @@ class Reader:
     alone: bool = False
 
 
-def read_each(reads: Iterable[Callable[[], Any]]) -> list[Any]:
+def read_each(reads):
     """Try all; raise the last problem, or return what they returned."""
     from albertkit.errors import AlbertKitError
 
@@ -95,18 +95,16 @@ class Fuzzing:
         readers: How many readers share the time.
     """
 
-    def __init__(self, folder: Path, readers: int) -> None:
+    def __init__(self, folder, readers):
         self.folder = folder.resolve()
         self.share = SECONDS / max(1, readers)
-        self.counts: dict[str, Counter[str]] = {}
-        self._good_folders: dict[str, Path] = {}
-        self._child: Any = None
+        self.counts = {}
+        self._good_folders = {}
+        self._child = None
 
     # --- the child --------------------------------------------------------------------------------
 
-    def ask(
-        self, function: Callable[[Path], Any], folder: Path, seconds: float, limited: bool = True
-    ) -> tuple[str, Any, int]:
+    def ask(self, function, folder, seconds, limited=True):
         """What a function of a test module makes of a folder: kind of outcome, details, bytes of memory it took."""
         if self._child is None:
             context = multiprocessing.get_context("spawn")
@@ -130,7 +128,7 @@ class Fuzzing:
         self.end()
         return kind, f"after {seconds:.0f} s" if kind == "hang" else "the process died", 0
 
-    def end(self) -> None:
+    def end(self):
         """End the child."""
         if self._child is not None:
             self._child.kill()
@@ -139,7 +137,7 @@ class Fuzzing:
 
     # --- good files and bad ones ------------------------------------------------------------------
 
-    def good(self, reader: Reader) -> Path:
+    def good(self, reader):
         """A folder of a reader's good files; a copy of it lies in `outside`, where nobody should read."""
         key = f"{reader.make.__code__.co_filename}:{reader.make.__name__}"
         if key not in self._good_folders:
@@ -151,7 +149,7 @@ class Fuzzing:
             self._good_folders[key] = folder
         return self._good_folders[key]
 
-    def case(self, name: str, reader: Reader) -> "Case":
+    def case(self, name, reader):
         """A folder to damage, read once undamaged."""
         case = Case(self.folder / re.sub(r"\W+", "-", name), self.good(reader), reader)
         kind, details, _ = self.ask(reader.read, case.folder, FIRST_SECONDS, limited=False)
@@ -161,12 +159,12 @@ class Fuzzing:
 
     # --- attacks ----------------------------------------------------------------------------------
 
-    def damage(self, name: str, reader: Reader) -> None:
+    def damage(self, name, reader):
         """Damage what the files hold."""
         case = self.case(name, reader)
         count = self.counts.setdefault(name, Counter())
 
-        def attack(rng: random.Random) -> str:
+        def attack(rng):
             case.restore()  # first: hypothesis may leave an example in the middle
             change = case.change(rng)
             note(change)
@@ -185,7 +183,7 @@ class Fuzzing:
             phases=(Phase.generate, Phase.shrink),
         )
         @given(st.randoms(use_true_random=False))
-        def attacked(rng: random.Random) -> None:
+        def attacked(rng):
             problem = attack(rng)
             assert not problem, problem
 
@@ -193,7 +191,7 @@ class Fuzzing:
         noticed = count["error"] > reader.examples / 10
         assert noticed or reader.tolerant, f"{count}: hardly anything was noticed"
 
-    def _long(self, name: str, case: "Case", attack: Callable[[random.Random], str]) -> None:
+    def _long(self, name, case, attack):
         """Attack until the time is up; every kind of failure once, its files kept."""
         end = time.monotonic() + self.share
         problems = {}
@@ -223,7 +221,7 @@ class Fuzzing:
             problems.values()
         )
 
-    def misplace_files(self, name: str, reader: Reader) -> None:
+    def misplace_files(self, name, reader):
         """Put what is no file, or another one, where each file is."""
         case = self.case(name, reader)
         count = self.counts.setdefault(f"{name}, no files", Counter())
@@ -236,7 +234,7 @@ class Fuzzing:
                 case.restore()
         assert not problems, f"{len(problems)} problems\n\n" + "\n\n".join(problems)
 
-    def _attempt(self, case: "Case", reader: Reader, change: str, count: Counter[str]) -> str:
+    def _attempt(self, case, reader, change, count):
         """Read once; what is wrong with the outcome, empty if nothing is."""
         size = sum(
             file.lstat().st_size
@@ -272,7 +270,7 @@ class Case:
         reader: Says which may be damaged.
     """
 
-    def __init__(self, parent: Path, good: Path, reader: Reader) -> None:
+    def __init__(self, parent, good, reader):
         self.folder = parent / "folder"
         self._outside = parent / "outside"
         self._good = good
@@ -292,7 +290,7 @@ class Case:
             *(f"{parent}/{file}" for file in self.files[:20] for parent in outside),
         )
 
-    def change(self, rng: random.Random) -> str:
+    def change(self, rng):
         """Damage the contents of one or two files; what was done."""
         self._touched = True
         if self._reader.twist is not None and rng.randrange(2):
@@ -305,7 +303,7 @@ class Case:
             file.write_bytes(new)
         return f"damaged {', '.join(changed)}"
 
-    def misplace(self, name: str, kind: str) -> str:
+    def misplace(self, name, kind):
         """Put something else in a file's place; what was done."""
         self._touched = True
         file = self.folder / name
@@ -324,14 +322,14 @@ class Case:
             file.symlink_to("nowhere")
         return f"{name} is {kind}"
 
-    def restore(self) -> None:
+    def restore(self):
         """Put the good files back."""
         if self._touched or self._reader.writes:
             shutil.rmtree(self.folder)
             shutil.copytree(self._good, self.folder)
             self._touched = False
 
-    def disturbed(self, change: str) -> str:
+    def disturbed(self, change):
         """What a reader has changed that it should not have; empty if nothing."""
         if self._listing() != self._around:
             return f"{change}: something was written beside the folder"
@@ -339,12 +337,12 @@ class Case:
             return f"{change}: the reader made {new_names}"
         return ""
 
-    def _new_names(self) -> set[str]:
+    def _new_names(self):
         return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*")} - set(
             self.names
         )
 
-    def _listing(self) -> list[tuple[str, int, int]]:
+    def _listing(self):
         """Names, sizes and times of everything beside the folder."""
         paths = [*self._outside.rglob("*"), *self.folder.parent.iterdir()]
         files = [
@@ -355,7 +353,7 @@ class Case:
         return [*sorted(files), *sorted((str(path), 0, 0) for path in paths if not path.is_file())]
 
 
-def report(counts: dict[str, Counter[str]]) -> list[str]:
+def report(counts):
     """A line for each reader: how often it was attacked, what it said."""
     lines = []
     for name, count in counts.items():

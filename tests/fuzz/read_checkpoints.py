@@ -1,13 +1,11 @@
 """Checkpoint folders: configuration, weights in every format, origin, task."""
 
 import json
-import random
-from pathlib import Path
 
 from hostile import Reader
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder):
     folder.mkdir(exist_ok=True)
     model = _model()
     model.save_pretrained(folder)
@@ -29,13 +27,13 @@ def _model(**changes):
     return AlbertForPreTraining(config)
 
 
-def read_folder(folder: Path):
+def read_folder(folder):
     from albertkit.conversion.classes import load_model
 
     return type(load_model(folder)).__name__
 
 
-def make_sharded(folder: Path) -> None:
+def make_sharded(folder):
     """Weights in two files and an index, as transformers splits large models."""
     from safetensors.torch import load_file, save_file
 
@@ -57,7 +55,7 @@ def make_sharded(folder: Path) -> None:
     )
 
 
-def make_torch(folder: Path) -> None:
+def make_torch(folder):
     """Weights as torch pickles them."""
     import torch
 
@@ -75,7 +73,7 @@ class _Mkdir:
         return os.mkdir, ("owned",)
 
 
-def malicious_pickle(rng: random.Random, folder: Path) -> str:
+def malicious_pickle(rng, folder):
     """A pickle that would make a folder, in the layouts of torch's old and new files."""
     import io
     import pickle

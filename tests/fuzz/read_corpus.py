@@ -4,8 +4,6 @@ import gzip
 import itertools
 import json
 import lzma
-import random
-from pathlib import Path
 from typing import get_args
 
 from hostile import Reader, read_each
@@ -19,7 +17,7 @@ SENTENCES = [
 TEXT = "\n\n".join("\n".join(SENTENCES[n % 4 :] + SENTENCES[:1]) for n in range(6)) + "\n"
 
 
-def make_texts(folder: Path) -> None:
+def make_texts(folder):
     import pyarrow as arrow
     import zstandard
     from pyarrow import parquet
@@ -39,13 +37,13 @@ def make_texts(folder: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(rows), folder / "table.parquet")
 
 
-def read_texts(folder: Path):
+def read_texts(folder):
     """Every file by itself, both ways of treating bad bytes."""
     from albertkit.corpus.documents import DocumentFile
     from albertkit.corpus.sentences import split_sentences
     from albertkit.tables.files import find_inputs
 
-    def read(file: Path, errors: str) -> int:
+    def read(file, errors):
         (input_file,) = find_inputs([file])
         texts = [document.text for document in DocumentFile(input_file, errors=errors)]
         "".join(texts).encode()
@@ -55,7 +53,7 @@ def read_texts(folder: Path):
     return read_each(lambda arguments=arguments: read(*arguments) for arguments in ways)
 
 
-def read_as_anything(folder: Path):
+def read_as_anything(folder):
     """A file as what it is not: a text is no Parquet, so there is a problem at least with that."""
     from albertkit.corpus.documents import DocumentFile
     from albertkit.corpus.options import BuildSettings, Format
@@ -76,11 +74,11 @@ def read_as_anything(folder: Path):
     return "the good file" if good else "no problem"
 
 
-def make_plain(folder: Path) -> None:
+def make_plain(folder):
     (folder / "plain.txt").write_text(TEXT)
 
 
-def make_store(folder: Path) -> None:
+def make_store(folder):
     from albertkit.corpus import build_store
     from albertkit.tokenizer import train_tokenizer
 
@@ -90,7 +88,7 @@ def make_store(folder: Path) -> None:
     build_store([text], folder / "store", folder / "made", workers=0)
 
 
-def read_store(folder: Path):
+def read_store(folder):
     """Everything that training reads of a store, then the check of its contents."""
     from albertkit.corpus import TokenStore
     from albertkit.pretraining.batches import BatchStream
@@ -111,7 +109,7 @@ def read_store(folder: Path):
     store.verify()
 
 
-def restated(rng: random.Random, folder: Path) -> str:
+def restated(rng, folder):
     """Damage that the manifest vouches for, sizes and checksums."""
     import hashlib
 
@@ -137,13 +135,13 @@ def restated(rng: random.Random, folder: Path) -> str:
     return f"restated {name}"
 
 
-def _numbers(rng: random.Random, content: bytes, width: int) -> bytes:
+def _numbers(rng, content, width):
     position = rng.randrange(len(content) // width) * width
     number = rng.choice((0, 1, 59, 60, 2**15, 2**16 - 1, 2**31, 2**32 - 1)) % 256**width
     return content[:position] + number.to_bytes(width, "little") + content[position + width :]
 
 
-def make_unfinished(folder: Path) -> None:
+def make_unfinished(folder):
     """The work of an interrupted job."""
     from albertkit.job import Job
 
@@ -155,7 +153,7 @@ def make_unfinished(folder: Path) -> None:
             job.commit(done=number, place={"file": 0, "document": number})
 
 
-def take_up(folder: Path):
+def take_up(folder):
     from albertkit.files import sha256_bytes
     from albertkit.job import Job
 
@@ -165,13 +163,13 @@ def take_up(folder: Path):
         return sorted(job.files), job.facts
 
 
-def forged(rng: random.Random, folder: Path) -> str:
+def forged(rng, folder):
     """A log whose checksums are right and whose lines are not."""
     import hashlib
 
     import damage
 
-    log = folder / "work" / "commits.jsonl"
+    log = folder / "work/commits.jsonl"
     lines = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
     number = rng.randrange(len(lines))
     lines[number] = json.dumps(damage.tree(rng, json.loads(lines[number])))

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 from hostile import Reader, read_each
 
@@ -16,7 +15,7 @@ TEXTS = [
 ]
 
 
-def make_encoder(folder: Path) -> None:
+def make_encoder(folder):
     """Transformer, two poolings, a projection, and vectors of length 1."""
     import torch
     from read_tokenizers import make_wordpiece
@@ -41,7 +40,7 @@ def make_encoder(folder: Path) -> None:
     SentenceEncoder(albert, tokenizer, "mean", 32, projection, True).eval().save_pretrained(folder)
 
 
-def read_encoder(folder: Path):
+def read_encoder(folder):
     import sentence_transformers  # loads what is no ALBERT; it takes seconds to import
 
     from albertkit.embeddings.models import load_embedding_model
@@ -50,7 +49,7 @@ def read_encoder(folder: Path):
     return load_embedding_model(folder, "fp32").encode(TEXTS).shape
 
 
-def make_pairs(folder: Path) -> None:
+def make_pairs(folder):
     import numpy as np
 
     header = "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2\n"
@@ -67,7 +66,7 @@ def make_pairs(folder: Path) -> None:
     np.save(folder / "teacher.npy", np.ones((6, 4), np.float32))
 
 
-def read_pair_files(folder: Path):
+def read_pair_files(folder):
     from albertkit.command import Columns
     from albertkit.embeddings.data import read_embedding_data
     from albertkit.embeddings.distill import find_teacher
@@ -83,7 +82,7 @@ def read_pair_files(folder: Path):
     pairs = folder / "pairs.tsv"
     settings = EmbedSettings(held_out=0.3)
 
-    def learned(kind: str, file: Path, bad_rows: BadRows, triplets: bool = True, **options):
+    def learned(kind, file, bad_rows, triplets=True, **options):
         train_options = EmbedTrainOptions(kind, "model", file, "out", settings, **options)
         return read_embedding_data(train_options, triplets, bad_rows)
 

@@ -1,13 +1,11 @@
 """Folders of ONNX models, one of which names numbers beside it."""
 
-import random
 import shutil
-from pathlib import Path
 
 from hostile import Reader
 
 
-def make_onnx(folder: Path) -> None:
+def make_onnx(folder):
     from read_checkpoints import make_folder
     from read_tokenizers import make_wordpiece
 
@@ -21,17 +19,17 @@ def make_onnx(folder: Path) -> None:
     shutil.rmtree(source)
 
 
-def run(folder: Path):
+def run(folder):
     from albertkit.engines.onnx import load_onnx
 
     load_onnx(folder / "onnx", num_threads=1)
 
 
-def numbers_elsewhere(rng: random.Random, folder: Path) -> str:
+def numbers_elsewhere(rng, folder):
     """A model whose numbers are said to lie in a file outside."""
     import onnx
 
-    file = folder / "onnx" / "model.onnx"
+    file = folder / "onnx/model.onnx"
     model = onnx.load(file)
     tensor = rng.choice(list(model.graph.initializer))
     tensor.ClearField("raw_data")

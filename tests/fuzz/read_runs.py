@@ -1,13 +1,12 @@
 """What a training leaves: settings, curves, states to resume from; and the page about it."""
 
 import json
-from pathlib import Path
 from unittest.mock import patch
 
 from hostile import Reader
 
 
-def make_run(folder: Path) -> None:
+def make_run(folder):
     import torch
     from read_checkpoints import make_folder
 
@@ -41,10 +40,10 @@ def make_run(folder: Path) -> None:
     save_state(folder, state, {"albert.pooler.weight": torch.zeros(4, 4)}, lambda path: None, 2)
 
 
-_CURVES: dict[str, list[str]] = {}
+_CURVES = {}
 
 
-def report(folder: Path):
+def report(folder):
     """Draw each curve once: most damage is to other files than the numbers, and drawing takes nine tenths of a page."""
     from albertkit.report import run_page
     from albertkit.training.monitor import run_svgs
@@ -60,7 +59,7 @@ def report(folder: Path):
     assert "<script>alert(1)" not in (folder / "page.html").read_text()
 
 
-def resume(folder: Path):
+def resume(folder):
     from albertkit.pretraining.settings import PretrainSettings
     from albertkit.training.checkpoints import load_state
 
@@ -70,7 +69,7 @@ def resume(folder: Path):
     return load_state(folder)
 
 
-def look(folder: Path):
+def look(folder):
     from albertkit.report.inspect import inspect_folder
 
     return inspect_folder(folder / "best")

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-from pathlib import Path
 
 from hostile import Reader, read_each
 
@@ -15,7 +14,7 @@ TEXTS = [
     "seven wizards",
     "calm rivers",
 ]
-LABELS = ["yes", "no", "maybe", "yes", "no", "maybe"]
+LABELS = "yes no maybe yes no maybe".split()
 PASSAGE = "The quick brown fox jumps over a lazy dog near calm rivers."
 
 
@@ -26,7 +25,7 @@ def _rows():
     ]
 
 
-def make_tables(folder: Path) -> None:
+def make_tables(folder):
     import gzip
 
     import pyarrow as arrow
@@ -47,7 +46,7 @@ def make_tables(folder: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(rows), folder / "p.parquet")
 
 
-def read_tables(folder: Path):
+def read_tables(folder):
     """Every table as classes and as several labels, in quotes or as it looks."""
     from albertkit.command import Columns
     from albertkit.tasks.registry import find_task
@@ -72,7 +71,7 @@ def _read_all(files, tasks):
     return read_each(lambda arguments=arguments: read(*arguments) for arguments in ways)
 
 
-def make_squad(folder: Path) -> None:
+def make_squad(folder):
     answers = [{"text": "brown fox", "answer_start": PASSAGE.index("brown fox")}]
     questions = [{"id": f"q{n}", "question": "Who jumps?", "answers": answers} for n in range(2)]
     impossible = {
@@ -88,14 +87,14 @@ def make_squad(folder: Path) -> None:
     (folder / "train-v2.0.json").write_text(json.dumps({"version": "v2.0", "data": data}))
 
 
-def read_squad(folder: Path):
+def read_squad(folder):
     from albertkit.tasks.registry import find_task
 
     for examples in _read_all(folder.iterdir(), [find_task("squad2")]):
         assert all(e.question and e.context and (e.impossible or e.target) for e in examples)
 
 
-def make_records(folder: Path) -> None:
+def make_records(folder):
     rows = [
         {
             "id": f"q{n}",
@@ -108,25 +107,25 @@ def make_records(folder: Path) -> None:
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def make_race(folder: Path) -> None:
+def make_race(folder):
     for number in range(2):
         passage = {"id": f"high{number}.txt", "article": PASSAGE, "answers": ["A", "C"]}
         passage |= {
             "questions": ["Who jumps?", "Who _ ?"],
             "options": [["fox", "dog", "river", "wizard"]] * 2,
         }
-        (folder / "train" / "high").mkdir(parents=True, exist_ok=True)
-        (folder / "train" / "high" / f"{number}.txt").write_text(json.dumps(passage))
+        (folder / "train/high").mkdir(parents=True, exist_ok=True)
+        (folder / "train/high" / f"{number}.txt").write_text(json.dumps(passage))
 
 
-def read_race(folder: Path):
+def read_race(folder):
     from albertkit.tasks.registry import find_task
 
     task = find_task("race")
     return _read_all([task.files(folder)["train"]], [task])
 
 
-def make_tagged(folder: Path) -> None:
+def make_tagged(folder):
     words = [("The", "O"), ("fox", "B-ANIMAL"), ("of", "O"), ("Seoul", "B-LOC"), ("City", "I-LOC")]
     (folder / "train.txt").write_text(
         "-DOCSTART- -X- O O\n\n" + "\n".join(f"{w} NN O {t}" for w, t in words) + "\n\nHe PRP O O\n"
@@ -136,13 +135,13 @@ def make_tagged(folder: Path) -> None:
     (folder / "train.jsonl").write_text(json.dumps(record) + "\n")
 
 
-def read_tagged(folder: Path):
+def read_tagged(folder):
     from albertkit.tasks.registry import find_task
 
     return _read_all(folder.iterdir(), [find_task("ner")])
 
 
-def make_glue(folder: Path) -> None:
+def make_glue(folder):
     head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     (folder / "mrpc.tsv").write_text(
         head + "".join(f"{n % 2}\t{n}\t{n + 9}\t{TEXTS[n]}\t{TEXTS[-n]}\n" for n in range(6))
@@ -155,7 +154,7 @@ def make_glue(folder: Path) -> None:
     (folder / "stsb.tsv").write_text(f"{head}\n{rows}")
 
 
-def read_glue(folder: Path):
+def read_glue(folder):
     from albertkit.tasks.registry import find_task
 
     names = ("mrpc", "cola", "stsb")
@@ -164,7 +163,7 @@ def read_glue(folder: Path):
     )
 
 
-def make_predictions(folder: Path) -> None:
+def make_predictions(folder):
     make_glue(folder)
     make_squad(folder)
     (folder / "cola-predictions.tsv").write_text(
@@ -176,7 +175,7 @@ def make_predictions(folder: Path) -> None:
     (folder / "tags.txt").write_text("\n".join(" ".join(word) for word in words) + "\n\n")
 
 
-def score(folder: Path):
+def score(folder):
     from albertkit.tasks.evaluate import score_file
 
     odds = folder / "null_odds.json"
@@ -193,11 +192,11 @@ def score(folder: Path):
     )
 
 
-def make_model(folder: Path) -> None:
+def make_model(folder):
     _save_classifier(folder, passes=1)
 
 
-def _save_classifier(folder: Path, passes: int) -> None:
+def _save_classifier(folder, passes):
     """A fine-tuned classifier with an untrained head."""
     import torch
     from read_tokenizers import make_wordpiece
@@ -228,7 +227,7 @@ def _save_classifier(folder: Path, passes: int) -> None:
     )
 
 
-def predict_with(folder: Path):
+def predict_with(folder):
     from albertkit.pipelines.predict import predict
     from albertkit.tasks.models import load_task_model
 
@@ -236,7 +235,7 @@ def predict_with(folder: Path):
     return predict(folder, folder / "in.jsonl", folder / "out.jsonl")
 
 
-def predict_lines_with(folder: Path):
+def predict_lines_with(folder):
     from albertkit.pipelines.load import load_pipeline
     from albertkit.pipelines.predict import predict
 
@@ -248,7 +247,7 @@ def predict_lines_with(folder: Path):
     )
 
 
-def make_model_with_exits(folder: Path) -> None:
+def make_model_with_exits(folder):
     from albertkit.tasks.early_exit import ExitHeads
     from albertkit.tasks.models import load_task_model
 
@@ -257,7 +256,7 @@ def make_model_with_exits(folder: Path) -> None:
     ExitHeads(config.num_hidden_layers, config.hidden_size, config.num_labels).save(folder)
 
 
-def leave_early_with(folder: Path):
+def leave_early_with(folder):
     from albertkit.pipelines.load import load_pipeline
 
     return load_pipeline(folder, precision="fp32", exits="patience:1")(["text", ["a", "pair"]])

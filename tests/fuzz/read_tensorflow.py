@@ -4,16 +4,14 @@ Damage of the tables themselves is in tests/conversion/tensorflow/test_fuzz.py.
 """
 
 import io
-import random
 import shutil
 import tarfile
-from pathlib import Path
 
 import damage
 from hostile import Reader
 
 
-def make_checkpoint(folder: Path) -> None:
+def make_checkpoint(folder):
     from read_checkpoints import make_folder
 
     from albertkit.conversion.convert import convert
@@ -24,14 +22,14 @@ def make_checkpoint(folder: Path) -> None:
     shutil.rmtree(folder / "made")
 
 
-def convert_back(folder: Path):
+def convert_back(folder):
     from albertkit.conversion.convert import convert
 
     (source,) = [path for path in folder.iterdir() if path.name in ("tf", "model.tar.gz")]
     return convert(source, folder / "out", head="pretraining").tensors > 0
 
 
-def other_tensors(rng: random.Random, folder: Path) -> str:
+def other_tensors(rng, folder):
     """The checkpoint written anew with other values, shapes, types or names, all checksums right."""
     import numpy as np
 
@@ -71,20 +69,20 @@ def other_tensors(rng: random.Random, folder: Path) -> str:
             tensors[name] = np.zeros((1,) * rng.choice((0, 1, 5, 30)), np.float32)
     for file in (folder / "tf").glob("model.ckpt*"):
         file.unlink()
-    write_bundle(folder / "tf" / "model.ckpt-best", tensors)
+    write_bundle(folder / "tf/model.ckpt-best", tensors)
     return "other tensors"
 
 
-def make_archive(folder: Path) -> None:
+def make_archive(folder):
     make_checkpoint(folder)
-    (folder / "tf" / "albert_config.json").rename(folder / "albert_config.json")
+    (folder / "tf/albert_config.json").rename(folder / "albert_config.json")
     with tarfile.open(folder / "model.tar.gz", "w:gz") as archive:
         for file in sorted((folder / "tf").iterdir()):
             archive.add(file, f"variables/{file.name.replace('model.ckpt-best', 'variables')}")
     shutil.rmtree(folder / "tf")
 
 
-def read_archive(folder: Path):
+def read_archive(folder):
     from albertkit.conversion.convert import convert
 
     config = folder / "albert_config.json"
@@ -94,7 +92,7 @@ def read_archive(folder: Path):
     )
 
 
-def hostile_members(rng: random.Random, folder: Path) -> str:
+def hostile_members(rng, folder):
     """An archive whose members leave the folder, by name or by link, or are devices, or pretend to be large."""
     path = folder / "model.tar.gz"
     out = io.BytesIO()
@@ -142,7 +140,7 @@ def hostile_members(rng: random.Random, folder: Path) -> str:
     return f"archive with {', '.join(changes) or 'nothing strange'}"
 
 
-def make_records(folder: Path) -> None:
+def make_records(folder):
     from read_corpus import make_store
 
     from albertkit.corpus import TokenStore
@@ -157,14 +155,14 @@ def make_records(folder: Path) -> None:
     )
 
 
-def read_records(folder: Path):
+def read_records(folder):
     import numpy as np
 
     from albertkit.pretraining.records import RecordStream, TrainingRecords
     from albertkit.tokenizer import AlbertTokenizer
 
     records = TrainingRecords(
-        folder / "records", AlbertTokenizer.from_pretrained(folder / "store" / "tokenizer")
+        folder / "records", AlbertTokenizer.from_pretrained(folder / "store/tokenizer")
     )
     for number in range(len(records)):
         batch = records.batch(np.array([number]))
@@ -174,7 +172,7 @@ def read_records(folder: Path):
     return len(records)
 
 
-def other_examples(rng: random.Random, folder: Path) -> str:
+def other_examples(rng, folder):
     """Records with good checksums whose examples are damaged messages, or other numbers."""
     import numpy as np
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 from hostile import Reader
 
@@ -10,7 +9,7 @@ WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew 
 TEXT = "The quick 1,000 brown [MASK] foxes, über 서울 \u202e\0 x"
 
 
-def make_spiece(folder: Path) -> None:
+def make_spiece(folder):
     from albertkit.tokenizer import train_tokenizer
 
     text = folder / "text.txt"
@@ -26,12 +25,12 @@ def make_spiece(folder: Path) -> None:
     (folder / "added_tokens.json").write_text("{}")
 
 
-def make_json(folder: Path) -> None:
+def make_json(folder):
     make_spiece(folder)
     (folder / "spiece.model").unlink()
 
 
-def make_wordpiece(folder: Path) -> None:
+def make_wordpiece(folder):
     folder.mkdir(exist_ok=True)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##es", ",", "1", "0"]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
@@ -50,7 +49,7 @@ def make_wordpiece(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-def make_bert_json(folder: Path) -> None:
+def make_bert_json(folder):
     from albertkit.tokenizer import AlbertTokenizer
 
     make_wordpiece(folder)
@@ -58,7 +57,7 @@ def make_bert_json(folder: Path) -> None:
     (folder / "vocab.txt").unlink()
 
 
-def use(folder: Path):
+def use(folder):
     from albertkit.tokenizer import AlbertTokenizer
 
     tokenizer = AlbertTokenizer.from_pretrained(folder)
@@ -72,7 +71,7 @@ def use(folder: Path):
     return ids
 
 
-def carry(folder: Path):
+def carry(folder):
     """Write what was read, as conversion does."""
     from albertkit.tokenizer import AlbertTokenizer
 

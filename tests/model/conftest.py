@@ -7,7 +7,6 @@ import torch
 from small_models import shaken, tiny_config
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.model.pretrained import PretrainedAlbert
 
 LENGTHS = (9, 1, 17, 9, 4)
 
@@ -16,7 +15,7 @@ LENGTHS = (9, 1, 17, 9, 4)
 def make_class():
     """`make_class(class, **configuration changes)`: a random model in evaluation mode."""
 
-    def make(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+    def make(model_class, **changes):
         torch.manual_seed(0)
         return shaken(model_class(tiny_config(**changes)))
 

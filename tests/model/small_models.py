@@ -1,8 +1,5 @@
 """What several tests of models use: the classes, small random ones, batches of any lengths, gradients by name."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import torch
 
 from albertkit.config import AlbertConfig
@@ -17,11 +14,7 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 
-Module = TypeVar("Module", bound=torch.nn.Module)
-Make = Callable[..., PretrainedAlbert]
-Tensors = dict[str, torch.Tensor]
 WITH_HEADS = [
     AlbertForPreTraining, AlbertForMaskedLM, AlbertForSequenceClassification, AlbertForTokenClassification,
     AlbertForQuestionAnswering, AlbertForMultipleChoice, AlbertForBeamQuestionAnswering,
@@ -40,12 +33,12 @@ TINY = dict(
 )
 
 
-def tiny_config(**changes: object) -> AlbertConfig:
+def tiny_config(**changes):
     """Two heads of 32, three layers, 90 tokens."""
     return AlbertConfig.from_dict({**TINY, **changes})
 
 
-def shaken(model: Module, scale: float = 0.2) -> Module:
+def shaken(model, scale=0.2):
     """The model in evaluation mode, every parameter random, so that none can be swapped or left out unnoticed."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -54,7 +47,7 @@ def shaken(model: Module, scale: float = 0.2) -> Module:
     return model.eval()
 
 
-def padded_inputs(vocab_size: int = 90) -> Tensors:
+def padded_inputs(vocab_size=90):
     """Three padded rows of 20, 7 and 13 tokens."""
     generator = torch.Generator().manual_seed(2)
     mask = torch.arange(20) < torch.tensor([20, 7, 13])[:, None]
@@ -65,7 +58,7 @@ def padded_inputs(vocab_size: int = 90) -> Tensors:
     }
 
 
-def sequences(lengths: tuple[int, ...]) -> PackedBatch:
+def sequences(lengths):
     """Sequences of these lengths with both kinds of labels."""
     ids = [[(7 * n + index) % 85 + 5 for index in range(n)] for n in lengths]
     masked = [[0] if n < 4 else [1, 3] for n in lengths]
@@ -73,7 +66,7 @@ def sequences(lengths: tuple[int, ...]) -> PackedBatch:
     return PackedBatch.from_sequences(ids, None, masked, labels, [n % 2 for n in lengths])
 
 
-def gradients(model: PretrainedAlbert, loss: torch.Tensor) -> Tensors:
+def gradients(model, loss):
     """The gradient of each parameter that has one."""
     model.zero_grad()
     loss.backward()

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from small_models import padded_inputs, tiny_config
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError, ConfigError
@@ -15,8 +17,6 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertModel,
 )
-
-transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_what_is_returned_may_stand_in_the_configuration(folder, source):
     mask = inputs["attention_mask"].bool()
     assert list(output) == list(expected) == ["logits", "hidden_states", "attentions"]
     for a, b in zip(output.hidden_states, expected.hidden_states, strict=True):
-        torch.testing.assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
-    torch.testing.assert_close(
+        assert_close(a[mask], b[mask], atol=1e-5, rtol=0)
+    assert_close(
         output.attentions[1][1, :, :7, :7], expected.attentions[1][1, :, :7, :7], atol=1e-5, rtol=0
     )
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_a_model_is_made_of_transformers_configuration():
     ours = AlbertForSequenceClassification(transformers.AlbertConfig(**values, num_labels=4)).eval()
     ours.load_state_dict(theirs.state_dict())
     with torch.no_grad():
-        torch.testing.assert_close(
+        assert_close(
             ours(**padded_inputs()).logits, theirs(**padded_inputs()).logits, atol=1e-5, rtol=0
         )
     assert ours.config is ours.albert.config
@@ -105,7 +105,7 @@ def test_positions_of_transformers_4_are_named_and_those_of_5_followed(pair):
     labels = torch.tensor([0, 2, 1])
     with torch.no_grad():
         expected = theirs(ids, *shared, labels).loss
-        torch.testing.assert_close(ours(ids, *shared, labels).loss, expected)
+        assert_close(ours(ids, *shared, labels).loss, expected)
     words = ours.albert.embeddings.word_embeddings(ids)
     wrong_calls = [
         (AlbertForPreTraining, (None, *shared, words), "by name"),
@@ -135,7 +135,7 @@ def test_arguments_of_transformers_4_are_read(pair):
     with torch.no_grad():
         expected = theirs(**{**inputs, "token_type_ids": types.expand(3, -1)}).logits
         logits = ours(**{**inputs, "token_type_ids": types}, head_mask=None).logits
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert_close(logits, expected, atol=1e-5, rtol=0)
     with pytest.raises(ConfigError, match="head_mask"):
         ours(**inputs, head_mask=torch.ones(3, 2))
 
@@ -149,13 +149,12 @@ def test_a_trace_computes_as_transformers_model(pair):
     flipped = {name: values.flip(0) for name, values in inputs.items()}
     with torch.no_grad():
         expected = theirs(**flipped).logits
-    torch.testing.assert_close(
-        traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0
-    )
+    assert_close(traced(*(flipped[name] for name in order))[0], expected, atol=1e-5, rtol=0)
 
 
 def test_prompt_tuning_computes_as_with_transformers_model(pair):
-    peft = pytest.importorskip("peft")
+    import peft
+
     logits = []
     for model in pair:
         config = peft.PromptTuningConfig(
@@ -165,7 +164,7 @@ def test_prompt_tuning_computes_as_with_transformers_model(pair):
         prompted = peft.get_peft_model(model, config).eval()
         with torch.no_grad():
             logits.append(prompted(**padded_inputs()).logits)
-    torch.testing.assert_close(logits[0], logits[1], atol=1e-5, rtol=0)
+    assert_close(logits[0], logits[1], atol=1e-5, rtol=0)
 
 
 def test_embeddings_are_replaced_and_stay_tied():

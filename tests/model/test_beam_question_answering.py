@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from small_models import Tensors
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.bundle import TensorBundle
 from albertkit.model import AlbertForBeamQuestionAnswering, PackedBatch
-
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 BLOCK = "albert.encoder.albert_layer_groups.0.albert_layers.0."
 SCOPES = {  # ours to theirs, where they differ by more than dots and slashes
@@ -24,7 +22,7 @@ SCOPES = {  # ours to theirs, where they differ by more than dots and slashes
 }
 
 
-def their_name(name: str) -> str:
+def their_name(name):
     prefix = next((ours for ours in SCOPES if name.startswith(ours)), "")
     scope_prefix = (
         "bert/encoder/transformer/group_0/inner_group_0/" if prefix.startswith(BLOCK) else ""
@@ -40,7 +38,7 @@ def their_name(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def model(golden):
-    folder = golden / "tf1" / "squad_v2"
+    folder = golden / "tf1/squad_v2"
     loaded = AlbertForBeamQuestionAnswering(AlbertConfig.from_pretrained(folder)).eval()
     bundle = TensorBundle.open(folder / "model.ckpt-3")
     state = {}
@@ -59,7 +57,7 @@ def model(golden):
 
 @pytest.fixture(scope="module")
 def arrays(golden):
-    folder = golden / "tf1" / "squad_v2"
+    folder = golden / "tf1/squad_v2"
     inputs, outputs = (
         {name: torch.from_numpy(array) for name, array in np.load(folder / file).items()}
         for file in ("inputs.npz", "outputs.npz")
@@ -67,7 +65,7 @@ def arrays(golden):
     return {name: tensor.long() for name, tensor in inputs.items()}, outputs
 
 
-def arguments(inputs: Tensors) -> Tensors:
+def arguments(inputs):
     names = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     return {
         name: inputs[names.get(name, name)]
@@ -75,14 +73,12 @@ def arguments(inputs: Tensors) -> Tensors:
     }
 
 
-def assert_beams(
-    outputs: dict[str, torch.Tensor], expected: Tensors, tolerance: float = 1e-5
-) -> None:
+def assert_beams(outputs, expected, tolerance=1e-5):
     """Equal log-probabilities and places, as far as a start may be one: fewer places than beams leave beams without meaning."""
     is_start = expected["start_top_log_probs"] > -1e29
     assert is_start[:, 0].all()
     assert not is_start.all()
-    torch.testing.assert_close(
+    assert_close(
         outputs["start_top_log_probs"],
         expected["start_top_log_probs"],
         atol=tolerance,
@@ -96,12 +92,8 @@ def assert_beams(
             tensors[kind].unflatten(1, (5, 5))[is_start] for tensors in (outputs, expected)
         )
         is_end = expected["end_top_log_probs"].unflatten(1, (5, 5))[is_start] > -1e29
-        torch.testing.assert_close(
-            ours[is_end], theirs[is_end].to(ours.dtype), atol=tolerance, rtol=tolerance
-        )
-    torch.testing.assert_close(
-        outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance
-    )
+        assert_close(ours[is_end], theirs[is_end].to(ours.dtype), atol=tolerance, rtol=tolerance)
+    assert_close(outputs["cls_logits"], expected["cls_logits"], atol=tolerance, rtol=tolerance)
 
 
 def test_beams(model, arrays):
@@ -120,39 +112,19 @@ def test_training_loss_and_ends_given_the_start(model, arrays):
     inputs, expected = arrays
     labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
     output = model(**arguments(inputs), **labels)
-    torch.testing.assert_close(output.loss, expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
+    assert_close(output.loss, expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
     for ours, theirs in (
         ("start_log_probs", "train_start_log_probs"),
         ("end_log_probs", "train_end_log_probs"),
         ("cls_logits", "train_cls_logits"),
     ):
-        torch.testing.assert_close(output[ours], expected[theirs], atol=1e-5, rtol=1e-5)
+        assert_close(output[ours], expected[theirs], atol=1e-5, rtol=1e-5)
     without = {name: labels[name] for name in ("start_positions", "end_positions")}
     spans = -sum(
         expected[f"train_{kind}_log_probs"].gather(1, inputs[f"{kind}_positions"][:, None]).mean()
         for kind in ("start", "end")
     )
-    torch.testing.assert_close(
-        model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0
-    )
-
-
-def test_any_one_perturbed_weight_is_noticed(model, arrays):
-    inputs, expected = arrays
-    labels = {name: inputs[name] for name in ("start_positions", "end_positions", "is_impossible")}
-    # These, and the key's bias, add the same to everything a softmax is taken over.
-    shifting = ("start_logits.dense.bias", "end_logits.dense_1.bias", "end_logits.LayerNorm.bias")
-    for name, parameter in model.named_parameters():
-        index = [0] * parameter.dim()
-        if "word_embeddings" in name:
-            index[0] = int(inputs["input_ids"][0, 0])
-        if name.endswith("attention.key.bias") or name in shifting:
-            continue
-        with torch.no_grad():
-            parameter[tuple(index)] += 0.5
-            loss = model(**arguments(inputs), **labels).loss
-            parameter[tuple(index)] -= 0.5
-        assert (loss - expected["total_loss"]).abs() > 1e-5, name
+    assert_close(model(**arguments(inputs), **without).loss, spans / 2, atol=1e-5, rtol=0)
 
 
 def test_a_forbidden_position_is_never_predicted(model, arrays):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from small_models import CLASSES, gradients, sequences
 from torch.export import Dim
+from torch.testing import assert_close
 
 from albertkit.model import (
     AlbertForBeamQuestionAnswering,
@@ -20,7 +21,6 @@ from albertkit.model import (
     AlbertForTokenClassification,
     AlbertModel,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 
 CASES = [
     model_class
@@ -38,9 +38,7 @@ def _fresh_compiler():
     torch._dynamo.reset()
 
 
-def inputs_for(
-    model_class: type[PretrainedAlbert], rows: int, width: int
-) -> dict[str, torch.Tensor]:
+def inputs_for(model_class, rows, width):
     generator = torch.Generator().manual_seed(rows)
     shape = (rows, 2, width) if model_class is AlbertForMultipleChoice else (rows, width)
     lengths = torch.randint(2, width + 1, shape[:-1], generator=generator)
@@ -68,10 +66,8 @@ def test_the_packed_losses_are_one_graph_for_all_batches(make_class, backend):
         expected = model.pretraining_losses(batch)
         assert [int(count) for count in outputs[2:]] == [int(count) for count in expected[2:]]
         losses = [(sums[0] / sums[4] + sums[1] / sums[5]) for sums in (outputs, expected)]
-        torch.testing.assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
-        torch.testing.assert_close(
-            gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4
-        )
+        assert_close(losses[0], losses[1], atol=1e-5, rtol=1e-6)
+        assert_close(gradients(model, losses[0]), gradients(model, losses[1]), atol=1e-5, rtol=1e-4)
     # The first batch's own, and one for all others
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
 
@@ -99,7 +95,7 @@ def test_a_padded_pass_is_one_graph(make_class, model_class):
         assert type(output) is type(expected)
         assert list(output) == list(expected)
         for name, value in expected.items():
-            torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)
+            assert_close(output[name], value, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -130,4 +126,4 @@ def test_exported_programs_take_any_batch_and_length(make_class, model_class, st
         expected = model(**inputs)
         assert type(output) is type(expected)
         for name, value in expected.items():
-            torch.testing.assert_close(output[name], value, atol=1e-5, rtol=0)
+            assert_close(output[name], value, atol=1e-5, rtol=0)

@@ -9,44 +9,43 @@ from functools import cache
 import pytest
 import torch
 from small_models import gradients, sequences
-from torch._dynamo.utils import counters
+from torch.testing import assert_close
 
-from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch, attention, layers
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model import AlbertForPreTraining, AlbertModel, attention, layers
 
 SHAPES = ((9, 1, 17), (5, 5), (3, 20, 7, 8), (11, 12, 2, 3, 4, 9), (24, 2))
 
 
 @pytest.fixture(autouse=True)
-def _fresh_compiler(monkeypatch):
+def counters(monkeypatch):
+    """What a fresh compiler counts."""
     compiler = cache(lambda: torch.compile(layers.AlbertLayer.after_attention, backend="aot_eager"))
     monkeypatch.setattr(layers, "compile_after_attention", compiler)
     torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
     counters.clear()
-    yield
+    yield counters
     torch._dynamo.reset()
 
 
-def step(
-    model: PretrainedAlbert, batch: PackedBatch, compiled: bool
-) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def step(model, batch, compiled):
     model.compiled = compiled
     losses = model.pretraining_losses(batch)
     loss = losses[0] / losses[4] + losses[1] / losses[5]
     return loss.detach(), gradients(model, loss)
 
 
-def check(model: PretrainedAlbert, atol: float) -> None:
+def check(model, atol):
     for lengths in SHAPES:
         (loss, gradients), (expected, expected_gradients) = (
             step(model, sequences(lengths), on) for on in (True, False)
         )
-        torch.testing.assert_close(loss, expected, atol=atol, rtol=1e-5)
-        torch.testing.assert_close(gradients, expected_gradients, atol=atol, rtol=1e-3)
+        assert_close(loss, expected, atol=atol, rtol=1e-5)
+        assert_close(gradients, expected_gradients, atol=atol, rtol=1e-3)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_all_passes_and_batches_share_one_graph(make_class, recompute):
+def test_all_passes_and_batches_share_one_graph(make_class, counters, recompute):
     model = make_class(AlbertForPreTraining, num_hidden_layers=3).train()
     model.gradient_checkpointing = recompute
     check(model, atol=1e-6)
@@ -68,7 +67,7 @@ def test_all_passes_and_batches_share_one_graph(make_class, recompute):
         (torch.bfloat16, 0.05),
     ],
 )
-def test_fused_kernels_compute_the_same(make_class, monkeypatch, dtype, atol):
+def test_fused_kernels_compute_the_same(make_class, monkeypatch, counters, dtype, atol):
     monkeypatch.setattr(
         layers,
         "compile_after_attention",
@@ -86,7 +85,7 @@ def test_a_whole_model_is_compiled_with_packed_attention(make_class, monkeypatch
     config = dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=2)
     model = make_class(AlbertModel, **config).to("meta").train()
     model.compute_dtype = torch.bfloat16
-    graphs: list[torch.fx.GraphModule] = []
+    graphs = []
 
     def keep(graph, example):
         graphs.append(graph)

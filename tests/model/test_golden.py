@@ -1,10 +1,9 @@
 """Logits, hidden states, attentions, losses and gradients that transformers 5.23 printed for tiny models."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from albertkit.model import (
     AlbertForMaskedLM,
@@ -34,10 +33,9 @@ CASES = {
     ),  # padding too
     "multiple_choice": (AlbertForMultipleChoice, {"logits": False}),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
-def load(folder: Path, **changes: object):
+def load(folder, **changes):
     inputs = {
         name: torch.from_numpy(array) for name, array in np.load(folder / "inputs.npz").items()
     }
@@ -48,55 +46,47 @@ def load(folder: Path, **changes: object):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_forward_and_gradients(golden: Path, name: str) -> None:
+def test_forward_and_gradients(golden, name):
     model, inputs, expected = load(golden / "hf" / name)
     output = model(**inputs, output_hidden_states=True, output_attentions=True)
     real = inputs["attention_mask"].flatten(0, -2).bool()
-    torch.testing.assert_close(output.loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
+    assert_close(output.loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
     for logits, per_token in CASES[name][1].items():
         chosen = real if per_token else slice(None)
-        torch.testing.assert_close(
-            output[logits][chosen], expected[logits][chosen], atol=3e-5, rtol=0
-        )
+        assert_close(output[logits][chosen], expected[logits][chosen], atol=3e-5, rtol=0)
         # Zeros at padding, also in the hole
         assert not per_token or not output[logits][~real].any()
     for ours, theirs in zip(output.hidden_states, expected["hidden_states"], strict=True):
-        torch.testing.assert_close(ours[real], theirs[real], atol=3e-5, rtol=0)
+        assert_close(ours[real], theirs[real], atol=3e-5, rtol=0)
         assert not ours[~real].any()
     for ours, theirs in zip(output.attentions, expected["attentions"], strict=True):
-        torch.testing.assert_close(
-            ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-6, rtol=0
-        )
+        assert_close(ours.transpose(1, 2)[real], theirs.transpose(1, 2)[real], atol=1e-6, rtol=0)
 
     output.loss.backward()
     parameters = dict(model.named_parameters())
     compared = [key.removeprefix("grad::") for key in expected if key.startswith("grad::")]
     assert len(compared) == 3
     for key in compared:
-        torch.testing.assert_close(
-            parameters[key].grad, expected[f"grad::{key}"], atol=1e-5, rtol=0
-        )
+        assert_close(parameters[key].grad, expected[f"grad::{key}"], atol=1e-5, rtol=0)
     # Computes padding; transformers' embedding passes nothing to the padding row
     if name == "question_answering":
         parameters["albert.embeddings.word_embeddings.weight"].grad[model.config.pad_token_id] = 0
     norm = torch.stack([parameter.grad.double().norm() for parameter in parameters.values()]).norm()
-    torch.testing.assert_close(norm, expected["grad_global_norm"].reshape(()), atol=1e-4, rtol=1e-5)
+    assert_close(norm, expected["grad_global_norm"].reshape(()), atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_double_precision_and_bare_input(golden: Path, name: str) -> None:
+def test_double_precision_and_bare_input(golden, name):
     model, inputs, expected = load(golden / "hf" / name)
     bare = model(inputs["input_ids"])
     for logits in CASES[name][1]:
-        torch.testing.assert_close(
-            bare[logits], expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0
-        )
+        assert_close(bare[logits], expected[f"bare_input_ids_only::{logits}"], atol=3e-5, rtol=0)
     loss = model.double()(**inputs).loss
-    torch.testing.assert_close(loss, expected["loss_float64"].reshape(()), atol=1e-9, rtol=0)
+    assert_close(loss, expected["loss_float64"].reshape(()), atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
+def test_any_one_perturbed_weight_is_noticed(golden, name):
     """One element of every parameter in turn, moved by 0.1, against ten times the tolerances above."""
     model, inputs, expected = load(golden / "hf" / name)
     model.double()
@@ -125,25 +115,8 @@ def test_any_one_perturbed_weight_is_noticed(golden: Path, name: str) -> None:
         assert of_loss > 1e-8 or max(of_logits) > 3e-4, key
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"hidden_act": "gelu"},
-        {"layer_norm_eps": 1e-3},
-        {"hidden_act": "relu"},
-    ],
-)
-def test_the_comparison_can_fail(golden: Path, wrong: dict[str, object]) -> None:
-    model, inputs, expected = load(golden / "hf" / "pretraining_g1", **wrong)
-    real = inputs["attention_mask"].bool()
-    difference = (
-        (model(**inputs).prediction_logits - expected["prediction_logits"])[real].abs().max()
-    )
-    assert difference > 1e-4  # three times the tolerance above
-
-
-def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
-    model, inputs, expected = load(golden / "hf" / "pretraining_g2_inner2")
+def test_pretraining_losses_are_the_same_losses(golden):
+    model, inputs, expected = load(golden / "hf/pretraining_g2_inner2")
     batch = PackedBatch.from_padded(
         inputs["input_ids"],
         inputs["attention_mask"],
@@ -156,17 +129,15 @@ def test_pretraining_losses_are_the_same_losses(golden: Path) -> None:
         losses.masked_lm.loss_sum / losses.masked_lm.label_count
         + losses.sentence_order.loss_sum / losses.sentence_order.label_count
     )
-    torch.testing.assert_close(loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
+    assert_close(loss, expected["loss"].reshape(()), atol=1e-5, rtol=0)
     loss.backward()
     parameters = dict(model.named_parameters())
     for key in (key for key in expected if key.startswith("grad::")):
-        torch.testing.assert_close(
-            parameters[key.removeprefix("grad::")].grad, expected[key], atol=1e-5, rtol=0
-        )
+        assert_close(parameters[key.removeprefix("grad::")].grad, expected[key], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["seqcls_3class", "seqcls_multilabel", "seqcls_regression"])
-def test_the_problem_type_is_inferred_as_transformers_does(golden: Path, name: str) -> None:
+def test_the_problem_type_is_inferred_as_transformers_does(golden, name):
     model, inputs, expected = load(golden / "hf" / name)
     stated = model.config.problem_type
     model.config.problem_type = None

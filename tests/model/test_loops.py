@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.testing import assert_close
 
 from albertkit.model import cpu_loops, heads
 
@@ -52,10 +53,8 @@ def test_gelu_of_large_numbers_and_of_what_is_none():
     values = torch.tensor(numbers).bfloat16().requires_grad_()
     out = cpu_loops.gelu_new(values)
     out.backward(torch.ones_like(out))
-    torch.testing.assert_close(out[:7], values[:7].clamp(min=0), rtol=0, atol=1e-27)
-    torch.testing.assert_close(
-        values.grad[:7].float(), torch.tensor([0, 0, 0, 0.5, 1, 1, 1]), rtol=0, atol=1e-25
-    )
+    assert_close(out[:7], values[:7].clamp(min=0), rtol=0, atol=1e-27)
+    assert_close(values.grad[:7].float(), torch.tensor([0, 0, 0, 0.5, 1, 1, 1]), rtol=0, atol=1e-25)
     assert out[7:].isnan().all()
     assert values.grad[7:].isnan().all()
 
@@ -82,8 +81,8 @@ def test_exponentials_of_logits(shape, monkeypatch):
     total, loss, right = heads.exponentials_with_torch(results, labels)
     monkeypatch.setattr(cpu_loops, "is_supported_by_loops", lambda values: False)
     torchs = heads.exponentials_with_torch(expected, labels)
-    torch.testing.assert_close(total, torchs[0], rtol=1e-5, atol=0)
-    torch.testing.assert_close(loss, torchs[1], rtol=1e-5, atol=1e-5)
+    assert_close(total, torchs[0], rtol=1e-5, atol=0)
+    assert_close(loss, torchs[1], rtol=1e-5, atol=1e-5)
     assert right == torchs[2] >= (shape[0] + 1) // 2
     exact = (logits.float() - logits.float().amax(1, keepdim=True)).exp()
     assert ((results.float() - exact).abs() <= half_a_step(exact)).all()

@@ -1,12 +1,12 @@
 """What transformers' own ALBERT tests expect of shapes, saving, resizing and arguments, of our classes; losses by hand."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import CLASSES, Tensors, shaken
+from small_models import CLASSES, shaken
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -21,7 +21,6 @@ from albertkit.model import (
     AlbertModel,
 )
 from albertkit.model.heads import span_loss
-from albertkit.model.pretrained import PretrainedAlbert
 
 # Two groups, as in transformers' test.
 TINY = dict(
@@ -54,15 +53,14 @@ SHAPES = {
         "cls_logits": (B,),
     },
 }
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 
 
-def tiny(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+def tiny(model_class, **changes):
     torch.manual_seed(0)
     return shaken(model_class(AlbertConfig.from_dict({**TINY, **changes})), 0.1)
 
 
-def inputs_for(model_class: type[PretrainedAlbert]) -> Tensors:
+def inputs_for(model_class):
     torch.manual_seed(1)
     shape = (B, CHOICES, S) if model_class is AlbertForMultipleChoice else (B, S)
     mask = torch.rand(shape) < 0.8
@@ -97,7 +95,7 @@ def test_return_dict_false_is_a_tuple_of_the_same(model_class):
     values = model(**inputs, return_dict=False)
     assert type(values) is tuple
     for value, expected in zip(values, output.to_tuple(), strict=True):
-        torch.testing.assert_close(value, expected)
+        assert_close(value, expected)
 
 
 @pytest.mark.parametrize("model_class", CLASSES)
@@ -107,7 +105,7 @@ def test_embeddings_in_place_of_ids(model_class):
     expected = model(**inputs)
     embeds = model.get_input_embeddings()(inputs.pop("input_ids"))
     for name, value in model(**inputs, inputs_embeds=embeds).items():
-        torch.testing.assert_close(value, expected[name])
+        assert_close(value, expected[name])
     with pytest.raises(ConfigError, match="neither of input_ids and inputs_embeds"):
         model(**inputs)
 
@@ -162,19 +160,17 @@ def test_losses_of_classes_labels_and_numbers_by_hand():
     inputs = inputs_for(AlbertForSequenceClassification)
     labels = torch.randint(0, 3, (B,))
     output = tiny(AlbertForSequenceClassification)(**inputs, labels=labels)
-    torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels))
+    assert_close(output.loss, F.cross_entropy(output.logits, labels))
     label_sets = torch.randint(0, 2, (B, 3)).float()
     output = tiny(AlbertForSequenceClassification)(**inputs, labels=label_sets)
-    torch.testing.assert_close(
-        output.loss, F.binary_cross_entropy_with_logits(output.logits, label_sets)
-    )
+    assert_close(output.loss, F.binary_cross_entropy_with_logits(output.logits, label_sets))
     scores = torch.randn(B)
     output = tiny(AlbertForSequenceClassification, num_labels=1)(**inputs, labels=scores)
-    torch.testing.assert_close(output.loss, F.mse_loss(output.logits.squeeze(), scores))
+    assert_close(output.loss, F.mse_loss(output.logits.squeeze(), scores))
     output = tiny(AlbertForSequenceClassification, problem_type="regression")(
         **inputs, labels=torch.zeros(B, 3)
     )
-    torch.testing.assert_close(output.loss, output.logits.square().mean())
+    assert_close(output.loss, output.logits.square().mean())
 
 
 def test_right_predictions_are_counted():
@@ -193,7 +189,7 @@ def test_positions_outside_are_ignored_as_in_transformers():
     logits = torch.randn(4, 6)
     expected = F.cross_entropy(logits[[0, 2]], torch.tensor([5, 0]), reduction="sum")
     loss = span_loss(logits, torch.tensor([[5], [6], [-3], [1000]]))
-    torch.testing.assert_close(loss.loss_sum, expected)
+    assert_close(loss.loss_sum, expected)
     assert loss.label_count == 2
     assert span_loss(logits, torch.full((4,), 6)).mean() == 0
 
@@ -356,9 +352,7 @@ def test_resizing_the_vocabulary(tmp_path, model_class, rows):
     assert model.num_parameters() - count == (rows - 99) * (16 + (decoder is not None))
     after = model(**inputs)
     for name, value in before.items():
-        torch.testing.assert_close(
-            after[name][..., : min(rows, 99)], value[..., : after[name].shape[-1]]
-        )
+        assert_close(after[name][..., : min(rows, 99)], value[..., : after[name].shape[-1]])
     if rows > 99:
         assert 0 < words.weight[99:].abs().max() <= 0.04
     model.save_pretrained(tmp_path)
@@ -409,7 +403,7 @@ def test_checkpointing_by_transformers_names(model_class):
     model = tiny(model_class).train()
     inputs = inputs_for(model_class)
     grads = []
-    switches: list[Callable[[], None]] = [
+    switches = [
         lambda: model.gradient_checkpointing_enable({"use_reentrant": True}),
         model.gradient_checkpointing_disable,
         model.activation_checkpointing_enable,
@@ -425,7 +419,7 @@ def test_checkpointing_by_transformers_names(model_class):
         grads.append(
             {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         )
-    torch.testing.assert_close(grads[0], grads[1])
-    torch.testing.assert_close(grads[2], grads[1])
+    assert_close(grads[0], grads[1])
+    assert_close(grads[2], grads[1])
     with pytest.raises(ConfigError, match=r"(?s)\[bad-value\].*every_n_layers=2"):
         model.activation_checkpointing_enable(every_n_layers=2)

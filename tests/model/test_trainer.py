@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from small_models import tiny_config
+from torch.testing import assert_close
 
 from albertkit.model import (
     AlbertForMaskedLM,
@@ -13,9 +15,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 
-transformers = pytest.importorskip("transformers")
 CLASSES = [
     AlbertForMaskedLM,
     AlbertForPreTraining,
@@ -25,12 +25,12 @@ CLASSES = [
 ]
 
 
-def tiny(model_class: type[PretrainedAlbert]) -> PretrainedAlbert:
+def tiny(model_class):
     torch.manual_seed(0)
     return model_class(tiny_config(num_hidden_layers=2, classifier_dropout_prob=0.0, num_labels=3))
 
 
-def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor]]:
+def examples(model_class):
     """Padded rows; where tokens have labels, not equally many in each, except where order labels are there as well."""
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -54,9 +54,7 @@ def examples(model_class: type[PretrainedAlbert]) -> list[dict[str, torch.Tensor
     return rows
 
 
-def trainer_for(
-    model: PretrainedAlbert, out: Path, batch: int = 4, accumulation: int = 1, **options: object
-):
+def trainer_for(model, out, batch=4, accumulation=1, **options):
     """Plain gradient descent, four rows an update, so that the parameters show the gradients."""
     values = {
         "learning_rate": 0.2,
@@ -92,7 +90,7 @@ def test_four_accumulated_batches_are_one(tmp_path, model_class):
         runs.append(
             (torch.tensor(losses), {name: p.detach() for name, p in model.named_parameters()})
         )
-    torch.testing.assert_close(runs[0], runs[1], atol=1e-6, rtol=1e-6)
+    assert_close(runs[0], runs[1], atol=1e-6, rtol=1e-6)
     assert len(runs[0][0]) == 2
     assert max((runs[0][1][name] - value).abs().max() for name, value in before.items()) > 1e-3
 
@@ -104,13 +102,13 @@ def test_evaluation_and_prediction_return_what_the_model_does(tmp_path):
     batch = {name: torch.stack([row[name] for row in data]) for name in data[0]}
     expected = model.eval()(**batch)
     predicted = trainer.predict(data)
-    torch.testing.assert_close(
+    assert_close(
         torch.from_numpy(predicted.predictions), expected.logits.detach(), atol=1e-6, rtol=0
     )
     unlabelled = trainer.predict(
         [{name: row[name] for name in ("input_ids", "attention_mask")} for row in data]
     )
-    torch.testing.assert_close(
+    assert_close(
         torch.from_numpy(unlabelled.predictions), expected.logits.detach(), atol=1e-6, rtol=0
     )
     assert trainer.evaluate()["eval_loss"] > 0
@@ -133,7 +131,7 @@ def test_checkpoints_resume_and_load(tmp_path, model_class):
     resumed = trainer_for(tiny(model_class), tmp_path, **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     for name, parameter in resumed.model.named_parameters():
-        torch.testing.assert_close(parameter, finished[name], atol=1e-6, rtol=0)
+        assert_close(parameter, finished[name], atol=1e-6, rtol=0)
 
     for folder in (tmp_path / "checkpoint-4", tmp_path / "final"):
         if folder.name == "final":
@@ -162,4 +160,4 @@ def test_checkpointing_asked_of_the_trainer_changes_nothing(tmp_path):
         parameters.append(
             {name: parameter.detach() for name, parameter in model.named_parameters()}
         )
-    torch.testing.assert_close(parameters[0], parameters[1], atol=1e-6, rtol=1e-5)
+    assert_close(parameters[0], parameters[1], atol=1e-6, rtol=1e-5)

@@ -5,13 +5,12 @@ import warnings
 
 import pytest
 import torch
+import transformers
 
 import albertkit
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from albertkit.pipelines.accelerate import _OwnEncode, _TransformersForward
-
-transformers = pytest.importorskip("transformers")
 
 CLASSES = [
     "",
@@ -215,7 +214,7 @@ def test_hooks_are_called(batch):
     assert calls
 
 
-def test_saved_folder_is_unchanged(batch, tmp_path):
+def test_saved_folder_is_unchanged(tmp_path):
     model = make_model("ForMaskedLM")
     model.save_pretrained(tmp_path / "a")
     albertkit.accelerate(model, "fp32").save_pretrained(tmp_path / "b")
@@ -234,7 +233,8 @@ def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts):
     assert is_fast(pipeline.model)
     for theirs, ours in zip(before, pipeline(texts), strict=True):
         assert torch.allclose(torch.tensor(theirs), torch.tensor(ours), atol=2e-5)
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import sentence_transformers
+
     encoder = sentence_transformers.SentenceTransformer(str(checkpoint), device="cpu")
     before = encoder.encode(texts)
     assert is_fast(albertkit.accelerate(encoder, "fp32"))

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+import transformers
 from small_models import TINY, tiny_config
 from torch import nn
+from torch.testing import assert_close
 
 import albertkit
 from albertkit.model import AlbertForSequenceClassification
-
-transformers = pytest.importorskip("transformers")
 
 MASK = (torch.arange(9) < torch.tensor([9, 4])[:, None]).long()
 BATCH = {"input_ids": torch.arange(3, 21).view(2, 9) * MASK, "attention_mask": MASK}
@@ -92,7 +92,7 @@ def test_model_itself_answers(run, ours):
     model = make_model(ours)
     expected = model(**BATCH)[0] if not ours else model(**BATCH).logits
     logits = _logits(run(albertkit.accelerate(model, "fp32")))
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    assert_close(logits, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -110,7 +110,7 @@ def test_shapes_without_numbers():
 @pytest.mark.parametrize("run", [mapped, recorded], ids=lambda run: run.__name__)
 def test_transformed_and_recorded_calls(run):
     output, expected = run(albertkit.accelerate(make_model(ours=False), "fp32"))
-    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -133,7 +133,7 @@ def test_tangents_of_parameters():
             ).logits
             tangents.append(torch.autograd.forward_ad.unpack_dual(logits).tangent)
     assert tangents[1] is not None
-    torch.testing.assert_close(*tangents, atol=1e-4, rtol=1e-4)
+    assert_close(*tangents, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()

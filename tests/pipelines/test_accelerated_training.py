@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import transformers
 
 import albertkit
 from albertkit.errors import ConfigError, DataError
@@ -14,7 +15,6 @@ from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from tests.pipelines import test_accelerate
 from tests.pipelines.test_accelerate import is_fast
 
-transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("error:accelerate")
 
 DRAW = torch.Generator().manual_seed(3)
@@ -100,7 +100,7 @@ def test_other_configurations(changes):
 
 
 def test_a_sentence_transformer_trains(tiny_model_folder, tiny_texts):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import sentence_transformers
     from sentence_transformers.sentence_transformer import losses as losses_of_library
 
     folder = str(tiny_model_folder(AlbertModel))
@@ -229,7 +229,8 @@ def test_gradient_checkpointing_is_possible_and_restored():
 
 @pytest.mark.parametrize("before", [True, False])
 def test_adapters_before_and_after(before):
-    peft = pytest.importorskip("peft")
+    import peft
+
     settings = dict(
         r=4,
         target_modules=["query", "value", "ffn"],
@@ -269,8 +270,7 @@ def test_frozen_and_resized_and_saved(tmp_path):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
 
 
-def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path, monkeypatch):
-    pytest.importorskip("accelerate")
+def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path):
     rows = [
         {**{key: value[n] for key, value in BATCH.items()}, "labels": ROWS[n]} for n in range(4)
     ]
@@ -362,7 +362,8 @@ def test_our_own_classes_train_as_before(tiny_model_folder):
 
 
 def test_what_changes_afterwards_is_said():
-    peft = pytest.importorskip("peft")
+    import peft
+
     model = albertkit.accelerate(make_model("ForSequenceClassification"), "fp32", training=True)
     attention = model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
     attention.num_attention_heads -= 1  # as transformers 4 does when it prunes one

@@ -9,7 +9,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
+from torch.testing import assert_close
 
 import albertkit
 from albertkit.embeddings import SentenceEncoder
@@ -21,8 +23,6 @@ from albertkit.model import (
     AlbertModel,
     PackedBatch,
 )
-
-transformers = pytest.importorskip("transformers")
 
 IDS = torch.tensor([[2, 17, 5, 44, 3], [2, 60, 61, 17, 3]])
 
@@ -139,7 +139,8 @@ def lower_precision(model):
 
 
 def adapters_merged(model):
-    peft = pytest.importorskip("peft")
+    import peft
+
     config = peft.LoraConfig(r=4, target_modules=["query", "value"], init_lora_weights=False)
     adapted = peft.get_peft_model(model, config)
     with torch.no_grad():
@@ -217,7 +218,7 @@ def test_accelerated_model_answers_with_the_weights_of_now(write):
     )
     assert changed > 1e-3
     for actual, right in zip(after.to_tuple(), expected.to_tuple(), strict=True):
-        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
+        assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -232,7 +233,7 @@ def test_model_that_was_changed_before_is_computed_as_it_is_or_refused(write):
     with pytest.raises(ConfigError, match=words) if write in refused else nullcontext():
         albertkit.accelerate(model, "fp32")
     for actual, right in zip(model(IDS).to_tuple(), expected.to_tuple(), strict=True):
-        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
+        assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
 @torch.no_grad()
@@ -243,14 +244,14 @@ def test_functions_and_hooks_for_all_modules_are_used(monkeypatch):
     linear = nn.Linear.forward
     with monkeypatch.context() as patch:
         patch.setattr(nn.Linear, "forward", lambda self, values: 1.5 * linear(self, values))
-        torch.testing.assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
+        assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
 
     def double(module, inputs, output):
         return 2 * output if isinstance(module, nn.Linear) else None
 
     hook = nn.modules.module.register_module_forward_hook(double)
     try:
-        torch.testing.assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
+        assert_close(model(IDS)[0], plain(IDS)[0], atol=5e-5, rtol=1e-4)
     finally:
         hook.remove()
 
@@ -295,7 +296,7 @@ def test_engine_computes_with_the_weights_of_now(tmp_path, write):
         > 1e-3
     )
     for actual, right in zip(after, expected, strict=True):
-        torch.testing.assert_close(actual, right, atol=5e-5, rtol=1e-4)
+        assert_close(actual, right, atol=5e-5, rtol=1e-4)
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ def classifier(tmp_path, tokenizer):
     return tmp_path / "model", tmp_path / "dev.tsv"
 
 
-def damage(monkeypatch: pytest.MonkeyPatch, amount: float) -> None:
+def damage(monkeypatch, amount):
     """From now on engines are those of a model with noise in its weights."""
 
     def damaged(model, precision="auto"):

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection
 from albertkit.errors import DataError
 from albertkit.model import AlbertForPreTraining, AlbertModel
 from albertkit.pipelines.load import load_pipeline
-
-sentence_transformers = pytest.importorskip("sentence_transformers")
 
 SHAPES = {
     "mean": {},
@@ -36,6 +35,12 @@ def encoder_folder(tmp_path, tokenizer, make_model):
     return save
 
 
+def their_encoder(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
 def vectors_of(records):
     return np.stack([record["embedding"] for record in records])
 
@@ -43,7 +48,7 @@ def vectors_of(records):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_vectors_are_sentence_transformers(encoder_folder, tokenizer, sentences, shape):
     path = encoder_folder(**SHAPES[shape])
-    theirs = sentence_transformers.SentenceTransformer(str(path), device="cpu")
+    theirs = their_encoder(path)
     embed = load_pipeline(path, precision="fp32")
     assert embed.kind == "embed"
     texts = [
@@ -53,7 +58,7 @@ def test_vectors_are_sentence_transformers(encoder_folder, tokenizer, sentences,
     ]
     assert len(texts) > 10
     records = embed(texts)
-    np.testing.assert_allclose(vectors_of(records), theirs.encode(texts), atol=1e-5)
+    assert_allclose(vectors_of(records), theirs.encode(texts), atol=1e-5)
     assert records[0]["embedding"].dtype == np.float32
     tokens = (
         theirs.tokenize([embed.encoder.prompt + text for text in texts])["attention_mask"]
@@ -62,22 +67,22 @@ def test_vectors_are_sentence_transformers(encoder_folder, tokenizer, sentences,
     )
     assert [record["tokens"] for record in records] == tokens
     alone = np.stack([embed(text)["embedding"] for text in texts])
-    np.testing.assert_allclose(vectors_of(records), alone, atol=1e-5)
+    assert_allclose(vectors_of(records), alone, atol=1e-5)
     rotated = [*texts[1:], texts[0]]
     assert not np.allclose(vectors_of(embed(rotated)), theirs.encode(texts), atol=1e-3)
 
 
 def test_dimension_and_similarity_are_sentence_transformers(encoder_folder, sentences, slug_of):
     path = encoder_folder()
-    theirs = sentence_transformers.SentenceTransformer(str(path), device="cpu")
+    theirs = their_encoder(path)
     embed = load_pipeline(path, precision="fp32")
     texts = ["the quick fox", "seven old wizards", "a lazy dog"]
-    np.testing.assert_allclose(
+    assert_allclose(
         vectors_of(embed(texts, dimension=16)), theirs.encode(texts, truncate_dim=16), atol=1e-5
     )
     expected = theirs.similarity(theirs.encode(texts), theirs.encode(texts)).numpy()
-    np.testing.assert_allclose(embed.similarity(texts), expected, atol=1e-5)
-    np.testing.assert_allclose(embed.similarity(texts[:1], texts[1:]), expected[:1, 1:], atol=1e-5)
+    assert_allclose(embed.similarity(texts), expected, atol=1e-5)
+    assert_allclose(embed.similarity(texts[:1], texts[1:]), expected[:1, 1:], atol=1e-5)
     assert np.allclose(np.diag(expected), 1)
     assert (expected[0, 1:] < 0.9999).all()
     for wrong in (0, 65, -1):
@@ -104,7 +109,8 @@ def test_low_precision_is_near_fp32(encoder_folder, sentences, low_precision):
 
 def test_a_pretrained_model_gives_the_mean_of_its_states(folder, tokenizer):
     path = folder(AlbertForPreTraining)
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     model = transformers.AlbertModel.from_pretrained(path).eval()
     records = load_pipeline(path, "embed", precision="fp32")(["seven old wizards", "", " \n"])
     for text, record in zip(["seven old wizards", "", ""], records, strict=True):
@@ -112,4 +118,4 @@ def test_a_pretrained_model_gives_the_mean_of_its_states(folder, tokenizer):
             states = model(
                 torch.tensor([tokenizer.encode(text, special_tokens=True)])
             ).last_hidden_state[0]
-        np.testing.assert_allclose(record["embedding"], states.mean(0).numpy(), atol=1e-5)
+        assert_allclose(record["embedding"], states.mean(0).numpy(), atol=1e-5)

@@ -1,27 +1,29 @@
 """Folders as they lie on hubs, of every era: read as their own library reads them, or refused by one named error."""
 
-import json
 import logging
 import shutil
 from collections import OrderedDict
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from numpy.testing import assert_allclose
+from record_files import write_json, write_lines
 from safetensors.torch import load_file, save_file
+from torch.testing import assert_close
 
 from albertkit.config import FOREIGN_KEYS, AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.conversion.options import ConvertOptions
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
+from albertkit.files import read_json
 from albertkit.model import AlbertForMaskedLM, AlbertModel
 from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.report.inspect import inspect_folder
 from albertkit.tokenizer import AlbertTokenizer
-
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sentence_transformers")
 
 CHINESE = list("我爱北京天安门今天气很好的小語言臺灣")
 JAPANESE = list("日本語のテキストですカタカナひらがな")
@@ -54,11 +56,9 @@ SHAPE = dict(
 
 def change(file, **values):
     """Set keys of a JSON file; None takes a key away."""
-    content = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(
-        json.dumps(
-            {key: value for key, value in {**content, **values}.items() if value is not None}
-        )
+    content = read_json(file) if file.exists() else {}
+    write_json(
+        file, {key: value for key, value in {**content, **values}.items() if value is not None}
     )
 
 
@@ -68,26 +68,24 @@ def bases(tmp_path_factory, tiny_tokenizer):
     folder = tmp_path_factory.mktemp("bases")
     for name in ("words", "ours"):
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps({"model_type": "albert", **SHAPE}))
-    (folder / "words" / "vocab.txt").write_text(
-        "".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8"
-    )
-    (folder / "words" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+        write_json(folder / name / "config.json", {"model_type": "albert", **SHAPE})
+    write_lines(folder / "words/vocab.txt", VOCABULARY)
+    (folder / "words/tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
     tiny_tokenizer.save_pretrained(folder / "ours")
     return {path.name: path for path in folder.iterdir()}
 
 
 CLASSIFIER = "AlbertForSequenceClassification"
+MASKED_LM = "AlbertForMaskedLM"
 
 
-def settings(**values):
-    """Set keys of `tokenizer_config.json`."""
-    return lambda folder: change(folder / "tokenizer_config.json", **values)
+def in_file(name, **values):
+    """Set keys of a file of the folder."""
+    return lambda folder: change(folder / name, **values)
 
 
-def keys(**values):
-    """Set keys of `config.json`."""
-    return lambda folder: change(folder / "config.json", **values)
+settings = partial(in_file, "tokenizer_config.json")
+keys = partial(in_file, "config.json")
 
 
 def added(**values):
@@ -163,8 +161,8 @@ def class_in_config(folder):
 def without_template(folder):
     """Leave a tokenizer.json alone that puts nothing around a text."""
     (folder / "spiece.model").unlink()
-    content = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}))
+    content = read_json(folder / "tokenizer.json")
+    write_json(folder / "tokenizer.json", {**content, "post_processor": None})
 
 
 def around(processor):
@@ -172,8 +170,8 @@ def around(processor):
 
     def alter(folder):
         json_alone()(folder)
-        content = json.loads((folder / "tokenizer.json").read_text())
-        (folder / "tokenizer.json").write_text(json.dumps({**content, "post_processor": processor}))
+        content = read_json(folder / "tokenizer.json")
+        write_json(folder / "tokenizer.json", {**content, "post_processor": processor})
         settings(tokenizer_class="PreTrainedTokenizerFast")(folder)
 
     return alter
@@ -418,7 +416,7 @@ REFUSED = {
     ),
     "an added token at another's id": (
         "words",
-        lambda folder: change(folder / "added_tokens.json", **{"<e1>": 999}),
+        in_file("added_tokens.json", **{"<e1>": 999}),
         "wrong-tokenizer",
         "<e1>",
     ),
@@ -452,12 +450,10 @@ def test_files_that_read_differently_are_reported(copy, caplog):
     with caplog.at_level(logging.WARNING, "albertkit"):
         AlbertTokenizer.from_pretrained(folder)
     assert not caplog.records
-    content = json.loads((folder / "tokenizer.json").read_text())
+    content = read_json(folder / "tokenizer.json")
     content["normalizer"]["lowercase"] = False
-    (folder / "tokenizer.json").write_text(json.dumps(content))
-    (folder / "vocab.txt").write_text(
-        "".join(f"{token}\n" for token in VOCABULARY), encoding="utf-8"
-    )
+    write_json(folder / "tokenizer.json", content)
+    write_lines(folder / "vocab.txt", VOCABULARY)
     settings(tokenizer_class="BertTokenizer")(folder)
     with caplog.at_level(logging.WARNING, "albertkit"):
         AlbertTokenizer.from_pretrained(folder)
@@ -495,6 +491,16 @@ def logits_of(folder, kind, *texts):
     model = getattr(transformers, kind).from_pretrained(folder).float().eval()
     with torch.inference_mode():
         return model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+
+
+def shares_of(folder, labels=("LABEL_0", "LABEL_1", "LABEL_2")):
+    """Return the probabilities of transformers."""
+    shares = logits_of(folder, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    return pytest.approx(dict(zip(labels, shares, strict=True)), abs=1e-5)
+
+
+def probabilities_of(folder):
+    return load_pipeline(folder, precision="fp32")(TEXTS[0])["probabilities"]
 
 
 PAIR = ("the quick brown fox", "a lazy dog")
@@ -560,7 +566,7 @@ def test_cross_encoders_of_every_era_score_as_their_library(with_model, era, lab
         scores if SIGMOID in str(ERAS[era]) and "trained from" not in era else scores.softmax(-1)
     )
     probabilities = [list(result["probabilities"].values()) for result in pipeline(pairs)]
-    torch.testing.assert_close(torch.tensor(probabilities), shares, atol=1e-5, rtol=0)
+    assert_close(torch.tensor(probabilities), shares, atol=1e-5, rtol=0)
 
 
 def test_one_output_that_nothing_names_is_reported(with_model, caplog):
@@ -637,11 +643,7 @@ def test_entities_of_ends_and_single_words_are_those_of_their_scheme(
 @pytest.mark.parametrize("labels", [[10, 20, 30], [False, True, None], ["x", "1", ""]])
 def test_probabilities_are_those_of_transformers(classifier, labels):
     change(classifier / "config.json", id2label=dict(enumerate(labels)))
-    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
-    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
-    assert probabilities == pytest.approx(
-        dict(zip(map(str, labels), shares, strict=True)), abs=1e-5
-    )
+    assert probabilities_of(classifier) == shares_of(classifier, map(str, labels))
 
 
 def weights(save, **config):
@@ -660,13 +662,11 @@ def as_bin(folder, tensors):
     torch.save(tensors, folder / "pytorch_model.bin")
 
 
-def as_shards(folder, tensors):
-    files = {name: f"model-0000{1 + n % 2}-of-00002.safetensors" for n, name in enumerate(tensors)}
+def as_shards(folder, tensors, save=save_file, stem="model", suffix="safetensors"):
+    files = {name: f"{stem}-0000{1 + n % 2}-of-00002.{suffix}" for n, name in enumerate(tensors)}
     for file in set(files.values()):
-        save_file({name: tensors[name] for name in files if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": files})
-    )
+        save({name: tensors[name] for name in files if files[name] == file}, folder / file)
+    change(folder / f"{stem}.{suffix}.index.json", metadata={}, weight_map=files)
 
 
 def other_metadata(folder, tensors):
@@ -685,15 +685,6 @@ def as_legacy_bin(folder, tensors):
     """Write the file of torch before 1.6, which is no archive."""
     torch.save(
         OrderedDict(tensors), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False
-    )
-
-
-def as_bin_shards(folder, tensors):
-    files = {name: f"pytorch_model-0000{1 + n % 2}-of-00002.bin" for n, name in enumerate(tensors)}
-    for file in set(files.values()):
-        torch.save({name: tensors[name] for name in files if files[name] == file}, folder / file)
-    (folder / "pytorch_model.bin.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": files})
     )
 
 
@@ -741,20 +732,24 @@ MODELS = {
     "bfloat16": weights(in_type(torch.bfloat16), dtype="bfloat16"),
     "double precision": weights(in_type(torch.float64)),
     "torch before 1.6": weights(as_legacy_bin),
-    "pickled shards with an index": weights(as_bin_shards),
-    "beside TensorFlow's and Flax's files": beside_other_libraries,
-    "code of its own under auto_map": lambda folder: change(
-        folder / "config.json", auto_map={"AutoModel": "mine.Model"}
+    "pickled shards with an index": weights(
+        partial(as_shards, save=torch.save, stem="pytorch_model", suffix="bin")
     ),
+    "beside TensorFlow's and Flax's files": beside_other_libraries,
+    "code of its own under auto_map": keys(auto_map={"AutoModel": "mine.Model"}),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs_are_those_of_transformers(classifier, name):
     MODELS[name](classifier)
-    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
-    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
-    assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+    assert probabilities_of(classifier) == shares_of(classifier)
+
+
+def check_mask(folder, text, logits):
+    guess = load_pipeline(folder, precision="fp32")(text)["masks"][0][0]
+    assert guess["id"] == logits.argmax().item()
+    assert guess["probability"] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
@@ -763,26 +758,20 @@ def test_masks_of_any_name_are_filled(copy, mask):
     lines = (folder / "vocab.txt").read_text(encoding="utf-8").replace("[MASK]", "<mask>")
     (folder / "vocab.txt").write_text(lines, encoding="utf-8")
     settings(mask_token="<mask>")(folder)
-    add_model(folder, "AlbertForMaskedLM")
-    shares = logits_of(folder, "AlbertForMaskedLM", "the <mask> fox").softmax(-1)[2]
-    guess = load_pipeline(folder, precision="fp32")(f"the {mask} fox")["masks"][0][0]
-    assert guess["id"] == shares.argmax().item()
-    assert guess["probability"] == pytest.approx(shares.max().item(), abs=1e-5)
+    add_model(folder, MASKED_LM)
+    check_mask(folder, f"the {mask} fox", logits_of(folder, MASKED_LM, "the <mask> fox")[2])
 
 
 def test_masked_lm_of_ckiplab_s_shape(with_model):
     """A WordPiece vocabulary, and the class of its tokenizer in config.json alone."""
-    folder = with_model("AlbertForMaskedLM")
+    folder = with_model(MASKED_LM)
     (folder / "tokenizer_config.json").unlink()
     change(folder / "config.json", tokenizer_class="BertTokenizerFast")
-    shares = logits_of(folder, "AlbertForMaskedLM", "我爱北[MASK]").softmax(-1)[4]
-    guess = load_pipeline(folder, precision="fp32")("我爱北[MASK]")["masks"][0][0]
-    assert guess["id"] == shares.argmax().item()
-    assert guess["probability"] == pytest.approx(shares.max().item(), abs=1e-5)
+    check_mask(folder, "我爱北[MASK]", logits_of(folder, MASKED_LM, "我爱北[MASK]")[4])
 
 
 def test_decoders_that_are_not_tied(with_model, tmp_path):
-    folder = with_model("AlbertForMaskedLM")
+    folder = with_model(MASKED_LM)
     tensors = load_file(folder / "model.safetensors")
     change(folder / "config.json", tie_word_embeddings=False)
     for read in (load_pipeline, converted):
@@ -794,13 +783,11 @@ def test_decoders_that_are_not_tied(with_model, tmp_path):
         "predictions.decoder.bias": tensors["predictions.bias"].clone(),
     }
     save_file({**tensors, **copies}, folder / "model.safetensors", metadata={"format": "pt"})
-    shares = logits_of(folder, "AlbertForMaskedLM", "the [MASK] fox").softmax(-1)[2]
+    shares = logits_of(folder, MASKED_LM, "the [MASK] fox").softmax(-1)[2]
     AlbertForMaskedLM.from_pretrained(folder).save_pretrained(
         tmp_path / "again", AlbertTokenizer.from_pretrained(folder)
     )
-    torch.testing.assert_close(
-        logits_of(tmp_path / "again", "AlbertForMaskedLM", "the [MASK] fox").softmax(-1)[2], shares
-    )
+    assert_close(logits_of(tmp_path / "again", MASKED_LM, "the [MASK] fox").softmax(-1)[2], shares)
 
 
 def under_a_key(folder, tensors):
@@ -836,7 +823,7 @@ def cross_encoder_of(*modules, **transformer):
     ]
 
     def write(folder):
-        (folder / "modules.json").write_text(json.dumps(listing))
+        write_json(folder / "modules.json", listing)
         change(folder / "config_sentence_transformers.json", model_type="CrossEncoder")
         change(folder / "sentence_bert_config.json", **transformer)
 
@@ -938,17 +925,13 @@ MODELS_REFUSED = {
         "rename it to model.safetensors",
     ),
     "an adapter": (
-        lambda folder: change(
-            folder / "adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"
-        ),
+        in_file("adapter_config.json", peft_type="LORA", base_model_name_or_path="albert/base"),
         "unsupported",
         "LORA adapter of `albert/base`",
     ),
     "an adapter of another library": (
-        lambda folder: change(
-            folder / "adapter_config.json",
-            model_name="albert/base",
-            config={"adapter_residual": False},
+        in_file(
+            "adapter_config.json", model_name="albert/base", config={"adapter_residual": False}
         ),
         "unsupported",
         "adapter of `albert/base`",
@@ -983,36 +966,32 @@ MODELS_REFUSED = {
         "processing_kwargs",
     ),
     "quantized weights": (
-        lambda folder: change(
-            folder / "config.json", quantization_config={"quant_method": "bitsandbytes"}
-        ),
+        keys(quantization_config={"quant_method": "bitsandbytes"}),
         "unsupported",
         "bitsandbytes",
     ),
     "keys that are no numbers": (
-        lambda folder: change(folder / "config.json", id2label={"a": "x", "b": "y", "c": "z"}),
+        keys(id2label={"a": "x", "b": "y", "c": "z"}),
         "bad-value",
         "id2label",
     ),
     "two keys of one number": (
-        lambda folder: change(folder / "config.json", id2label={"1": "x", " 1": "y", "0": "z"}),
+        keys(id2label={"1": "x", " 1": "y", "0": "z"}),
         "bad-value",
         "id2label",
     ),
     "a key below 0": (
-        lambda folder: change(folder / "config.json", id2label={"-1": "x", "0": "y", "1": "z"}),
+        keys(id2label={"-1": "x", "0": "y", "1": "z"}),
         "bad-value",
         "-1",
     ),
     "two classes of one name": (
-        lambda folder: change(folder / "config.json", id2label={"0": "x", "1": "y", "2": "x"}),
+        keys(id2label={"0": "x", "1": "y", "2": "x"}),
         "ambiguous",
         "x, y, x",
     ),
     "an activation of its own": (
-        lambda folder: change(
-            folder / "config.json", sentence_transformers={"activation_fn": "mine.Softplus"}
-        ),
+        keys(sentence_transformers={"activation_fn": "mine.Softplus"}),
         "unsupported",
         "mine.Softplus",
     ),
@@ -1027,6 +1006,17 @@ def test_other_models_are_refused_by_name(classifier, name):
 
 
 # --- sentence encoders ----------------------------------------------------------------------------
+
+
+def their_vectors(folder, texts):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu").encode(texts)
+
+
+def check_vectors(folder, texts):
+    ours = SentenceEncoder.from_pretrained(folder).encode(texts)
+    assert_allclose(ours, their_vectors(folder, texts), atol=1e-4)
 
 
 @pytest.mark.parametrize("base", ["words", "ours"])
@@ -1051,13 +1041,13 @@ def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base
     theirs = SentenceTransformer(str(tmp_path / "encoder"), device="cpu")
     ours = SentenceEncoder.from_pretrained(tmp_path / "encoder")
     vectors = theirs.encode(texts)
-    np.testing.assert_allclose(ours.encode(texts), vectors, atol=1e-4)
-    np.testing.assert_allclose(
+    assert_allclose(ours.encode(texts), vectors, atol=1e-4)
+    assert_allclose(
         ours.similarity(vectors, vectors), theirs.similarity(vectors, vectors), atol=1e-4
     )
     ours.save_pretrained(tmp_path / "again")
     reloaded = SentenceEncoder.from_pretrained(tmp_path / "again")
-    np.testing.assert_allclose(reloaded.encode(texts), vectors, atol=1e-4)
+    assert_allclose(reloaded.encode(texts), vectors, atol=1e-4)
     reloaded.settings["special_names"] = "text"
     assert np.abs(reloaded.encode(texts)[1] - vectors[1]).max() > 1e-3
 
@@ -1109,14 +1099,11 @@ ENCODERS = {
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_settings_of_sentence_encoders_are_read(encoder_folder, name):
-    from sentence_transformers import SentenceTransformer
-
     for file, values in ENCODERS[name].items():
         change(encoder_folder / file, **values)
-    texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
-    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(
-        SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4
+    check_vectors(
+        encoder_folder,
+        ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5],
     )
 
 
@@ -1134,37 +1121,26 @@ def encoder_folder(with_model, tmp_path):
 
 def test_flags_without_a_value_are_off(encoder_folder):
     """As an `if` of sentence-transformers takes them."""
-    from sentence_transformers import SentenceTransformer
-
-    pooling = dict(
-        word_embedding_dimension=64,
-        pooling_mode_cls_token=None,
-        pooling_mode_mean_tokens=True,
-        include_prompt=None,
+    (encoder_folder / "1_Pooling/config.json").write_text(
+        '{"word_embedding_dimension": 64, "pooling_mode_cls_token": null,'
+        ' "pooling_mode_mean_tokens": true, "include_prompt": null}'
     )
-    (encoder_folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     (encoder_folder / "sentence_bert_config.json").write_text(
         '{"max_seq_length": 24, "do_lower_case": null}'
     )
     prompt = {"prompts": {"q": "The fox: "}, "default_prompt_name": "q", "similarity_fn_name": ""}
     change(encoder_folder / "config_sentence_transformers.json", **prompt)
-    texts = ["The Fox", "the dog"]
-    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(
-        SentenceEncoder.from_pretrained(encoder_folder).encode(texts), expected, atol=1e-4
-    )
+    check_vectors(encoder_folder, ["The Fox", "the dog"])
 
 
 def test_classifiers_of_setfit_are_reported(encoder_folder, caplog):
     """SentenceTransformer, too, reads the encoder alone."""
-    from sentence_transformers import SentenceTransformer
-
     (encoder_folder / "model_head.pkl").write_bytes(b"theirs")
     change(encoder_folder / "config_setfit.json", labels=["no", "yes"], normalize_embeddings=False)
-    expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(["The Fox"])
+    expected = their_vectors(encoder_folder, ["The Fox"])
     with caplog.at_level(logging.WARNING, "albertkit"):
         vector = load_pipeline(encoder_folder, precision="fp32")("The Fox")["embedding"]
-    np.testing.assert_allclose(vector, expected[0], atol=1e-4)
+    assert_allclose(vector, expected[0], atol=1e-4)
     assert "classifier of SetFit" in caplog.text
 
 
@@ -1322,15 +1298,9 @@ TOLERATED = {
     ),
     "an author's note": keys(comment="trained on my desk", author={"name": "someone"}),
 }
-ACTIVATIONS = [
-    "gelu_pytorch_tanh",
-    "gelu_python_tanh",
-    "gelu_accurate",
-    "gelu_fast",
-    "gelu_python",
-    "gelu",
-    "relu",
-]
+ACTIVATIONS = (
+    "gelu_pytorch_tanh gelu_python_tanh gelu_accurate gelu_fast gelu_python gelu relu".split()
+)
 TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATIONS}
 
 
@@ -1338,12 +1308,11 @@ TOLERATED |= {f"activation {name}": keys(hidden_act=name) for name in ACTIVATION
 def test_what_convert_tolerates_is_loaded_alike(classifier, tmp_path, name):
     if name.startswith("activation"):
         TOLERATED[name](classifier)
-    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
+    shares = shares_of(classifier)
     TOLERATED[name](classifier)
     convert(ConvertOptions(classifier, tmp_path / "converted"))
     for path in (classifier, tmp_path / "converted"):
-        probabilities = load_pipeline(path, precision="fp32")(TEXTS[0])["probabilities"]
-        assert list(probabilities.values()) == pytest.approx(shares, abs=1e-5)
+        assert probabilities_of(path) == shares
 
 
 # transformers refuses these
@@ -1356,15 +1325,13 @@ def test_keys_without_a_value_say_nothing_and_labels_have_any_whole_numbers(clas
     file = classifier / "config.json"
     labels = dict(zip(label_keys, "xyz", strict=True))
     settings(tokenizer_class="BertTokenizer")(classifier)
-    file.write_text(json.dumps({**json.loads(file.read_text()), **EMPTY, "id2label": labels}))
+    write_json(file, {**read_json(file), **EMPTY, "id2label": labels})
     model = transformers.AlbertForSequenceClassification.from_pretrained(classifier)
     assert AlbertConfig.from_pretrained(classifier).id2label == model.config.id2label
     # Which AutoConfig asks for
     change(classifier / "config.json", model_type="albert", architectures=[CLASSIFIER])
-    shares = logits_of(classifier, CLASSIFIER, TEXTS[0]).softmax(-1).tolist()
-    probabilities = load_pipeline(classifier, precision="fp32")(TEXTS[0])["probabilities"]
-    expected = {model.config.id2label[number]: share for number, share in enumerate(shares)}
-    assert probabilities == pytest.approx(expected, abs=1e-5)
+    labels_in_order = [model.config.id2label[number] for number in range(3)]
+    assert probabilities_of(classifier) == shares_of(classifier, labels_in_order)
 
 
 def test_keys_that_are_left_out_are_reported_once(with_model, caplog):

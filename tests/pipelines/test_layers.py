@@ -2,21 +2,20 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers
+from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import paired_cosine_distances
 from small_models import shaken, tiny_config
+from torch.testing import assert_close
 
 from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
-from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.pipelines.layers import trace_layers
 from albertkit.tokenizer import AlbertTokenizer
-
-transformers = pytest.importorskip("transformers")
 
 WORDS = "one layer run twelve times the states of a token move from pass to".split()
 TEXTS = [
@@ -36,13 +35,13 @@ def tokenizer(tmp_path_factory):
     return AlbertTokenizer.from_pretrained(folder)
 
 
-def random_model(model_class: type[PretrainedAlbert], **changes: object) -> PretrainedAlbert:
+def random_model(model_class, **changes):
     """Every parameter random, also those that start as 0 or 1."""
     torch.manual_seed(0)
     return shaken(model_class(CONFIG.replace(**changes)))
 
 
-def theirs(model: PretrainedAlbert, folder: Path, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+def theirs(model, folder, ids):
     """transformers' hidden states [L+1, S, H] and attentions [L, A, S, S] of the same weights."""
     model.save_pretrained(folder)
     peer = transformers.AlbertModel.from_pretrained(folder, attn_implementation="eager").eval()
@@ -67,28 +66,28 @@ def test_one_text_token_by_token(tokenizer, tmp_path, changes):
     json.dumps(trace, allow_nan=False)
     ids = tokenizer.encode(text, special_tokens=True, mask_literal=True)
     states, attention = theirs(model, tmp_path, ids)
-    assert trace["tokens"] == ["[CLS]", "one", "[MASK]", "of", "a", "[MASK]", ",", "run", "[SEP]"]
+    assert trace["tokens"] == "[CLS] one [MASK] of a [MASK] , run [SEP]".split()
     assert trace["passes"] == len(attention)
     assert trace["left_out"] == 0
     near = dict(atol=6e-5, rtol=0)  # rounded to 4 digits
-    np.testing.assert_allclose(trace["attention"], attention, **near)
+    assert_allclose(trace["attention"], attention, **near)
     last = np.array([1 - paired_cosine_distances(state, states[-1]) for state in states[1:]])
-    np.testing.assert_allclose(trace["similarity"], last.T, **near)
+    assert_allclose(trace["similarity"], last.T, **near)
     step = np.linalg.norm(np.diff(states, axis=0), axis=-1) / np.linalg.norm(states[:-1], axis=-1)
-    np.testing.assert_allclose(trace["step"], step.T, **near)
+    assert_allclose(trace["step"], step.T, **near)
     pca = PCA(2).fit(states.reshape(-1, 64))
     points = np.stack([pca.transform(state) for state in states], 1)
     assert np.shape(trace["states_2d"]) == points.shape
     # An axis has no sign
-    np.testing.assert_allclose(np.abs(trace["states_2d"]), np.abs(points), atol=2e-4)
-    np.testing.assert_allclose(trace["variance"], pca.explained_variance_ratio_, **near)
+    assert_allclose(np.abs(trace["states_2d"]), np.abs(points), atol=2e-4)
+    assert_allclose(trace["variance"], pca.explained_variance_ratio_, **near)
 
     peer = transformers.AlbertForMaskedLM.from_pretrained(tmp_path).eval()
     with torch.no_grad():
         shares = peer.predictions(torch.tensor(states[1:], dtype=torch.float32)).softmax(-1)
         logits = peer(torch.tensor([ids])).logits[0].softmax(-1)
     # After the last layer: the model's own answer
-    torch.testing.assert_close(shares[-1], logits, atol=1e-6, rtol=0)
+    assert_close(shares[-1], logits, atol=1e-6, rtol=0)
     assert [mask["position"] for mask in trace["predictions"]] == [2, 5]
     for mask in trace["predictions"]:
         for of_pass, expected in zip(
@@ -100,9 +99,7 @@ def test_one_text_token_by_token(tokenizer, tmp_path, changes):
             ]
             # The rows to spare have no piece, and no share in these.
             probabilities = torch.tensor([guess["probability"] for guess in of_pass])
-            torch.testing.assert_close(
-                probabilities, best.values / expected.sum(), atol=6e-5, rtol=0
-            )
+            assert_close(probabilities, best.values / expected.sum(), atol=6e-5, rtol=0)
 
 
 def test_every_part_of_a_text_sees_other_weights(tokenizer):

@@ -6,9 +6,9 @@ import json
 import lzma
 import shlex
 
-import numpy as np
 import pytest
-from record_files import read_records
+from numpy.testing import assert_allclose
+from record_files import read_records, write_lines
 
 import albertkit.pipelines.predict as predict_module
 from albertkit.errors import DataError
@@ -84,7 +84,7 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
         {"text": "calm", "id": 3},
     ]
     lines = [json.dumps(value) for value in values]
-    (tmp_path / "in.jsonl").write_text("\n".join([lines[0], "", *lines[1:], "  "]) + "\n")
+    write_lines(tmp_path / "in.jsonl", [lines[0], "", *lines[1:], "  "])
     predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
     records = records_of(tmp_path / "out.jsonl")
     assert [record.pop("line") for record in records] == [1, 3, 4, 5]
@@ -102,7 +102,7 @@ def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
     ] * 3
     expected = load_pipeline(pretrained, "embed", precision="fp32")(["the fox", "", "a dog"])
     for record, answer in zip(records, expected, strict=True):
-        np.testing.assert_allclose(record["embedding"], answer["embedding"], atol=1e-5)
+        assert_allclose(record["embedding"], answer["embedding"], atol=1e-5)
 
 
 BAD = [b"seven [MASK]", b"no mask", b"[MASK] \xff", b"[MASK] " * 80, b"", b"the [MASK]"]
@@ -239,7 +239,7 @@ def test_cosines_are_those_of_the_pipeline(pretrained):
     texts = ["the fox", "a dog", "강을"]
     answers = ask(pretrained, texts, kind="embed", precision="fp32")
     expected = load_pipeline(pretrained, "embed", precision="fp32").similarity(texts)
-    np.testing.assert_allclose(answers.similarity, expected, atol=1e-5)
+    assert_allclose(answers.similarity, expected, atol=1e-5)
     assert "similarity" not in ask(pretrained, texts[:1], kind="embed").to_dict()
 
 
@@ -303,7 +303,7 @@ def test_texts_in_the_place_of_files_and_names_of_columns_in_that_of_texts_are_t
         save_task_model(model, classifier, tokenizer, SINGLE)
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path / "data")
-    (tmp_path / "data" / "in.txt").write_text("a fox\n")
+    (tmp_path / "data/in.txt").write_text("a fox\n")
     process = run_command("predict", model, *arguments)
     assert process.status == 2
     assert " ".join(process.err.split()).partition("hint: ")[2].startswith(hint)
@@ -340,9 +340,9 @@ def test_the_command_answers_a_file(pretrained, tmp_path, run_command):
     [
         (["{model}"], "bad-value"),
         (["{model}", "in.txt", "--text", "[MASK]"], "conflicting-options"),
-        (["{model}", "--text", "[MASK]", "--out", "x.jsonl"], "conflicting-options"),
+        ("{model} --text [MASK] --out x.jsonl".split(), "conflicting-options"),
         (["{model}", "--text", "no mask"], "bad-input"),
-        (["{model}", "--kind", "embeds", "--text", "a"], "unknown-name"),
+        ("{model} --kind embeds --text a".split(), "unknown-name"),
         (["{model}", "--pair", "a"], "bad-value"),
         (["nowhere/at/all", "--text", "a"], "not-found"),
     ],

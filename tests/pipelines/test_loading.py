@@ -53,7 +53,8 @@ HEADS = [
 
 @pytest.mark.parametrize(("kind", "name", "settings"), HEADS)
 def test_folders_of_transformers_are_what_their_class_is(tmp_path, tokenizer, kind, name, settings):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.AlbertConfig(
         vocab_size=tokenizer.vocab_size,
         embedding_size=16,
@@ -123,7 +124,7 @@ def captioner(tmp_path_factory):
     """Untrained, and a clip."""
     folder = tmp_path_factory.mktemp("captioner")
     (folder / "tokenizer").mkdir()
-    (folder / "tokenizer" / "vocab.txt").write_text(
+    (folder / "tokenizer/vocab.txt").write_text(
         "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\ncircle\n"
     )
     init_model(folder / "shell", folder / "tokenizer", size="tiny", **SHELL)

@@ -6,12 +6,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+import transformers
 
 from albertkit.errors import DataError, MachineError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.pipelines.load import load_pipeline
-
-transformers = pytest.importorskip("transformers")
 
 MASKED = [
     "the quick [MASK] fox jumps over a lazy dog.",
@@ -48,20 +47,6 @@ def test_every_mask_has_transformers_probabilities(folder, tokenizer, model_clas
             assert [guess["piece"] for guess in guesses] == [
                 tokenizer.id_to_piece(i) for i in best.indices.tolist()
             ]
-
-
-def test_a_parameter_that_differs_is_noticed(folder, tokenizer):
-    path = folder(AlbertForPreTraining)
-    model = AlbertForPreTraining.from_pretrained(path)
-    with torch.no_grad():
-        model.predictions.bias[7] += 0.01
-    model.save_pretrained(path, tokenizer)
-    guesses = load_pipeline(path, precision="fp32")(MASKED[0], top=50)["masks"][0]
-    with torch.no_grad():
-        model.predictions.bias[7] -= 0.01
-    model.save_pretrained(path, tokenizer)
-    expected = shares_of_transformers(path, tokenizer, MASKED[0])[0].topk(50).values.tolist()
-    assert [guess["probability"] for guess in guesses] != pytest.approx(expected, abs=1e-6)
 
 
 def test_the_pipeline_of_transformers_says_the_same_where_it_reads_the_same_ids(folder, tokenizer):
@@ -219,6 +204,5 @@ def test_weights_that_are_no_numbers_are_refused(folder, tmp_path, precision):
     model.save_pretrained(tmp_path)
     shutil.copytree(folder(AlbertForMaskedLM), tmp_path / "whole")
     shutil.copy(tmp_path / "model.safetensors", tmp_path / "whole")
-    with pytest.raises(MachineError) as raised:
+    with pytest.raises(MachineError, match=r"\[not-finite\]"):
         load_pipeline(tmp_path / "whole", precision=precision)("the quick [MASK]")
-    assert raised.value.slug == "not-finite"

@@ -6,7 +6,9 @@ from collections import deque
 import numpy as np
 import pandas as pd
 import pytest
+import seqeval.metrics.sequence_labeling as seqeval
 import torch
+import transformers
 
 from albertkit.errors import DataError
 from albertkit.model import (
@@ -19,9 +21,6 @@ from albertkit.pipelines.load import load_pipeline
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.tagging import TaggingTask
-
-transformers = pytest.importorskip("transformers")
-seqeval = pytest.importorskip("seqeval.metrics.sequence_labeling")
 
 COLOURS = {
     "num_labels": 3,
@@ -176,7 +175,7 @@ def test_the_texts_have_entities_of_several_words(folder):
 
 def test_a_list_of_words_is_tagged_as_the_text_of_them(folder):
     tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
-    words = ["the", "fox", ",", "서울에서", "jumps"]
+    words = "the fox , 서울에서 jumps".split()
     (result,) = tag([words])
     assert result["words"] == words
     assert result["tags"] == tag(" ".join(words))["tags"]
@@ -425,35 +424,9 @@ def test_an_error_names_the_position_of_the_wrong_input(folder):
 
 def test_an_error_shows_the_value_however_large_or_deep(folder, error_of):
     pipeline = load_pipeline(folder(AlbertForSequenceClassification))
-    deep: list = []
+    deep = []
     for _ in range(50_000):
         deep = [deep]
     for value in (deep, {"text": deep}, list(range(10_000_000)), "\ud800" * 1_000_000):
         error = error_of(pipeline.parse, value)
         assert len(error.message) < 200
-
-
-def numbers_of(value):
-    """All numbers of a result, in order; texts with them, since tags are texts."""
-    if isinstance(value, dict):
-        return [number for part in value.values() for number in numbers_of(part)]
-    if isinstance(value, list):
-        return [number for part in value for number in numbers_of(part)]
-    return [value]
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_other_weights_give_other_results(folder, tokenizer, kind):
-    """What is compared with transformers above is no constant: one matrix half as large again, and it would fail."""
-    path = folder(CLASSES[kind])
-    pipeline = load_pipeline(path, precision="fp32")
-    before = numbers_of(pipeline(pipeline.example))
-    model = CLASSES[kind].from_pretrained(path)
-    with torch.no_grad():
-        model.albert.encoder.albert_layer_groups[0].albert_layers[0].attention.value.weight *= 1.5
-    model.save_pretrained(path, tokenizer)
-    after = numbers_of(load_pipeline(path, precision="fp32")(pipeline.example))
-    floats = [
-        [number for number in numbers if isinstance(number, float)] for numbers in (before, after)
-    ]
-    assert floats[0] != pytest.approx(floats[1], abs=1e-3)

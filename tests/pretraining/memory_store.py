@@ -2,14 +2,13 @@
 
 import gzip
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 
-def toy_tokenizer(vocab_size: int = 100) -> Any:
+def toy_tokenizer(vocab_size=100):
     """A tokenizer of numbers: ids 0 to 4 are special; of the others every third continues a word."""
     starts = np.arange(vocab_size) % 3 != 0
     return SimpleNamespace(
@@ -33,7 +32,7 @@ class MemoryStore:
     dtype: type = np.uint16
     model: Any = field(default_factory=toy_tokenizer)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.vocab_size = self.model.vocab_size
         self.tokens = []
         self.sentence_offsets = []
@@ -47,29 +46,27 @@ class MemoryStore:
             self.sentence_offsets.append(_offsets(sentences))
             self.document_offsets.append(_offsets(documents))
 
-    def tokenizer(self) -> Any:
+    def tokenizer(self):
         return self.model
 
-    def all_documents(self) -> list[np.ndarray]:
+    def all_documents(self):
         """Every document included."""
         return [np.ones(len(offsets) - 1, bool) for offsets in self.document_offsets]
 
 
-def _offsets(parts: list) -> np.ndarray:
+def _offsets(parts):
     return np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.uint32)
 
 
-def read_novels(golden: Path, tokenizer: Any) -> tuple[list[list[list[int]]], list[list[int]]]:
+def read_novels(golden, tokenizer):
     """The corpus of the golden masks as documents of ids, and the ids of each line (empty for blank lines)."""
-    lines = (
-        gzip.decompress((golden / "masking" / "corpus.txt.gz").read_bytes()).decode().split("\n")
-    )
+    lines = gzip.decompress((golden / "masking/corpus.txt.gz").read_bytes()).decode().split("\n")
     ragged = tokenizer.encode_batch(lines)
     ids = np.asarray(ragged.ids)
     line_ids = [
         ids[a:b].tolist() for a, b in zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)
     ]
-    documents: list[list[list[int]]] = [[]]
+    documents = [[]]
     for line, pieces in zip(lines, line_ids, strict=True):
         if line.strip():
             documents[-1].append(pieces)

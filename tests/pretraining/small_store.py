@@ -1,7 +1,6 @@
 """A real store of 120 short documents of a small language, and the settings of runs on it, for tests that need files."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,7 +36,7 @@ SETTINGS = PretrainSettings(
 )
 
 
-def build_small_store(folder: Path) -> TokenStore:
+def build_small_store(folder):
     """Build the store in a folder, with a tokenizer of 48 tokens."""
     rng = np.random.default_rng(5)
     documents = [
@@ -54,19 +53,19 @@ def build_small_store(folder: Path) -> TokenStore:
     return TokenStore.open(folder / "store")
 
 
-def write_config(folder: Path, vocab_size: int, **changes: object) -> Path:
+def write_config(folder, vocab_size, **changes):
     """Write the `config.json` of a model of two layers."""
     path = folder / "config.json"
     path.write_text(json.dumps(SHAPE | {"vocab_size": vocab_size} | changes))
     return path
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     """Read the weights of a checkpoint folder."""
     return load_file(folder / "model.safetensors")
 
 
-def differing(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> set[str]:
+def differing(first, second):
     """Return the names of the tensors that differ, at least in a bit."""
     assert first.keys() == second.keys()
     return {name for name in first if not torch.equal(first[name], second[name])}

@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+import yaml
 from scipy.stats import binomtest
 
 from albertkit.config import AlbertConfig
@@ -12,8 +13,6 @@ from albertkit.pretraining.card import PretrainingFacts, model_card
 from albertkit.tasks.data import TaskData
 from albertkit.tasks.finetune import task_card
 from albertkit.tasks.registry import find_task
-
-yaml = pytest.importorskip("yaml")
 
 CONFIG = AlbertConfig.from_size("small", vocab_size=8000)
 FACTS = dict(
@@ -68,7 +67,8 @@ def test_front_matter_is_what_the_hub_reads():
 
 
 def test_the_hubs_own_library_accepts_the_front_matter():
-    hub = pytest.importorskip("huggingface_hub")
+    import huggingface_hub as hub
+
     assert "fill-mask" in hub.ModelCard(card_of()).data.tags
 
 
@@ -118,7 +118,6 @@ def test_counts_may_come_as_floats_from_a_log():
 
 def test_loading_examples_run_on_a_saved_folder(tmp_path, monkeypatch, capsys, data):
     """What the card tells people to run, run on what albertkit saves: five pieces from each library."""
-    pytest.importorskip("transformers")
     from albertkit import AlbertForPreTraining, AlbertTokenizer
 
     monkeypatch.chdir(tmp_path)
@@ -150,7 +149,7 @@ def test_an_impossible_count_is_refused_before_anything_is_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_examples_name_the_folder_that_holds_the_model(tmp_path):
+def test_examples_name_the_folder_that_holds_the_model():
     """A run is no model: `from_pretrained("run")` fails, `from_pretrained("run/final")` does not."""
     body = card_of("my_run", folder="my_run/final")
     assert body.count('from_pretrained("my_run/final")') == 3
@@ -158,7 +157,7 @@ def test_examples_name_the_folder_that_holds_the_model(tmp_path):
     assert '("my_run")' not in body
 
 
-def test_a_command_in_a_card_can_be_pasted(tmp_path):
+def test_a_command_in_a_card_can_be_pasted():
     data = TaskData(find_task("sst2"), [None], [None], [], [])
     intervals = {"accuracy": (0.25, 0.75)}
     card = task_card(

@@ -1,6 +1,5 @@
 """Runs that continue a model: every class of checkpoint, more pieces than before, only the new rows, resumed to the bit."""
 
-import json
 import os
 import shutil
 import signal
@@ -9,11 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from record_files import write_json, write_lines
 from small_store import SETTINGS, differing, weights, write_config
 
 from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import AlbertKitError
+from albertkit.files import read_json
 from albertkit.model import (
     AlbertForMaskedLM,
     AlbertForPreTraining,
@@ -34,15 +35,13 @@ OLD = (
 NEW = "빠른 갈색 여우가 게으른 개를 뛰어넘고 늙은 마법사가 물약을 만든다".split()
 WORDS = "albert.embeddings.word_embeddings.weight"
 BIAS = "predictions.bias"
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIALS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
 
 def make_store(folder, pieces, words):
     """A WordPiece tokenizer of these pieces and a store of 60 documents of these words."""
     (folder / "tokenizer").mkdir(parents=True)
-    (folder / "tokenizer" / "vocab.txt").write_text(
-        "\n".join([*SPECIALS, *pieces]) + "\n", encoding="utf-8"
-    )
+    write_lines(folder / "tokenizer/vocab.txt", [*SPECIALS, *pieces])
     rng = np.random.default_rng(5)
     text = "\n\n".join(
         "\n".join(
@@ -62,9 +61,7 @@ def home(tmp_path_factory):
     make_store(folder / "old", OLD, OLD)
     make_store(folder / "more", OLD + NEW, OLD + NEW)
     settings = replace(SETTINGS, config=write_config(folder, len(SPECIALS + OLD)))
-    shutil.move(
-        pretrain(folder / "old" / "store", folder / "run", settings).model, folder / "model"
-    )
+    shutil.move(pretrain(folder / "old/store", folder / "run", settings).model, folder / "model")
     return folder
 
 
@@ -81,7 +78,7 @@ def go_on(tmp_path, home):
     return pretrained
 
 
-def refused(call, *arguments, **options) -> AlbertKitError:
+def refused(call, *arguments, **options):
     with pytest.raises(AlbertKitError) as caught:
         call(*arguments, **options)
     return caught.value
@@ -107,15 +104,13 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
     """What it has is taken bit by bit; what it lacks is named and drawn from the seed; its task is forgotten."""
     allowed = ("classifier",) if kind is AlbertForSequenceClassification else ()
     kind.from_pretrained(home / "model", allow_missing=allowed).save_pretrained(tmp_path / "model")
-    shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    shutil.copy(home / "old/tokenizer/vocab.txt", tmp_path / "model")
+    config = read_json(tmp_path / "model/config.json")
     labels = {
         "id2label": {"0": "a", "1": "b", "2": "c"},
         "problem_type": "single_label_classification",
     }
-    (tmp_path / "model" / "config.json").write_text(
-        json.dumps(config | (labels if allowed else {}))
-    )
+    write_json(tmp_path / "model/config.json", config | (labels if allowed else {}))
     start, repeated, different = (
         initialise_from_checkpoint(
             tmp_path / "model", tokenizer_of(home, "old"), replace(SETTINGS, seed=seed)
@@ -138,11 +133,11 @@ def test_every_class_of_checkpoint(tmp_path, home, kind, fresh, left_out):
 
 
 def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home, go_on):
-    init_model(tmp_path / "shell", home / "old" / "tokenizer", config=home / "config.json", seed=3)
+    init_model(tmp_path / "shell", home / "old/tokenizer", config=home / "config.json", seed=3)
     initialised = go_on("old", "one", start=None, seed=3, config=home / "config.json")
     continued = go_on("old", "two", start=tmp_path / "shell", seed=3)
     assert not differing(weights(initialised.model), weights(continued.model))
-    measured = estimate(home / "old" / "store", settings=SETTINGS, start=tmp_path / "shell")
+    measured = estimate(home / "old/store", settings=SETTINGS, start=tmp_path / "shell")
     assert measured.parameters == sum(
         tensor.numel() for tensor in weights(tmp_path / "shell").values()
     )
@@ -150,11 +145,9 @@ def test_a_shell_trains_to_the_same_bits_as_its_configuration(tmp_path, home, go
 
 def test_provenance_says_where_a_model_comes_from(home, go_on, capsys):
     model = go_on("old", steps=1, seed=7).model
-    provenance = json.loads((model / "provenance.json").read_text())
+    provenance = read_json(model / "provenance.json")
     assert provenance["continued"]["model"] == str(home / "model")
-    assert provenance["continued"]["provenance"] == json.loads(
-        (home / "model" / "provenance.json").read_text()
-    )
+    assert provenance["continued"]["provenance"] == read_json(home / "model/provenance.json")
     assert len(provenance["continued"]["weights_sha256"]) == 64
     # With another seed, other documents are held out
     assert "--held-out 0.2 --seed 0" in capsys.readouterr().err
@@ -187,7 +180,7 @@ def test_spare_rows_are_made_anew_too(tmp_path, home):
     model = AlbertForPreTraining.from_pretrained(home / "model")
     model.resize_token_embeddings(24)
     model.save_pretrained(tmp_path / "model")
-    shutil.copy(home / "old" / "tokenizer" / "vocab.txt", tmp_path / "model")
+    shutil.copy(home / "old/tokenizer/vocab.txt", tmp_path / "model")
     start = initialise_from_checkpoint(tmp_path / "model", tokenizer_of(home, "more"), SETTINGS)
     assert start.model.config.vocab_size == 31
     assert differing(dict(start.model.state_dict()), weights(tmp_path / "model")) == {WORDS, BIAS}
@@ -226,19 +219,17 @@ def test_only_new_rows_are_trained(tmp_path, home, go_on, how):
     """Everything else keeps its bits: no gradient, no decay, no moment; and every new row has moved."""
     before = len(SPECIALS + OLD)
     go_on("more", train_only="new-rows", **how)
-    began = weights(tmp_path / "run" / "start")
-    ended = weights(tmp_path / "run" / "final")
+    began = weights(tmp_path / "run/start")
+    ended = weights(tmp_path / "run/final")
     assert differing(began, ended) == {WORDS, BIAS}
     for name in (WORDS, BIAS):
         assert torch.equal(began[name][:before], ended[name][:before])
         assert (began[name][before:] != ended[name][before:]).reshape(len(NEW), -1).any(1).all()
     assert torch.equal(ended[WORDS][:before], weights(home / "model")[WORDS])
-    assert evaluate(tmp_path / "run" / "final", home / "more" / "store").masked_lm_count > 0
+    assert evaluate(tmp_path / "run/final", home / "more/store").masked_lm_count > 0
     # The comparison can tell: without the setting, every parameter moves.
     go_on("more", "all", **how)
-    assert differing(
-        weights(tmp_path / "all" / "start"), weights(tmp_path / "all" / "final")
-    ) == set(began)
+    assert differing(weights(tmp_path / "all/start"), weights(tmp_path / "all/final")) == set(began)
 
 
 def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
@@ -246,9 +237,9 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
     go_on(
         "more", train_only="new-rows", steps=1, warmup_steps=0, clip_norm=1e-3, schedule="constant"
     )
-    model = AlbertForPreTraining.from_pretrained(tmp_path / "run" / "start").train()
+    model = AlbertForPreTraining.from_pretrained(tmp_path / "run/start").train()
     world = run_module.join_world("cpu")
-    source = open_pretraining_data(home / "more" / "store", replace(SETTINGS, steps=1))
+    source = open_pretraining_data(home / "more/store", replace(SETTINGS, steps=1))
     (batch,) = next(source.training(world))
     losses = model.pretraining_losses(batch)
     mean = losses.masked_lm.loss_sum / len(batch.masked_labels)
@@ -256,7 +247,7 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
     first = len(SPECIALS + OLD)
     parts = {WORDS: model.get_input_embeddings().weight, BIAS: model.predictions.bias}
     norm = torch.stack([p.grad[first:].norm() for p in parts.values()]).norm()
-    ended = weights(tmp_path / "run" / "final")
+    ended = weights(tmp_path / "run/final")
     for name, parameter in parts.items():
         gradient = parameter.grad[first:] * (1e-3 / norm)
         update = 0.1 * gradient / ((0.001 * gradient**2).sqrt() + 1e-6)
@@ -274,13 +265,13 @@ def test_rows_can_be_named(tmp_path, home, go_on):
     go_on("old", train_only="new-rows", new_rows_from=18)
     grown = tmp_path / "grown"
     shutil.copytree(home / "model", grown)
-    before = json.loads((grown / "provenance.json").read_text())
+    before = read_json(grown / "provenance.json")
     # As `tokenizer extend` writes it.
-    (grown / "provenance.json").write_text(json.dumps(before | {"new_rows_from": 18}))
+    write_json(grown / "provenance.json", before | {"new_rows_from": 18})
     noted = go_on("old", "noted", start=grown, train_only="new-rows")
-    assert not differing(weights(tmp_path / "run" / "final"), weights(noted.model))
-    began = weights(tmp_path / "run" / "start")
-    ended = weights(tmp_path / "run" / "final")
+    assert not differing(weights(tmp_path / "run/final"), weights(noted.model))
+    began = weights(tmp_path / "run/start")
+    ended = weights(tmp_path / "run/final")
     assert differing(began, ended) == {WORDS, BIAS}
     assert torch.equal(began[WORDS][:18], ended[WORDS][:18])
     assert not torch.equal(began[WORDS][18:], ended[WORDS][18:])
@@ -319,13 +310,8 @@ def test_resumed_to_the_same_bits_without_the_model_it_began_with(
             assert result.steps == 4
     shutil.rmtree(tmp_path / "model")
     go_on("more", resume=True, **(how | {"start": None}))
-    assert not differing(
-        weights(tmp_path / "straight" / "final"), weights(tmp_path / "run" / "final")
-    )
-    origin = [
-        json.loads((tmp_path / n / "final" / "provenance.json").read_text())
-        for n in ("straight", "run")
-    ]
+    assert not differing(weights(tmp_path / "straight/final"), weights(tmp_path / "run/final"))
+    origin = [read_json(tmp_path / n / "final/provenance.json") for n in ("straight", "run")]
     assert origin[0] == origin[1]
 
 
@@ -356,6 +342,6 @@ def test_what_cannot_go_together_is_said(tmp_path, home, go_on):
 
 def test_drawn_weights_do_not_depend_on_who_asks(home):
     settings = replace(SETTINGS, config=home / "config.json")
-    pieces = TokenStore.open(home / "old" / "store").vocab_size
+    pieces = TokenStore.open(home / "old/store").vocab_size
     first, second = (dict(initialise(settings, pieces).model.state_dict()) for _ in range(2))
     assert not differing(first, second)

@@ -24,23 +24,23 @@ GOOGLE = dict(sop_pairs="google", short_seq_prob=0.1)
 
 @pytest.fixture(scope="module")
 def statistics(golden):
-    return json.loads((golden / "masking" / "statistics.json").read_text())
+    return json.loads((golden / "masking/statistics.json").read_text())
 
 
-def deviations(ours: dict[str, float], theirs: dict[str, tuple[float, float]]) -> dict[str, float]:
+def deviations(ours, theirs):
     """For each name the difference in standard errors."""
     assert set(ours) == set(theirs)
     return {name: (ours[name] - value) / error for name, (value, error) in theirs.items()}
 
 
-def outside(statistics: dict[str, float]) -> dict[str, float]:
+def outside(statistics):
     return {name: round(z, 1) for name, z in statistics.items() if not abs(z) <= ALLOWED}
 
 
 # --- segments -------------------------------------------------------------------------------------
 
 
-def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]:
+def our_segments(store, length, epochs, **changes):
     """The quantities of `structure` over some epochs."""
     settings = ExampleSettings(max_length=length, **{**GOOGLE, **changes})
     plans = [
@@ -88,14 +88,14 @@ def our_segments(store, length: int, epochs: int, **changes) -> dict[str, float]
     }
 
 
-def buckets(length: int) -> list[tuple[int, int]]:
+def buckets(length):
     starts = [5, 16, 32, 48, 64, 80, 96, 112, 120, 124, 127, 128]
     if length == 512:
         starts = [5, 32, 64, 128, 192, 256, 320, 384, 448, 480, 500, 508, 511, 512]
     return [(low, high - 1) for low, high in zip(starts, [*starts[1:], length + 1], strict=True)]
 
 
-def their_segments(golden: dict, epochs: int, length: int) -> dict[str, tuple[float, float]]:
+def their_segments(golden, epochs, length):
     """The same from `structure`, with the standard error of the difference to a run of `epochs` passes."""
     widening = np.sqrt(1 + golden["passes"] / epochs)
 
@@ -176,7 +176,7 @@ def test_next_sentence_pairs_follow_the_original(novels, statistics):
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> SimpleNamespace:
+def masked_epochs(store, length, cap, epochs, **changes):
     """Everything about the masks of some epochs, one row a token, a prediction or an n-gram, concatenated."""
     settings = ExampleSettings(max_length=length, **GOOGLE)
     masks = MaskSettings(**{"max_predictions": cap, "random_specials": True, **changes})
@@ -212,17 +212,17 @@ def masked_epochs(store, length: int, cap: int, epochs: int, **changes) -> Simpl
     )
 
 
-def shares_of(counts: np.ndarray) -> np.ndarray:
+def shares_of(counts):
     return counts / counts.sum()
 
 
-def run_lengths(flags: np.ndarray) -> np.ndarray:
+def run_lengths(flags):
     """Lengths of the maximal runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
     return edges[1::2] - edges[::2]
 
 
-def our_masks(masks: SimpleNamespace) -> dict[str, float]:
+def our_masks(masks):
     """The quantities of `main`."""
     content = ~masks.special
     masked = masks.masked[content]
@@ -271,7 +271,7 @@ def our_masks(masks: SimpleNamespace) -> dict[str, float]:
     return statistics
 
 
-def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
+def their_masks(golden, epochs):
     """The same from `main`, with the standard error of the difference to a run of `epochs` passes."""
     widening = np.sqrt(1 + golden["passes"] / epochs)
     statistics = {}
@@ -299,7 +299,7 @@ def their_masks(golden: dict, epochs: int) -> dict[str, tuple[float, float]]:
     rejected = golden["ngrams_rejected"]
     total = sum(rejected.values())
 
-    def binomial(share: float, count: int) -> tuple[float, float]:
+    def binomial(share, count):
         return share, np.sqrt(share * (1 - share) / count) * widening
 
     for name in ("over_budget", "already_covered"):

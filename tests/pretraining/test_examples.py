@@ -23,7 +23,7 @@ from albertkit.pretraining.examples import (
 from albertkit.pretraining.randomness import make_key
 
 
-def numbered(lengths: list[list[int]], **how) -> MemoryStore:
+def numbered(lengths, **how):
     """A store whose tokens count up from 5, so that a token tells where it comes from."""
     token = 5
     documents = []
@@ -73,9 +73,8 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     pure = how.pair_task == "sop" and how.sop_pairs == "pure"
     usable = [len(d) > 1 or not pure for d, flag in zip(lengths, flags, strict=True) if flag]
     if not any(usable):
-        with pytest.raises(DataError) as caught:
+        with pytest.raises(DataError, match=r"\[too-little-data\]"):
             plan_epoch(store, included, how, seed, 0)
-        assert caught.value.slug == "too-little-data"
         return
     plan = plan_epoch(store, included, how, seed, 0)
     assert plan.skipped_documents == usable.count(False)

@@ -14,7 +14,7 @@ from small_store import ALONE
 
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.errors import ConfigError, DataError
-from albertkit.files import changed_files
+from albertkit.files import changed_files, read_json
 from albertkit.job import Job
 from albertkit.pretraining.export import RecordLayout, export_records
 from albertkit.pretraining.options import ExportSettings
@@ -38,9 +38,9 @@ def in_order(folder):
 
 def test_the_originals_examples_are_laid_out_as_it_wrote_them(golden, albert_tokenizer):
     """200 records: padding taken away and put back, `token_boundary` found again from the pieces before masking."""
-    lines = (golden / "masking" / "seq128_cap20.jsonl").read_text().splitlines()
+    lines = (golden / "masking/seq128_cap20.jsonl").read_text().splitlines()
     expected = [json.loads(line) for line in lines]
-    records = TrainingRecords(golden / "masking" / "seq128_cap20.tfrecord", albert_tokenizer)
+    records = TrainingRecords(golden / "masking/seq128_cap20.tfrecord", albert_tokenizer)
 
     def laid_out():
         batch = records.batch(np.arange(len(records)))
@@ -127,11 +127,11 @@ def test_the_report_is_what_is_there(tmp_path, store):
     assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
     assert report.max_seq_length == 32
     assert report.max_predictions_per_seq == 5
-    export = json.loads((tmp_path / "out" / "export.json").read_text())
+    export = read_json(tmp_path / "out/export.json")
     assert export["report"] == report.to_dict()
     assert ExportSettings(**export["settings"]) == SMALL
     assert export["store"] == store.fingerprint
-    assert (tmp_path / "out" / "tokenizer" / "spiece.model").exists()
+    assert (tmp_path / "out/tokenizer/spiece.model").exists()
     assert len(TrainingRecords(tmp_path / "out", store.tokenizer())) == report.instances
 
 

@@ -16,7 +16,7 @@ KIND = {"in_order": IN_ORDER, "swapped": SWAPPED, "random_document": RANDOM}
 
 @pytest.fixture(scope="module")
 def instances(golden):
-    return read_records(golden / "masking" / "instances.jsonl")
+    return read_records(golden / "masking/instances.jsonl")
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from record_files import read_records
+from record_files import read_records, write_lines
 from small_store import ALONE, SETTINGS, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, build_store
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate
-from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 
 SETTINGS = replace(
@@ -23,7 +22,7 @@ HEADS = {"order": ("albert.pooler.", "sop_classifier."), "prediction": ("predict
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory, store) -> PretrainSettings:
+def settings(tmp_path_factory, store):
     return replace(
         SETTINGS, config=write_config(tmp_path_factory.mktemp("objectives"), store.vocab_size)
     )
@@ -41,7 +40,7 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     """Its gradients would be 0, and LAMB would take the whole learning rate off it at every update."""
     model = train("first", steps=1).model
     train(start=model, config=None, **how)
-    moved = differing(weights(tmp_path / "run" / "final"), weights(model))
+    moved = differing(weights(tmp_path / "run/final"), weights(model))
     assert not any(name.startswith(untouched) for name in moved)
     expected = {name for name in weights(model) if not name.startswith(untouched)}
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
@@ -63,7 +62,7 @@ def test_order_alone(tmp_path, store, settings, train):
     assert evaluation.sentence_order_accuracy == pytest.approx(
         result.scores["sentence_order_accuracy"]
     )
-    assert "sentence order" in (run / "final" / "README.md").read_text()
+    assert "sentence order" in (run / "final/README.md").read_text()
     for batch in open_pretraining_data(store, replace(settings, masked_lm_prob=0.0)).evaluation(
         ALONE
     ):
@@ -74,7 +73,7 @@ def test_order_alone(tmp_path, store, settings, train):
 # --- sentence order -------------------------------------------------------------------------------
 
 
-def tale(rng: np.random.Generator) -> str:
+def tale(rng):
     """A document whose sentences say where they stand: mornings before noons before evenings before nights."""
     words = "fox dog wizard potion river".split()
     return "\n".join(
@@ -84,13 +83,13 @@ def tale(rng: np.random.Generator) -> str:
 
 
 @pytest.fixture(scope="module")
-def tales(tmp_path_factory) -> TokenStore:
+def tales(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tales")
     rng = np.random.default_rng(0)
     (folder / "tales.txt").write_text("\n\n".join(dict.fromkeys(tale(rng) for _ in range(400))))
     (folder / "tokenizer").mkdir()
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] morning noon evening night fox dog wizard potion river".split()
-    (folder / "tokenizer" / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    write_lines(folder / "tokenizer/vocab.txt", pieces)
     build_store([folder / "tales.txt"], folder / "store", folder / "tokenizer", workers=0)
     return TokenStore.open(folder / "store")
 

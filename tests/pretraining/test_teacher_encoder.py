@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from record_files import write_json
 from safetensors.torch import load_file, save_file
 from small_store import differing, weights
 from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import RobertaProcessing
+from torch.testing import assert_close
 
 from albertkit.corpus import build_store
 from albertkit.model import AlbertForPreTraining, PackedBatch
@@ -145,7 +147,7 @@ def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
         ]
     expected = [torch.cat([states[0] for states in layer]) for layer in zip(*outputs, strict=True)]
     for states, expected_states in zip(teacher.states(batch), expected, strict=True):
-        torch.testing.assert_close(states, expected_states, atol=3e-5, rtol=1e-5)
+        assert_close(states, expected_states, atol=3e-5, rtol=1e-5)
 
 
 def test_a_store_in_a_part_of_the_teachers_tokens(
@@ -185,7 +187,7 @@ def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
         )
         stored = weights(teacher_folder(kind))
         mean = torch.stack([stored[name.format(layer)] for layer in range(4)]).mean(0)
-        torch.testing.assert_close(
+        assert_close(
             student.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight, mean
         )
 
@@ -246,14 +248,14 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     )
     assert slug() == "weights-mismatch"
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
+    write_json(folder / "config.json", config | {"num_hidden_layers": 1})
     (folder / "kept").rename(folder / "model.safetensors")
     assert slug() == "weights-mismatch"
     values = {"model_type": "unheard-of"}
-    (folder / "config.json").write_text(json.dumps(values))
+    write_json(folder / "config.json", values)
     assert slug() == "wrong-kind"
     values["auto_map"] = {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}
-    (folder / "config.json").write_text(json.dumps(values))
+    write_json(folder / "config.json", values)
     assert slug() == "unsupported"
     (folder / "config.json").unlink()
     assert slug() == "not-found"
@@ -296,7 +298,7 @@ def byte_level(tmp_path_factory, store):
     """A RoBERTa with a tokenizer of bytes, which shares no token with the store's."""
     folder = tmp_path_factory.mktemp("bytes")
     trainer = ByteLevelBPETokenizer(add_prefix_space=True)
-    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    names = "<s> <pad> </s> <unk> <mask>".split()
     text = [str(store.folder.parent / "corpus.txt")]
     trainer.train(text, vocab_size=300, min_frequency=1, special_tokens=names, show_progress=False)
     vocabulary = trainer.get_vocab()
@@ -345,7 +347,7 @@ def test_states_are_aligned_by_characters(byte_level, store):
         offsets = [set(range(start - 1, end - 1)) for start, end in encoded.offset_mapping[1:-1]]
         with torch.no_grad():
             expected = model(torch.tensor([encoded.input_ids])).last_hidden_state[0]
-        torch.testing.assert_close(text_states[[0, -1]], expected[[0, -1]], atol=2e-5, rtol=0)
+        assert_close(text_states[[0, -1]], expected[[0, -1]], atol=2e-5, rtol=0)
         _, spans = tokenizer.encode_with_offsets(text)
         for (start, end), state in zip(spans, text_states[1:-1], strict=True):
             letters = {position for position in range(start, end) if text[position] != " "}
@@ -353,7 +355,7 @@ def test_states_are_aligned_by_characters(byte_level, store):
                 number + 1 for number, characters in enumerate(offsets) if characters & letters
             ]
             if shared:
-                torch.testing.assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
+                assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
 
 
 def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
@@ -385,7 +387,7 @@ def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
         expected = model(torch.tensor([encoded.input_ids])).last_hidden_state[0, shared].mean(0)
     assert len(shared) > 1
     for number in range(position, position + 3):
-        torch.testing.assert_close(states[number + 1], expected, atol=2e-5, rtol=0)
+        assert_close(states[number + 1], expected, atol=2e-5, rtol=0)
 
 
 def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, error_of):
@@ -412,11 +414,11 @@ def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimm
     """A pair with two separators between its texts, as XLM-R's tokenizers have it."""
     tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
     shutil.copytree(teacher_folder("Bert"), tmp_path / "bert")
-    (tmp_path / "bert" / "spiece.model").unlink()
-    file = tmp_path / "bert" / "tokenizer.json"
+    (tmp_path / "bert/spiece.model").unlink()
+    file = tmp_path / "bert/tokenizer.json"
     content = json.loads(file.read_text())
     content["post_processor"]["pair"].insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 0}})
-    file.write_text(json.dumps(content))
+    write_json(file, content)
     batch = draw_batch(tokenizer)
     ours, theirs = (
         open_teacher_encoder(folder, tokenizer, SETTINGS, CPU)
@@ -425,4 +427,4 @@ def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimm
     assert type(ours) is AlbertTeacher
     assert type(theirs) is TransformersTeacher
     for states, expected in zip(theirs.states(batch), ours.states(batch), strict=True):
-        torch.testing.assert_close(states, expected, atol=3e-5, rtol=1e-5)
+        assert_close(states, expected, atol=3e-5, rtol=1e-5)

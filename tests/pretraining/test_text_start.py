@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_store import SETTINGS, differing, weights, write_config
 
-from albertkit.corpus import TokenStore, cooccurrence
+from albertkit.corpus import cooccurrence
 from albertkit.corpus.cooccurrence import (
     WINDOW,
     Documents,
@@ -35,8 +35,8 @@ def settings(tmp_path_factory, store):
     )
 
 
-def expected_pairs(store: TokenStore, left_out: list[np.ndarray], every: int = 1) -> Counter:
-    pairs: Counter = Counter()
+def expected_pairs(store, left_out, every=1):
+    pairs = Counter()
     number = 0
     for shard in range(store.num_shards):
         for document, out in enumerate(left_out[shard]):

@@ -13,13 +13,13 @@ VOID = {"meta", "br", "img", "link", "input", "hr", "path", "use", "rect"}
 class Outline(HTMLParser):
     """Checks that tags nest, and keeps what the tests ask for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.attributes: list[tuple[str, str, str]] = []
-        self.identifiers: list[str | None] = []
-        self.text: list[str] = []
+        self.open = []
+        self.tags = set()
+        self.attributes = []
+        self.identifiers = []
+        self.text = []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
@@ -41,7 +41,7 @@ class Outline(HTMLParser):
         self.text.append(data)
 
     @property
-    def words(self) -> str:
+    def words(self):
         return " ".join(" ".join(self.text).split())
 
 

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
+from matplotlib import image
 
 from albertkit.errors import MissingExtraError
 from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
@@ -18,8 +19,6 @@ from albertkit.training.monitor import (
     plot_run,
     run_svgs,
 )
-
-image = pytest.importorskip("matplotlib.image")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -83,7 +83,8 @@ def test_this_machine_is_described_truly():
     assert facts["machine"]["cores"] == os.cpu_count()
     if hasattr(os, "sched_getaffinity"):
         assert 1 <= facts["machine"]["usable_cores"] <= len(os.sched_getaffinity(0))
-    torch = pytest.importorskip("torch")
+    import torch
+
     installed = {row["name"]: row["installed"] for row in facts["packages"]}
     # Wheels may leave the build out
     assert installed["torch"].split("+")[0] == torch.__version__.split("+")[0]
@@ -127,7 +128,8 @@ def test_what_the_engines_make_of_a_processor_is_said(
 
 
 def test_a_cuda_device_is_described(monkeypatch):
-    torch = pytest.importorskip("torch")
+    import torch
+
     properties = SimpleNamespace(name="NVIDIA T4", total_memory=16 << 30, major=7, minor=5)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -160,7 +162,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
     facts = vars(doctor.examine_machine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    facts["folders"] = [doctor.folder("cache", tmp_path / "not" / "there")]
+    facts["folders"] = [doctor.folder("cache", tmp_path / "not/there")]
     problems = doctor.find_problems(facts)
     assert [problem["fatal"] for problem in problems] == [False, False]
     assert "no-such-compiler" in problems[1]["fact"]
@@ -168,7 +170,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path):
-    folder = doctor.folder("cache", tmp_path / "not" / "there")
+    folder = doctor.folder("cache", tmp_path / "not/there")
     assert folder["writable"]
     assert folder["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []
@@ -196,7 +198,7 @@ def test_an_old_or_missing_core_package_is_fatal_and_exits_1(monkeypatch, run_co
 
 def test_a_torch_that_cannot_be_imported_is_fatal(tmp_path):
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text(
+    (tmp_path / "torch/__init__.py").write_text(
         'raise OSError("libtorch.so: cannot open shared object file")'
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])

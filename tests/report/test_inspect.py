@@ -52,7 +52,8 @@ def test_the_published_sizes_to_the_last_parameter():
 
 
 def test_berts_are_counted_as_transformers_counts_them():
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     rows = {row["name"]: row for row in sizes()}
     large = dict(
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
@@ -107,7 +108,7 @@ def test_parts_of_a_folder_add_up_to_the_model(tmp_path, name, sharing):
     assert ("pooler" in parameters["parts"]) == (encoder.pooler is not None)
 
 
-def allocated(model: torch.nn.Module, length: int) -> int:
+def allocated(model, length):
     """The most bytes that torch holds at once while a sequence is read, by its own profiler."""
     batch = PackedBatch.from_sequences([[5] * length])
     cpu = [torch.profiler.ProfilerActivity.CPU]
@@ -192,10 +193,10 @@ def test_a_run_is_inspected_by_its_best_model(tmp_path):
         inspect_folder(tmp_path)
     assert caught.value.slug == "not-found"
     assert caught.value.hint == "wait for its first evaluation"
-    TINY.save_pretrained(tmp_path / "checkpoints" / "step-000002")
+    TINY.save_pretrained(tmp_path / "checkpoints/step-000002")
     with pytest.raises(AlbertKitError) as caught:
         inspect_folder(tmp_path)
-    assert str(tmp_path / "checkpoints" / "step-000002") in caught.value.hint
+    assert str(tmp_path / "checkpoints/step-000002") in caught.value.hint
     for name in ("final", "best"):
         classes.AlbertModel(
             TINY.replace(num_hidden_layers=2 if name == "best" else 3)
@@ -244,24 +245,24 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
 
 
 def test_what_cannot_be_inspected_is_answered_with_what_to_do(tmp_path):
-    def refused(path: Path, slug: str, hint: str, **options: int):
+    def refused(path, slug, hint, **options):
         with pytest.raises(AlbertKitError) as caught:
             inspect_folder(path, **options)
         assert caught.value.slug == slug
         assert hint in caught.value.hint
 
     (tmp_path / "tf").mkdir()
-    (tmp_path / "tf" / "model.ckpt-best.index").touch()
-    (tmp_path / "tf" / "albert_config.json").write_text("{}")
+    (tmp_path / "tf/model.ckpt-best.index").touch()
+    (tmp_path / "tf/albert_config.json").write_text("{}")
     refused(tmp_path / "tf", "wrong-kind", f"albertkit convert {tmp_path / 'tf'}")
-    refused(tmp_path / "tf" / "model.ckpt-best", "wrong-kind", "albertkit convert")
-    refused(tmp_path / "tf" / "model.ckpt-best.index", "wrong-kind", "albertkit convert")
+    refused(tmp_path / "tf/model.ckpt-best", "wrong-kind", "albertkit convert")
+    refused(tmp_path / "tf/model.ckpt-best.index", "wrong-kind", "albertkit convert")
     refused(tmp_path / "nowhere", "not-found", f"the folders in `{tmp_path}`: tf")
     TINY.save_pretrained(tmp_path / "old")
     refused(tmp_path / "old", "missing-file", "")
-    (tmp_path / "old" / "pytorch_model.bin").touch()
+    (tmp_path / "old/pytorch_model.bin").touch()
     refused(tmp_path / "old", "corrupt", "copy it again")
-    (tmp_path / "old" / "model.safetensors").write_bytes(b"\xff" * 20)
+    (tmp_path / "old/model.safetensors").write_bytes(b"\xff" * 20)
     refused(tmp_path / "old", "corrupt", "copy it again")
     refused(tmp_path / "old", "bad-value", "--length 40", length=41)
     refused(tmp_path / "old", "bad-value", "--length 40", length=0)

@@ -239,8 +239,8 @@ def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path
         write(
             run / seed / "results.json", {"metric": "accuracy", "value": value, "accuracy": value}
         )
-    shutil.copytree(run / "seed-10", run / "seed-10" / "retry-1")
-    write(run / "seed-10" / "retry-1" / "run.toml", "steps = 60\nlr = 6.67e-06\n")
+    shutil.copytree(run / "seed-10", run / "seed-10/retry-1")
+    write(run / "seed-10/retry-1/run.toml", "steps = 60\nlr = 6.67e-06\n")
     (run / "seed-11").mkdir()
     assert not read_run(run).finished
     write(
@@ -249,7 +249,7 @@ def test_seeds_and_retries_show_the_run_that_made_the_model(finetuning, tmp_path
     )
     run_folder = read_run(run)
     assert list(run_folder.seeds.items()) == [("seed-2", 0.6), ("seed-10", 0.9), ("seed-11", None)]
-    assert run_folder.attempt == run / "seed-10" / "retry-1"
+    assert run_folder.attempt == run / "seed-10/retry-1"
     words = words_of(run)
     check_all(
         (
@@ -300,7 +300,7 @@ def test_many_classes_show_their_most_frequent_mistakes(finetuning, words_of):
 def test_a_killed_run_is_reported_however_little_there_is(pretraining, finetuning, read_report):
     for run, names in (
         (pretraining, ["best", "checkpoints", "metrics.jsonl"]),
-        (finetuning, ["dev", "best", "results.json", "checkpoints", "run.toml"]),
+        (finetuning, "dev best results.json checkpoints run.toml".split()),
     ):
         for name in names:
             path = run / name
@@ -361,9 +361,7 @@ def test_no_text_of_a_stranger_becomes_markup(finetuning, harmless, tmp_path):
 
 @pytest.mark.usefixtures("without_pictures")
 def test_links_that_lead_out_of_a_run_are_not_followed(finetuning, tmp_path, harmless):
-    write(
-        tmp_path / "secret" / "predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}]
-    )
+    write(tmp_path / "secret/predictions.jsonl", [{"id": "1", "probabilities": {"SECRET": 1.0}}])
     write(tmp_path / "secret.json", {"metric": "SECRET", "SECRET": 0.5})
     shutil.rmtree(finetuning / "dev")
     (finetuning / "dev").symlink_to(tmp_path / "secret")

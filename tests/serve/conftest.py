@@ -7,11 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -28,16 +26,14 @@ from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.captioning.video import FrameSampling
 from albertkit.config import AlbertConfig
 from albertkit.pipelines.load import load_pipeline
-from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
+from albertkit.tokenizer import train_tokenizer
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
-SMALL: dict[str, Any] = {
+SMALL = {
     **{"embedding_size": 16, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2},
     **{"intermediate_size": 128, "max_position_embeddings": 64, "initializer_range": 0.2},
 }
-MODELS: dict[
-    str, tuple[type, dict[str, int]]
-] = {  # class and changes of SMALL; the name says what the model does
+MODELS = {  # class and changes of SMALL; the name says what the model does
     "pretrained": (public.AlbertForPreTraining, {}),
     "classify": (public.AlbertForSequenceClassification, {"num_labels": 3}),
     "score": (public.AlbertForSequenceClassification, {"num_labels": 1}),
@@ -48,7 +44,7 @@ MODELS: dict[
 PATIENCE = 120  # seconds, for a machine that has much else to do
 
 
-def _sentences(count: int, seed: int = 0, longest: int = 30) -> list[str]:
+def _sentences(count, seed=0, longest=30):
     """Texts of 1 to `longest` of WORDS."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, rng.integers(1, longest + 1))) for _ in range(count)]
@@ -67,7 +63,7 @@ def folders(tmp_path_factory):
     return {name: root / name for name in (*MODELS, "caption")}
 
 
-def _captioner(config: AlbertConfig, tokenizer: AlbertTokenizer) -> VideoCaptioner:
+def _captioner(config, tokenizer):
     sampling = FrameSampling(num_frames=4, size=32)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(sampling.num_frames, sampling.size)
@@ -93,23 +89,23 @@ class Running:
     url: str = ""
     lines: list[dict[str, Any]] = field(default_factory=list)
 
-    def client(self, **options: Any) -> httpx.Client:
+    def client(self, **options):
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         return httpx.Client(
             base_url=self.url, timeout=PATIENCE, trust_env=False, headers=headers, **options
         )
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self):
         """Host and port."""
         host, port = self.url.removeprefix("http://").split(":")
         return host, int(port)
 
-    def get(self, path: str, **options: Any) -> httpx.Response:
+    def get(self, path, **options):
         with self.client() as client:
             return client.get(path, **options)
 
-    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+    def post(self, path, body, **options):
         with self.client() as client:
             return client.post(
                 path,
@@ -117,16 +113,16 @@ class Running:
                 **options,
             )
 
-    def upload(self, content: Any, name: str = "a.mp4", **options: Any) -> httpx.Response:
+    def upload(self, content, name="a.mp4", **options):
         with self.client() as client:
             return client.post("/caption", files={"file": (name, content)}, **options)
 
-    def refusal(self, path: str, body: Any, **options: Any) -> tuple[int, str]:
+    def refusal(self, path, body, **options):
         """The status and the slug of the error that a request leads to."""
         answer = self.post(path, body, **options)
         return answer.status_code, answer.json()["error"]["slug"]
 
-    def metric(self, name: str) -> float:
+    def metric(self, name):
         """The sum of a metric over its labels."""
         rows = [
             row
@@ -136,33 +132,33 @@ class Running:
         return sum(float(row.rsplit(" ", 1)[1]) for row in rows)
 
     @property
-    def worker(self) -> psutil.Process:
+    def worker(self):
         """The process that runs the models of text; captioners have one of their own, which is started after it."""
         return self.workers[0]
 
     @property
-    def workers(self) -> list[psutil.Process]:
+    def workers(self):
         """The processes that run models, the oldest first."""
         return sorted(psutil.Process(self.process.pid).children(), key=psutil.Process.create_time)
 
-    def wait_until(self, holds: Callable[[], bool]) -> None:
+    def wait_until(self, holds):
         end = time.monotonic() + PATIENCE
         while not holds():
             assert self.process.poll() is None, self.lines
             assert time.monotonic() < end, self.lines[-5:]
             time.sleep(0.05)
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self):
         self.wait_until(lambda: self.get("/ready").status_code == 200)
 
-    def end(self, how: int = signal.SIGTERM) -> int:
+    def end(self, how=signal.SIGTERM):
         """The exit status."""
         self.process.send_signal(how)
         return self.process.wait(PATIENCE)
 
 
 @contextmanager
-def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running]:
+def _running(*arguments, key=None):
     """`albertkit serve` with these arguments, ready."""
     environment = {name: value for name, value in os.environ.items() if name != "ALBERTKIT_API_KEY"}
     environment |= {"PYTHONWARNINGS": "ignore"} | (
@@ -186,7 +182,7 @@ def _running(*arguments: str | Path, key: str | None = None) -> Iterator[Running
         reader.join(PATIENCE)
 
 
-def _read_log(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> None:
+def _read_log(process, lines):
     assert process.stderr is not None
     for line in process.stderr:
         try:
@@ -198,10 +194,10 @@ def _read_log(process: "subprocess.Popen[str]", lines: list[dict[str, Any]]) -> 
 @pytest.fixture(scope="session")
 def services():
     """`services(*arguments, key=None)`: a service that all tests share, started once, and again after a test that ended it."""
-    started: dict[Any, Running] = {}
+    started = {}
     with ExitStack() as stack:
 
-        def find(*arguments: str | Path, key: str | None = None) -> Running:
+        def find(*arguments, key=None):
             service = started.get((arguments, key))
             if service is None or service.process.poll() is not None:
                 service = started[arguments, key] = stack.enter_context(

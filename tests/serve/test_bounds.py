@@ -2,10 +2,10 @@
 
 import unicodedata
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from albertkit.serve import refusals, service
 from albertkit.serve.refusals import ServiceError, check_expansion
@@ -54,14 +54,14 @@ def test_features_made_in_parts_are_those_of_the_whole(pipeline_of, kind, monkey
     features = features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
     assert len(calls) > 2
     for name in ("input_ids", "token_type_ids", "offsets", "examples", "left_out"):
-        np.testing.assert_array_equal(getattr(features, name), getattr(expected, name))
+        assert_array_equal(getattr(features, name), getattr(expected, name))
     for arrays, expected_arrays in (
         (features.per_sequence, expected.per_sequence),
         (features.per_token, expected.per_token),
     ):
         assert arrays.keys() == expected_arrays.keys()
         for name, array in expected_arrays.items():
-            np.testing.assert_array_equal(arrays[name], array)
+            assert_array_equal(arrays[name], array)
 
 
 def test_nothing_more_is_tokenized_after_the_request_has_ended():

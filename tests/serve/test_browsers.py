@@ -26,15 +26,7 @@ def refused(options=None, method="POST", path="/classify", **headers):
 
 @pytest.mark.parametrize(
     "host",
-    [
-        "127.0.0.1:8000",
-        "localhost",
-        "LOCALHOST:1",
-        "[::1]:8000",
-        "a.localhost",
-        "localhost.",
-        "127.9.9.9",
-    ],
+    "127.0.0.1:8000 localhost LOCALHOST:1 [::1]:8000 a.localhost localhost. 127.9.9.9".split(),
 )
 def test_a_local_service_answers_to_local_names(host):
     assert refused(host=host) is None
@@ -98,7 +90,7 @@ def test_pages_of_other_sites_may_not_send(headers, slug):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://[::1", "http://a]b", "http://", "://", "http://127.0.0.1:8000@evil.example"]
+    "origin", "http://[::1 http://a]b http:// :// http://127.0.0.1:8000@evil.example".split()
 )
 def test_an_origin_that_is_no_address_is_a_strangers(origin):
     assert refused(**{**OWN, "origin": origin}) == "not-allowed"

@@ -8,6 +8,7 @@ tested by default.
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient
+from numpy.testing import assert_allclose
 
 TEXTS = ["the quick fox", "a lazy dog"]
 
@@ -24,12 +25,10 @@ def unit_vectors(vectors):
 
 def test_huggingface_hub_makes_vectors(service, vectors, unit_vectors):
     client = InferenceClient(model=service.url, provider="hf-inference")
-    np.testing.assert_allclose(client.feature_extraction(TEXTS), unit_vectors, atol=1e-5)
-    np.testing.assert_allclose(
-        client.feature_extraction(TEXTS[0], normalize=False), vectors[:1], atol=1e-5
-    )
+    assert_allclose(client.feature_extraction(TEXTS), unit_vectors, atol=1e-5)
+    assert_allclose(client.feature_extraction(TEXTS[0], normalize=False), vectors[:1], atol=1e-5)
     cosines = client.sentence_similarity(TEXTS[0], TEXTS)
-    np.testing.assert_allclose(cosines, unit_vectors @ unit_vectors[0], atol=1e-5)
+    assert_allclose(cosines, unit_vectors @ unit_vectors[0], atol=1e-5)
     assert client.get_endpoint_info()["model_id"] == "pretrained"
 
 
@@ -45,8 +44,8 @@ def test_huggingface_hub_classifies(service, pipeline_of):
 def test_llama_index_makes_vectors(service, unit_vectors):
     base = pytest.importorskip("llama_index.embeddings.text_embeddings_inference")
     client = base.TextEmbeddingsInference(model_name="pretrained", base_url=service.url)
-    np.testing.assert_allclose(client.get_text_embedding_batch(TEXTS), unit_vectors, atol=1e-5)
-    np.testing.assert_allclose(client.get_query_embedding(TEXTS[0]), unit_vectors[0], atol=1e-5)
+    assert_allclose(client.get_text_embedding_batch(TEXTS), unit_vectors, atol=1e-5)
+    assert_allclose(client.get_query_embedding(TEXTS[0]), unit_vectors[0], atol=1e-5)
 
 
 @pytest.mark.peer
@@ -74,4 +73,4 @@ def test_langchain_through_openai(service, vectors):
         model="pretrained",
         check_embedding_ctx_length=False,
     )
-    np.testing.assert_allclose(client.embed_documents(TEXTS), vectors, atol=1e-5)
+    assert_allclose(client.embed_documents(TEXTS), vectors, atol=1e-5)

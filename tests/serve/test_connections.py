@@ -159,7 +159,7 @@ def test_what_is_no_http_is_refused_in_json(content):
     assert json.loads(body)["error"]["slug"] == "bad-input"
 
 
-def exchanged(content: bytes) -> bytes:
+def exchanged(content):
     """Everything that the server answers to these bytes, and to nothing more."""
 
     async def client(host, port, connections):

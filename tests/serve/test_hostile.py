@@ -93,7 +93,7 @@ def attack(service, count, seed):
             method = (
                 "POST"
                 if rng.random() < 0.95
-                else rng.choice(["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+                else rng.choice("GET PUT DELETE HEAD OPTIONS PATCH".split())
             )
             path = rng.choice(PATHS)
             content = body(rng, path)

@@ -69,9 +69,7 @@ def test_a_body_is_read_or_the_cause_is_named(body, headers, refusal):
     assert refusal[0] == 404 or cause in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "value", ["bytes=9-1", "bytes=a", "lines=1-2", "bytes=999999999-", "bytes=0-1"]
-)
+@pytest.mark.parametrize("value", "bytes=9-1 bytes=a lines=1-2 bytes=999999999- bytes=0-1".split())
 def test_a_range_is_not_looked_at(value):
     with make_client() as client:
         answers = [
@@ -126,7 +124,7 @@ def test_the_sum_of_uploads_is_bounded(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("charset", ["undefined", "idna", "base64", "rot13", "none-such", "utf-16"])
+@pytest.mark.parametrize("charset", "undefined idna base64 rot13 none-such utf-16".split())
 def test_a_form_of_any_charset_is_answered(charset):
     body = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\n\xff\xfea\r\n--b--\r\n'
     headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}

@@ -5,6 +5,7 @@ import base64
 import numpy as np
 import openai
 import pytest
+from numpy.testing import assert_allclose
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def test_vectors(client, pipeline, texts, encoding):
         vector = row.embedding
         if encoding == "base64":  # asked for by name it comes as it is sent
             vector = np.frombuffer(base64.b64decode(vector), "<f4")
-        np.testing.assert_allclose(vector, record["embedding"], atol=1e-5)
+        assert_allclose(vector, record["embedding"], atol=1e-5)
     assert response.model == "pretrained"
     assert (
         response.usage.prompt_tokens
@@ -43,7 +44,7 @@ def test_one_text_and_dimensions(client, pipeline):
     response = client.embeddings.create(
         input="the quick fox", model="pretrained", dimensions=10, user="somebody"
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         response.data[0].embedding, pipeline("the quick fox")["embedding"][:10], atol=1e-5
     )
     with pytest.raises(openai.BadRequestError, match="64"):
@@ -57,9 +58,9 @@ def test_ids(client, pipeline, texts):
     response = client.embeddings.create(
         input=rows, model="pretrained", extra_body={"truncate": True}
     )
-    np.testing.assert_allclose([row.embedding for row in response.data], expected, atol=1e-5)
+    assert_allclose([row.embedding for row in response.data], expected, atol=1e-5)
     response = client.embeddings.create(input=rows[1], model="pretrained")
-    np.testing.assert_allclose([row.embedding for row in response.data], expected[1:2], atol=1e-5)
+    assert_allclose([row.embedding for row in response.data], expected[1:2], atol=1e-5)
     for bad in ([10**6], [-1], [[1], [2**70]]):
         with pytest.raises(openai.BadRequestError) as error:
             client.embeddings.create(input=bad, model="pretrained")

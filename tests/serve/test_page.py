@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from numpy.testing import assert_allclose
 
 from albertkit.output import PAGE_FOLDER
 from albertkit.serve.service import too_long_error
@@ -56,7 +57,7 @@ def passes_answer(tokens=TOKENS, passes=12, heads=4, **changes):
         random.normal(0, 1, (count, passes + 1, 2))
         * np.linspace(1.6, 0.3, passes + 1)[None, :, None]
     )
-    words = ["▁centre", "▁wall", "▁rest", "▁cathedral", "▁<b>bold</b>"]
+    words = "▁centre ▁wall ▁rest ▁cathedral ▁<b>bold</b>".split()
     guesses = []
     for layer, shares in enumerate(random.dirichlet([4, 2, 1, 1, 1], passes).round(4).tolist()):
         names = np.roll(words, -(layer // 4)).tolist()
@@ -435,7 +436,7 @@ def test_similarities_stand_on_colours(opened, stub):
     assert kind == "similarity"
     assert len(body["texts"]) == 4
     assert rows(panel, VERDICT) == ["Nearest: 1 and 2 · 0.82"]
-    assert rows(panel, "td[style]")[:5] == ["1.00", "0.82", "0.07", "−0.14", "0.82"]
+    assert rows(panel, "td[style]")[:5] == "1.00 0.82 0.07 −0.14 0.82".split()
     assert (
         shares(panel.locator("td[style]"))
         == np.abs(ANSWERS["similarity"]["results"]).ravel().tolist()
@@ -456,7 +457,7 @@ def test_many_texts_fit_beside_each_other_and_colours_begin_at_the_least_alike(
     panel.get_by_text("Colours go from 0.80 to 1.00").wait_for()
     assert panel.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth")
     cells = panel.locator("tbody tr").first.locator("td")
-    np.testing.assert_allclose(shares(cells)[:3], [1, 0.5, 0], atol=1e-9)
+    assert_allclose(shares(cells)[:3], [1, 0.5, 0], atol=1e-9)
     assert cells.nth(1).get_attribute("title") == "0.90"
 
 
@@ -576,7 +577,7 @@ def test_the_matrix_is_darker_where_attention_is_stronger(opened, stub):
     span = max(mean.max() - mean.min(), 0.5 / len(TOKENS))
     expected = [255 * ((mean[cell] - mean.min()) / span) ** 0.6 for cell in cells]
     assert expected[0] == 255 > expected[1] > 20 > expected[2] == 0
-    np.testing.assert_allclose(painted(panel, cells), expected, atol=2)
+    assert_allclose(painted(panel, cells), expected, atol=2)
     assert panel.get_by_text(f"an even share would be {100 / len(TOKENS):.1f}%").is_visible()
 
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 
 from albertkit.serve.service import Models
@@ -20,6 +18,9 @@ PAIR = ["the quick fox", "a lazy dog"]
 @pytest.fixture(scope="module")
 def encoder(folders, tmp_path_factory):
     """The folder of a sentence encoder with a prompt, written by sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
     folder = tmp_path_factory.mktemp("tei") / "encoder"
     albert = Transformer(str(folders["pretrained"]), max_seq_length=32)
     encoder = SentenceTransformer(
@@ -37,6 +38,8 @@ def served(encoder, folders, services):
 
 @pytest.fixture(scope="module")
 def theirs(encoder):
+    from sentence_transformers import SentenceTransformer
+
     return SentenceTransformer(str(encoder), device="cpu")
 
 

@@ -29,9 +29,8 @@ def test_a_video_that_takes_too_long_is_given_up():
             except Exception:
                 continue
 
-    with pytest.raises(DataError) as error, time_limit(0.05):
+    with pytest.raises(DataError, match=r"\[too-large\]"), time_limit(0.05):
         decode()
-    assert error.value.slug == "too-large"
     with time_limit(0.05):
         pass
     time.sleep(0.1)  # nothing comes afterwards

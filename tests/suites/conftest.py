@@ -129,14 +129,10 @@ def hub(data, tmp_path_factory):
         snapshot = repository / "snapshots" / REVISION
         snapshot.mkdir(parents=True)
         (repository / "refs").mkdir()
-        (repository / "refs" / "main").write_text(REVISION)
+        (repository / "refs/main").write_text(REVISION)
         return snapshot
 
-    lines = (
-        (data / "glue" / "STS-B" / "original_sts-train.tsv")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    )
+    lines = (data / "glue/STS-B/original_sts-train.tsv").read_text(encoding="utf-8").splitlines()
     sentences = [sentence for line in lines for sentence in line.split("\t")[5:7]]
     tokenizer = train_tokenizer(sentences, home / "tokenizer", 2000)
 
@@ -169,7 +165,7 @@ def hub(data, tmp_path_factory):
     google = folder_of("albert/albert-base-v1")
     original = home / "google"
     original.mkdir()
-    (original / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    (original / "spiece.model").write_bytes((data / "albert/30k-clean.model").read_bytes())
     AlbertTokenizer.from_pretrained(original).save_pretrained(google)
     AlbertConfig.from_size("base").save_pretrained(google)
     return home

@@ -10,7 +10,7 @@ import datasets
 def load_dataset(name: str, *arguments: Any, **keywords: Any) -> datasets.DatasetDict:
     if name != "sentence-transformers/stsb":
         raise ConnectionError(f"there is no data set {name} here")
-    folder = Path(os.environ["ALBERTKIT_DATA"]) / "glue" / "STS-B"
+    folder = Path(os.environ["ALBERTKIT_DATA"]) / "glue/STS-B"
     splits = {}
     for split, file in (("train", "train"), ("validation", "dev"), ("test", "test")):
         lines = (folder / f"original_sts-{file}.tsv").read_text(encoding="utf-8").splitlines()

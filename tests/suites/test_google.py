@@ -12,11 +12,9 @@ import random
 import sys
 import types
 import unittest
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,13 +24,13 @@ import albertkit
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.optimizers import make_optimizer
 
-pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:head size")]
+pytestmark = pytest.mark.peer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-MODELS: list[albertkit.AlbertModel] = []  # those that their tests made
+MODELS = []  # those that their tests made
 
 
-def tokenizer_of(vocabulary: Iterable[str], lower: bool) -> AlbertTokenizer:
+def tokenizer_of(vocabulary, lower):
     """Return our tokenizer of a vocabulary, to which special tokens that it lacks are added at the end."""
     tokens = list(dict.fromkeys([*vocabulary, *SPECIAL]))
     with TemporaryDirectory() as folder:
@@ -42,42 +40,42 @@ def tokenizer_of(vocabulary: Iterable[str], lower: bool) -> AlbertTokenizer:
         return AlbertTokenizer.from_pretrained(folder)
 
 
-def pieces(tokenizer: AlbertTokenizer, text: str) -> list[str]:
+def pieces(tokenizer, text):
     return [tokenizer.id_to_piece(token) for token in tokenizer.encode(text)]
 
 
 class FullTokenizer:
-    def __init__(self, vocab_file: str, do_lower_case: bool = True) -> None:
+    def __init__(self, vocab_file, do_lower_case=True):
         self.vocabulary = Path(vocab_file).read_text(encoding="utf-8").split("\n")[:-1]
         self.tokenizer = tokenizer_of(self.vocabulary, do_lower_case)
 
-    def tokenize(self, text: str) -> list[str]:
+    def tokenize(self, text):
         return pieces(self.tokenizer, text)
 
-    def convert_tokens_to_ids(self, tokens: list[str]) -> list[int]:
+    def convert_tokens_to_ids(self, tokens):
         return self.tokenizer.convert_tokens_to_ids(tokens)
 
 
 class WordpieceTokenizer:
-    def __init__(self, vocab: Mapping[str, int]) -> None:
+    def __init__(self, vocab):
         self.tokenizer = tokenizer_of(vocab, lower=False)
 
-    def tokenize(self, text: str) -> list[str]:
+    def tokenize(self, text):
         return pieces(self.tokenizer, text)
 
 
 class BasicTokenizer:
     """Words are what begins without ##, with a vocabulary of single characters."""
 
-    def __init__(self, do_lower_case: bool = True) -> None:
+    def __init__(self, do_lower_case=True):
         self.lower = do_lower_case
 
-    def tokenize(self, text: str) -> list[str]:
+    def tokenize(self, text):
         characters = sorted(set(text + text.lower() + "e") - set(" \t\r\n\u00a0"))
         tokenizer = tokenizer_of(
             [*characters, *(f"##{character}" for character in characters)], self.lower
         )
-        words: list[str] = []
+        words = []
         for piece in pieces(tokenizer, text):
             if piece.startswith("##") and words:
                 words[-1] += piece[2:]
@@ -86,11 +84,11 @@ class BasicTokenizer:
         return words
 
 
-def words_around(character: str) -> list[str]:
+def words_around(character):
     return BasicTokenizer(do_lower_case=False).tokenize(f"a{character}b")
 
 
-def tokenization() -> types.ModuleType:
+def tokenization():
     """Return a module with the names of theirs, made of our tokenizer."""
     module = types.ModuleType("albert.tokenization")
     module.FullTokenizer = FullTokenizer
@@ -106,53 +104,51 @@ def tokenization() -> types.ModuleType:
 
 
 class AlbertConfig(albertkit.AlbertConfig):
-    def to_json_string(self) -> str:
+    def to_json_string(self):
         return json.dumps(self.to_dict())
 
 
 class AlbertModel:
     """Their model computes where it is made. Embeddings are read where they have the hidden size, as in their test."""
 
-    def __init__(
-        self, config, is_training, input_ids, input_mask, token_type_ids, scope=None
-    ) -> None:
+    def __init__(self, config, is_training, input_ids, input_mask, token_type_ids, scope=None):
         self.model = albertkit.AlbertModel(config).train(is_training)
         MODELS.append(self.model)
         self.output = self.model(input_ids, input_mask, token_type_ids, output_hidden_states=True)
 
-    def get_embedding_output(self) -> torch.Tensor:
+    def get_embedding_output(self):
         return self.output.hidden_states[0]
 
-    def get_all_encoder_layers(self) -> tuple[torch.Tensor, ...]:
+    def get_all_encoder_layers(self):
         return self.output.hidden_states[1:]
 
-    def get_sequence_output(self) -> torch.Tensor:
+    def get_sequence_output(self):
         return self.output.last_hidden_state
 
-    def get_pooled_output(self) -> torch.Tensor:
+    def get_pooled_output(self):
         return self.output.pooler_output
 
 
 class Node:
     """A value of TensorFlow's graph: computed when a session runs it."""
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
+    def __init__(self, compute):
         self.compute = compute
 
-    def __rsub__(self, other: torch.Tensor) -> "Node":
+    def __rsub__(self, other):
         return Node(lambda: other - self.compute())
 
 
 class AdamWeightDecayOptimizer:
-    def __init__(self, learning_rate: float) -> None:
+    def __init__(self, learning_rate):
         self.learning_rate = learning_rate
 
-    def apply_gradients(self, gradients: list[tuple[Node, Node]], step: object) -> Node:
+    def apply_gradients(self, gradients, step):
         parameters = [variable.compute() for _, variable in gradients]
         named = [(f"w{index}", parameter) for index, parameter in enumerate(parameters)]
         optimizer = make_optimizer("adamw", named, self.learning_rate, weight_decay=0.0)
 
-        def update() -> None:
+        def update():
             for (gradient, _), parameter in zip(gradients, parameters, strict=True):
                 parameter.grad = gradient.compute()
             optimizer.step()
@@ -161,7 +157,7 @@ class AdamWeightDecayOptimizer:
 
 
 class Session:
-    def run(self, fetched: Any) -> Any:
+    def run(self, fetched):
         value = fetched.compute() if isinstance(fetched, Node) else fetched
         return value.detach().numpy() if isinstance(value, torch.nn.Parameter) else value
 
@@ -170,16 +166,16 @@ class TestCase(unittest.TestCase):
     __test__ = False  # not for pytest
 
     @contextmanager
-    def test_session(self) -> Iterator[Session]:
+    def test_session(self):
         yield Session()
 
-    def assertAllEqual(self, left: Iterable[object], right: Iterable[object]) -> None:
+    def assertAllEqual(self, left, right):
         assert list(left) == list(right)
 
-    def assertAllClose(self, left: Any, right: Any, rtol: float, atol: float) -> None:
+    def assertAllClose(self, left, right, rtol, atol):
         np.testing.assert_allclose(np.asarray(left), right, rtol=rtol, atol=atol)
 
-    def assert_all_tensors_reachable(self, session: Session, outputs: list[Any]) -> None:
+    def assert_all_tensors_reachable(self, session, outputs):
         """Every parameter has a gradient: what theirs asserts of the operations of a graph."""
         outputs[1]["pooled_output"].sum().backward()
         assert [
@@ -187,17 +183,17 @@ class TestCase(unittest.TestCase):
         ] == []
 
 
-def tensorflow() -> types.ModuleType:
+def tensorflow():
     """Return what their tests use of TensorFlow."""
     module = types.ModuleType("tensorflow.compat.v1")
     variables = []
 
-    def get_variable(name: str, shape: list[int], initializer: list[float]) -> Node:
+    def get_variable(name, shape, initializer):
         parameter = torch.nn.Parameter(torch.tensor(initializer))
         variables.append(Node(lambda: parameter))
         return variables[-1]
 
-    def gradients(loss: Node, of: list[Node]) -> list[Node]:
+    def gradients(loss, of):
         return [Node(lambda v=v: torch.autograd.grad(loss.compute(), v.compute())[0]) for v in of]
 
     module.int32 = torch.int32
@@ -245,7 +241,7 @@ def their_tests(monkeypatch):
     modules["tensorflow"].compat = modules["tensorflow.compat"]
     modules["tensorflow.compat"].v1 = modules["tensorflow.compat.v1"]
 
-    def load(name: str) -> type[unittest.TestCase]:
+    def load(name):
         spec = importlib.util.spec_from_file_location(
             f"{name}_test", Path(folder) / f"{name}_test.py"
         )
@@ -268,7 +264,7 @@ def their_tests(monkeypatch):
     return load
 
 
-def run_tests(tests: type[unittest.TestCase], absent: str = "") -> tuple[int, dict[str, str]]:
+def run_tests(tests, absent=""):
     """Return how many tests ran, without the one of theirs that is absent here, and the errors by name."""
     names = unittest.defaultTestLoader.getTestCaseNames(tests)
     result = unittest.TestResult()

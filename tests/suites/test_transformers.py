@@ -55,9 +55,9 @@ def common_tests(source, tmp_path):
     """The common tests of the archive, and `common_cases.py` beside them."""
     folder = tmp_path / "transformers"
     shutil.copytree(source / "tests", folder / "tests")
-    (folder / "tests" / "fixtures").mkdir(exist_ok=True)
+    (folder / "tests/fixtures").mkdir(exist_ok=True)
     (
-        folder / "tests" / "fixtures" / "sample_text.txt"
+        folder / "tests/fixtures/sample_text.txt"
     ).touch()  # read by the tests of tokenizers, used by none of these
     shutil.copy(Path(__file__).with_name("common_cases.py"), folder / "test_common_cases.py")
     return folder

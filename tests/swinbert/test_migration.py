@@ -109,7 +109,7 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
     report = migrate(checkout, revert=True)
     assert set(report.removed) == ADDED
     assert files_of(checkout) == original
-    assert not (checkout / "src" / "layers" / "albert").exists()
+    assert not (checkout / "src/layers/albert").exists()
     assert not (checkout / ".albertkit-migration.patch").exists()
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
     assert migrate(checkout, revert=True).notes  # nothing to take back
@@ -130,25 +130,17 @@ def test_a_damaged_patch_is_noticed_and_none_reaches_out_of_the_checkout(checkou
 
 
 def test_git_alone_takes_it_back(checkout, files_of):
-    """The comparisons of bytes can fail: one byte more is noticed."""
     original = files_of(checkout)
     migrate(checkout, apply=True, portable=True)
     undo = ["git", "apply", "-R", ".albertkit-migration.patch"]
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
-    assert (
-        subprocess.run(
-            undo, cwd=checkout, env=environment, capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    subprocess.run(undo, cwd=checkout, env=environment, capture_output=True, check=True)
     files = {
         path: content
         for path, content in files_of(checkout).items()
         if not path.startswith(".albertkit")
     }
     assert files == original
-    (checkout / TRAIN).write_bytes(files[TRAIN] + b" ")
-    assert files_of(checkout)[TRAIN] != original[TRAIN]
 
 
 def test_portable(checkout, files_of):
@@ -246,7 +238,7 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
             assert killed_after(writes, copy, "apply")
             migrate(copy, **{then: True}, portable=True)
             assert files(copy) == expected[then]
-            assert (copy / "src" / "layers" / "albert").exists() == (then == "apply")
+            assert (copy / "src/layers/albert").exists() == (then == "apply")
     assert not killed_after(99, finished, "apply")
     assert killed_after(1, finished, "revert")
     migrate(finished, revert=True)

@@ -23,7 +23,7 @@ def test_a_package_that_is_there_is_used(monkeypatch):
 
 def test_a_package_that_is_broken_says_so_itself(monkeypatch, tmp_path):
     (tmp_path / "fairscale").mkdir()
-    (tmp_path / "fairscale" / "__init__.py").write_text("import nothing_of_that_name\n")
+    (tmp_path / "fairscale/__init__.py").write_text("import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="nothing_of_that_name"):
         optional("fairscale", "wrap")()

@@ -14,7 +14,6 @@ from albertkit.errors import CheckpointError, DataError
 from albertkit.files import read_json
 from albertkit.swinbert.checkpoints import convert_swinbert, load_swinbert
 
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 SWIN = dict(
     embed_dim=13,
     depths=[2],
@@ -26,13 +25,13 @@ SWIN = dict(
 
 
 def test_every_tensor_is_accounted_for(golden):
-    _, plain = load_swinbert(golden / "captioning" / "untied_seq2seq")[:2]
+    _, plain = load_swinbert(golden / "captioning/untied_seq2seq")[:2]
     assert plain.left_out == {"cls_img_feat.*": 6}
     assert plain.tied is False
     assert plain.fc is False
-    assert load_swinbert(golden / "captioning" / "tied_text_b_smoothing_dropworst")[1].tied
-    model, learned = load_swinbert(golden / "captioning" / "learned_mask_hard")[:2]
-    stored = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
+    assert load_swinbert(golden / "captioning/tied_text_b_smoothing_dropworst")[1].tied
+    model, learned = load_swinbert(golden / "captioning/learned_mask_hard")[:2]
+    stored = load_file(golden / "captioning/learned_mask_hard/model.safetensors")
     tokens = round(stored["learn_vid_att.weight"].numel() ** 0.5)
     assert learned.fc
     assert learned.gate_tokens == tokens
@@ -44,18 +43,16 @@ def test_every_tensor_is_accounted_for(golden):
 @pytest.fixture
 def training(golden, tmp_path):
     """What a training of SwinBERT leaves: a checkpoint in half precision, its arguments, its vocabulary."""
-    state = load_file(golden / "captioning" / "learned_mask_hard" / "model.safetensors")
+    state = load_file(golden / "captioning/learned_mask_hard/model.safetensors")
     backbone = VideoSwinBackbone(**SWIN)
     state = {
         name: tensor.half() if tensor.is_floating_point() else tensor
         for name, tensor in {**state, **published_state(backbone)}.items()
     }
-    folder = tmp_path / "output" / "checkpoint-1-20"
+    folder = tmp_path / "output/checkpoint-1-20"
     folder.mkdir(parents=True)
     torch.save(state, folder / "model.bin")
-    heads = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")[
-        "num_attention_heads"
-    ]
+    heads = read_json(golden / "captioning/learned_mask_hard/config.json")["num_attention_heads"]
     arguments = dict(
         max_num_frames=12,
         img_res=8,
@@ -63,16 +60,16 @@ def training(golden, tmp_path):
         drop_out=0.2,
         sparse_mask_soft2hard=True,
     )
-    (tmp_path / "output" / "log").mkdir()
-    (tmp_path / "output" / "log" / "args.json").write_text(json.dumps(arguments | {"num_beams": 3}))
-    (tmp_path / "output" / "tokenizer").mkdir()
-    vocabulary = (golden / "captioning" / "vocab.txt").read_bytes()
-    (tmp_path / "output" / "tokenizer" / "vocab.txt").write_bytes(vocabulary)
+    (tmp_path / "output/log").mkdir()
+    (tmp_path / "output/log/args.json").write_text(json.dumps(arguments | {"num_beams": 3}))
+    (tmp_path / "output/tokenizer").mkdir()
+    vocabulary = (golden / "captioning/vocab.txt").read_bytes()
+    (tmp_path / "output/tokenizer/vocab.txt").write_bytes(vocabulary)
     return folder
 
 
 def test_a_training_without_configuration(golden, training, tmp_path):
-    original = read_json(golden / "captioning" / "learned_mask_hard" / "config.json")
+    original = read_json(golden / "captioning/learned_mask_hard/config.json")
     layers = original["num_hidden_layers"]
     width = original["hidden_size"]
     report = convert_swinbert(training, tmp_path / "captioner")
@@ -95,7 +92,7 @@ def test_a_training_without_configuration(golden, training, tmp_path):
     assert captioner.sampling == FrameSampling(num_frames=12, size=8, rounding="floor")
     assert captioner.generation.num_beams == 3
     assert captioner.generation.swinbert is True
-    assert read_json(tmp_path / "captioner" / "provenance.json")["swinbert"]["img_res"] == 8
+    assert read_json(tmp_path / "captioner/provenance.json")["swinbert"]["img_res"] == 8
     (captions,) = captioner.describe(
         captioner.context(torch.zeros(1, 12, 8, 8, 3, dtype=torch.uint8))
     )
@@ -107,7 +104,7 @@ def test_a_training_without_configuration(golden, training, tmp_path):
 
 
 def test_what_no_file_says_is_noted(training):
-    (training.parent / "log" / "args.json").unlink()
+    (training.parent / "log/args.json").unlink()
     model, report = load_swinbert(training / "model.bin")[:2]
     assert model.config.num_attention_heads == 1  # one for 64 of 32
     assert "1 attention heads" in report.notes[0]
@@ -154,7 +151,7 @@ def test_a_file_of_something_else_is_refused(training, tmp_path):
 
 
 def test_a_vocabulary_of_another_size_is_refused(training, tmp_path):
-    vocabulary = training.parent / "tokenizer" / "vocab.txt"
+    vocabulary = training.parent / "tokenizer/vocab.txt"
     vocabulary.write_text(vocabulary.read_text() + "beyond\n")
     with pytest.raises(CheckpointError, match="wrong-tokenizer"):
         convert_swinbert(training, tmp_path / "captioner")
@@ -163,7 +160,7 @@ def test_a_vocabulary_of_another_size_is_refused(training, tmp_path):
 
 def test_a_checkpoint_is_converted(golden, tmp_path, run_command):
     def run(name, *flags):
-        source = golden / "captioning" / "untied_seq2seq"
+        source = golden / "captioning/untied_seq2seq"
         return run_command("migrate", "swinbert-checkpoint", source, tmp_path / name, *flags)
 
     assert "no-tokenizer" in run("out").err

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 from argparse import Namespace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,13 +31,13 @@ SMALL = CaptionSettings(length=16, steps=2, batch_size=8, lr=1e-3, eval_every=2,
 
 
 @pytest.fixture(params=[False, True], ids=["untied", "tied with a learned mask"])
-def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str, Any]:
+def run(request, shell, tmp_path):
     """A run of a migrated checkout: its classes in VideoTransformer's place, saved as SwinBERT saves them."""
     checkout = tmp_path / "SwinBERT"
-    folder = checkout / "models" / "captioning" / "albert"
+    folder = checkout / "models/captioning/albert"
     folder.parent.mkdir(parents=True)
     folder.symlink_to(shell)
-    arguments: dict[str, Any] = dict(
+    arguments = dict(
         model_name_or_path="models/captioning/albert/",
         img_feature_dim=12,
         tie_weights=request.param,
@@ -71,12 +69,12 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
         swin
     )
     state |= {"learn_vid_att.weight": gate.weight.detach()} if request.param else {}
-    checkpoint = checkout / "output" / "checkpoint-1-2"
+    checkpoint = checkout / "output/checkpoint-1-2"
     checkpoint.mkdir(parents=True)
     torch.save(state, checkpoint / "model.bin")
-    (checkout / "output" / "log").mkdir()
-    (checkout / "output" / "log" / "args.json").write_text(json.dumps(arguments))
-    tokenizer.save_pretrained(checkout / "output" / "tokenizer")
+    (checkout / "output/log").mkdir()
+    (checkout / "output/log/args.json").write_text(json.dumps(arguments))
+    tokenizer.save_pretrained(checkout / "output/tokenizer")
     return dict(
         place=checkpoint,
         text=text,
@@ -87,9 +85,7 @@ def run(request: pytest.FixtureRequest, shell: Path, tmp_path: Path) -> dict[str
     )
 
 
-def captions_of_the_checkout(
-    run: dict[str, Any], pixels: torch.Tensor, beams: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def captions_of_the_checkout(run, pixels, beams):
     """Ids and scores as VideoTransformer gets them: Swin, `fc`, the mask with the learned block, `is_decode`."""
     tokenizer = run["tokenizer"]
     length = 14

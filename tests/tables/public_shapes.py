@@ -3,11 +3,10 @@
 # ruff: noqa: E501  (a line for each file)
 
 import csv
-from typing import Any
 
 TAB = {"sep": "\t", "quoting": csv.QUOTE_NONE}
 
-PUBLIC_TABLES: dict[str, tuple[str, dict[str, Any]]] = {
+PUBLIC_TABLES = {
     "nsmc/ratings_train.txt": ("id\tdocument\tlabel\n9976970\t아 더빙.. 진짜 짜증나네요 목소리\t0\n3819312\t\"흠\"...포스터\t1\n", TAB),
     "korsts/sts-train.tsv": ("genre\tfilename\tscore\tsentence1\tsentence2\nmain\tMSR\t5.000\t비행기가 \"이륙\"한다.\t떴다.\n", TAB),
     "kornli/multinli.train.ko.tsv": ("sentence1\tsentence2\tgold_label\n그리고 그는\t그는 \"말\"했다\tneutral\n", TAB),
@@ -41,7 +40,7 @@ PUBLIC_TABLES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-PUBLIC_RECORDS: dict[str, str] = {
+PUBLIC_RECORDS = {
     "snli/snli_1.0_dev.jsonl": '{"annotator_labels": ["neutral", "entailment"], "gold_label": "neutral", "sentence1": "Two", "sentence2": "The"}\n',
     "boolq/train.jsonl": '{"question": "is it", "title": "A", "answer": true, "passage": "It \\u00e9 is."}\n{"question": "b", "title": "B", "answer": false, "passage": ""}\n',
     "copa/train.jsonl": '{"premise": "p", "choice1": "a", "choice2": "b", "question": "cause", "label": 0, "idx": 0}\n',

@@ -11,10 +11,8 @@ import subprocess
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pandas as pd
@@ -54,15 +52,13 @@ PACKERS = {
 }
 
 
-def examples_of(
-    task: Any, file: Path, on_error: Any = "stop", split: str = "train"
-) -> tuple[list[Any], BadRows]:
+def examples_of(task, file, on_error="stop", split="train"):
     bad_rows = BadRows(on_error)
     return list(task.examples(file, split=split, labelled=True, bad_rows=bad_rows)), bad_rows
 
 
 @contextmanager
-def opened(folder: Path, name: str, content: bytes, packing: str = "") -> Iterator[Path]:
+def opened(folder, name, content, packing=""):
     """Yield a file with this content: packed, or a named pipe, which can be read only once."""
     file = folder / name
     if packing != "pipe":
@@ -92,7 +88,7 @@ def opened(folder: Path, name: str, content: bytes, packing: str = "") -> Iterat
         ("sep=\t\ntext\tlabel\na;b,c\tpos\n", "\t"),
     ],
 )
-def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> None:
+def test_rows_are_those_of_csv(content, separator, tmp_path):
     file = tmp_path / "table.csv"
     file.write_bytes(content.encode())
     text = content.removeprefix("\ufeff")
@@ -114,9 +110,7 @@ def test_rows_are_those_of_csv(content: str, separator: str, tmp_path: Path) -> 
         (b"\0\0\xfe\xff" + "text,label\na,pos\n".encode("utf-32-be"), "bad-encoding", "UTF-32"),
     ],
 )
-def test_other_encodings_are_named(
-    content: bytes, slug: str, encoding: str, tmp_path: Path
-) -> None:
+def test_other_encodings_are_named(content, slug, encoding, tmp_path):
     file = tmp_path / "table.csv"
     file.write_bytes(content)
     with pytest.raises(DataError) as error:
@@ -135,7 +129,7 @@ def test_other_encodings_are_named(
         ("1_000.5", False),
     ],
 )
-def test_numbers_are_those_of_files_not_of_python(text: str, expected: bool) -> None:
+def test_numbers_are_those_of_files_not_of_python(text, expected):
     assert is_number(text) is expected
 
 
@@ -143,7 +137,7 @@ def test_numbers_are_those_of_files_not_of_python(text: str, expected: bool) -> 
 @pytest.mark.parametrize(
     "before", [b"", b"\x50\x2a\x4d\x18\x04\0\0\0abcd", b"\x5f\x2a\x4d\x18\0\0\0\0"]
 )
-def test_zstandard_of_any_window_is_read(window_log: int, before: bytes, tmp_path: Path) -> None:
+def test_zstandard_of_any_window_is_read(window_log, before, tmp_path):
     text = b"two lines\nof text\n" * 100
     # a frame with one raw block, by its format: no content size, so the window is what the header
     # says
@@ -163,7 +157,7 @@ def test_zstandard_of_any_window_is_read(window_log: int, before: bytes, tmp_pat
         assert b"".join(iter(stream.read, b"")) == text
 
 
-def test_litter_of_file_managers_is_passed_over(tmp_path: Path) -> None:
+def test_litter_of_file_managers_is_passed_over(tmp_path):
     for name in ("a.txt", "Thumbs.db", "desktop.ini", ".DS_Store"):
         (tmp_path / name).write_bytes(b"x\0")
     assert [file.name for file in find_inputs([tmp_path])] == ["a.txt"]
@@ -178,9 +172,7 @@ def test_litter_of_file_managers_is_passed_over(tmp_path: Path) -> None:
         ("below/in", ".", "wrong-kind"),
     ],
 )
-def test_links_that_are_broken_or_lead_back_are_refused(
-    link: str, target: str, slug: str, tmp_path: Path
-) -> None:
+def test_links_that_are_broken_or_lead_back_are_refused(link, target, slug, tmp_path):
     (tmp_path / "below").mkdir()
     (tmp_path / "a.txt").write_text("text\n")
     (tmp_path / link).symlink_to(target)
@@ -200,9 +192,7 @@ def test_links_that_are_broken_or_lead_back_are_refused(
         ("race", "train", "dev"),
     ],
 )
-def test_a_split_that_is_a_broken_link_is_not_left_out(
-    task: str, lost: str, dev: str, tmp_path: Path
-) -> None:
+def test_a_split_that_is_a_broken_link_is_not_left_out(task, lost, dev, tmp_path):
     (tmp_path / dev).mkdir() if task == "race" else (tmp_path / dev).touch()
     (tmp_path / ".#dev").symlink_to("editor")
     (tmp_path / lost).symlink_to("moved")
@@ -210,7 +200,7 @@ def test_a_split_that_is_a_broken_link_is_not_left_out(
         find_task(task).files(tmp_path)
 
 
-def test_captions_of_a_split_that_is_a_broken_link_are_not_left_out(tmp_path: Path) -> None:
+def test_captions_of_a_split_that_is_a_broken_link_are_not_left_out(tmp_path):
     (tmp_path / "dev.jsonl").touch()
     (tmp_path / "train.jsonl").symlink_to("moved")
     with pytest.raises(DataError, match="is a link to `moved`"):
@@ -218,20 +208,21 @@ def test_captions_of_a_split_that_is_a_broken_link_are_not_left_out(tmp_path: Pa
 
 
 @pytest.mark.parametrize("target", ["lost.txt", "link"])
-def test_a_link_that_leads_nowhere_is_called_that(target: str, tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere_is_called_that(target, tmp_path):
     (tmp_path / "link").symlink_to(target)
-    with pytest.raises(DataError, match=rf"is a link to `{target}`, which does not exist") as error:
+    with pytest.raises(
+        DataError, match=rf"\[not-found\].*is a link to `{target}`, which does not exist"
+    ):
         find_inputs([tmp_path / "link"])
-    assert error.value.slug == "not-found"
 
 
-def test_a_file_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_refused(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("text\n")
     with pytest.raises(DataError, match=r"the name `.*caf\\udce9\.txt` is not UTF-8"):
         find_inputs([tmp_path])
 
 
-def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+def test_links_that_lead_to_each_other_are_refused(tmp_path):
     for name, target in (("a", "b"), ("b", "a")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "link").symlink_to(tmp_path / target)
@@ -239,7 +230,7 @@ def test_links_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
         find_inputs([tmp_path / "a"])
 
 
-def test_links_that_lead_on_are_followed(tmp_path: Path) -> None:
+def test_links_that_lead_on_are_followed(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.txt").write_text("text\n")
     (tmp_path / "corpus").mkdir()
@@ -255,19 +246,18 @@ def test_links_that_lead_on_are_followed(tmp_path: Path) -> None:
         ("a.json", '[{"text": "a", "text": "b"}]', "bad-file"),
     ],
 )
-def test_a_key_twice_is_refused(name: str, content: str, slug: str, tmp_path: Path) -> None:
+def test_a_key_twice_is_refused(name, content, slug, tmp_path):
     file = tmp_path / name
     file.write_text(content)
-    with pytest.raises(DataError, match="occurs twice") as error, Table(file) as table:
+    with pytest.raises(DataError, match=rf"\[{slug}\].*occurs twice"), Table(file) as table:
         list(table.rows())
-    assert error.value.slug == slug
 
 
 QUESTIONS = '[{"id": "1", "question": "q", "answers": ["b"]}]'
 SQUAD = f'{{"data": [{{"paragraphs": [{{%s"context": "b", "qas": {QUESTIONS}}}]}}]}}'
 CLIPS = '{"videos": [{"video_id": "v", %s"split": "train"}], "sentences": [{"video_id": "v", "caption": "a"}]}'
 # Content with room for a key that stands there already, the key, and what reads the file.
-READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
+READERS = {
     "squad.json": (
         SQUAD,
         '"context": "c", ',
@@ -297,7 +287,7 @@ READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_key_twice_is_refused_by_every_reader_of_json(name: str, tmp_path: Path) -> None:
+def test_a_key_twice_is_refused_by_every_reader_of_json(name, tmp_path):
     content, repeated, read = READERS[name]
     file = tmp_path / name
     (tmp_path / "v.mp4").touch()
@@ -310,7 +300,7 @@ def test_a_key_twice_is_refused_by_every_reader_of_json(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst", "pipe"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
-def test_columns_of_json_are_those_of_all_records(name: str, packing: str, tmp_path: Path) -> None:
+def test_columns_of_json_are_those_of_all_records(name, packing, tmp_path):
     records = [
         {"text": "a"},
         {"text": "b", "label": "pos", "meta": {"source": "x"}},
@@ -323,7 +313,7 @@ def test_columns_of_json_are_those_of_all_records(name: str, packing: str, tmp_p
         assert [row.values for row in table.rows()] == frame[list(table.columns)].to_dict("records")
 
 
-def test_records_that_lack_a_required_column_are_bad_rows(tmp_path: Path) -> None:
+def test_records_that_lack_a_required_column_are_bad_rows(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "b", "label": "pos"}\n')
     bad_rows = BadRows("skip")
     with Table(tmp_path / "a.jsonl", bad_rows=bad_rows) as table:
@@ -333,7 +323,7 @@ def test_records_that_lack_a_required_column_are_bad_rows(tmp_path: Path) -> Non
     assert [(row.line, row.reason) for row in bad_rows.rows] == [(1, "no `label`")]
 
 
-def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
+def test_questions_whose_first_record_is_short(tmp_path):
     records = [
         {"question": "Which?", "choice1": "a", "choice2": "b", "label": "A"},
         {
@@ -359,7 +349,7 @@ def test_questions_whose_first_record_is_short(tmp_path: Path) -> None:
     ]
 
 
-def test_ids_and_further_columns_of_later_records_are_read(tmp_path: Path) -> None:
+def test_ids_and_further_columns_of_later_records_are_read(tmp_path):
     records = [{"text": "a"}, {"id": "x7", "text": "b", "source": "web"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
     task = find_task("classify", Columns(text="text"))
@@ -404,9 +394,7 @@ MAC = "text,label\ra,pos\rb,neg\r"
         ),
     ],
 )
-def test_rows_are_those_of_pandas(
-    name: str, content: str, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_rows_are_those_of_pandas(name, content, options, tmp_path):
     (tmp_path / name).write_bytes(content.encode())
     frame = pd.read_csv(tmp_path / name, dtype=str, keep_default_na=False, **options)
     frame.columns = frame.columns.str.strip()
@@ -414,7 +402,7 @@ def test_rows_are_those_of_pandas(
         assert [row.values for row in table.rows()] == frame.to_dict("records")
 
 
-def test_cr_alone_ends_lines_of_tagged_words(tmp_path: Path) -> None:
+def test_cr_alone_ends_lines_of_tagged_words(tmp_path):
     (tmp_path / "a.conll").write_bytes(b"EU B-ORG\rrejects O\r\rPeter B-PER\r")
     examples = examples_of(find_task("ner"), tmp_path / "a.conll")[0]
     assert [(example.words, example.tags) for example in examples] == [
@@ -423,7 +411,7 @@ def test_cr_alone_ends_lines_of_tagged_words(tmp_path: Path) -> None:
     ]
 
 
-def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
+def test_messages_have_no_raw_carriage_return(tmp_path):
     (tmp_path / "a.csv").write_bytes(b'"te\rxt",label\r\na,pos\r\n')
     with pytest.raises(DataError, match=r"te\\rxt"), Table(tmp_path / "a.csv") as table:
         table.check(["text"])
@@ -445,9 +433,7 @@ def test_messages_have_no_raw_carriage_return(tmp_path: Path) -> None:
         ("annex.csv", b"/annex/objects/MD5E-s1--9a.csv\n", "git annex get"),
     ],
 )
-def test_packed_files_and_pointers_are_refused_with_the_command(
-    name: str, content: bytes, command: str, tmp_path: Path
-) -> None:
+def test_packed_files_and_pointers_are_refused_with_the_command(name, content, command, tmp_path):
     (tmp_path / name).write_bytes(content)
     for read_file in (
         Table,
@@ -467,7 +453,7 @@ STRUCTURED = {
     "sst.txt": "text,label\na man,pos\na woman,neg\n",
     "ids.txt": '0,"a man, a dog",pos\n1,"a woman",neg\n2,no one,neg\n',
     "classes.txt": "\n".join(
-        f"the text number {word};{word[0]}" for word in ["aa", "ab", "ac", "ba", "bc", "bd", "be"]
+        f"the text number {word};{word[0]}" for word in "aa ab ac ba bc bd be".split()
     ),
     "tatoeba.txt": "1\tHello.\tBonjour.\n2\tYes.\tOui.\n",
     "wnut17.txt": "Go O\nto O\nParis B-LOC\n\nYes O\nBob B-PER\n",
@@ -513,8 +499,8 @@ STRUCTURED = {
 
 @pytest.mark.parametrize("name", STRUCTURED)
 @pytest.mark.parametrize("packing", ["", ".xz"])
-def test_structured_files_are_no_running_text(name: str, packing: str, tmp_path: Path) -> None:
-    readers: list[Callable[[Path], Any]] = [
+def test_structured_files_are_no_running_text(name, packing, tmp_path):
+    readers = [
         lambda file: list(read_documents([file])),
         lambda file: list(read_text_lines([file], None, "text", "strict")),
         lambda file: read_texts(file, Columns(), 1, BadRows()),
@@ -522,9 +508,8 @@ def test_structured_files_are_no_running_text(name: str, packing: str, tmp_path:
     ]
     with opened(tmp_path, name, STRUCTURED[name].encode(), packing) as file:
         for read_file in readers:
-            with pytest.raises(DataError, match="no running text") as error:
+            with pytest.raises(DataError, match=r"\[doubtful\].*no running text"):
                 read_file(file)
-            assert error.value.slug == "doubtful"
 
 
 PROSE = {
@@ -551,7 +536,7 @@ PROSE = {
 
 @pytest.mark.parametrize("name", PROSE)
 @pytest.mark.parametrize("packing", ["", ".gz", ".xz", ".zst"])
-def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path: Path) -> None:
+def test_running_text_is_read_by_every_reader(name, packing, tmp_path):
     expected = PROSE[name].splitlines()
     with opened(tmp_path, name, PROSE[name].encode(), packing) as file:
         assert [
@@ -583,14 +568,8 @@ def test_running_text_is_read_by_every_reader(name: str, packing: str, tmp_path:
 )
 @pytest.mark.parametrize("packing", ["", ".zst"])
 def test_tables_and_json_documents_are_read_as_corpora(
-    name: str,
-    content: str,
-    format: Any,
-    field: str,
-    expected: list[str],
-    packing: str,
-    tmp_path: Path,
-) -> None:
+    name, content, format, field, expected, packing, tmp_path
+):
     with opened(tmp_path, name, content.encode(), packing) as file:
         assert [document.text for document in read_documents([file], format, field)] == expected
         halves = [DocumentFile(*find_inputs([file]), BuildSettings(format, field), start=0, end=9)]
@@ -598,7 +577,7 @@ def test_tables_and_json_documents_are_read_as_corpora(
         assert [document.text for half in halves for document in half] == expected
 
 
-def test_bytes_of_a_table_that_are_not_utf8_are_counted_or_refused(tmp_path: Path) -> None:
+def test_bytes_of_a_table_that_are_not_utf8_are_counted_or_refused(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"id,text\n1,caf\xe9\n2,d\n")
     with pytest.raises(DataError, match="bad-encoding"):
         list(read_documents([tmp_path / "a.csv"], "csv"))
@@ -607,7 +586,7 @@ def test_bytes_of_a_table_that_are_not_utf8_are_counted_or_refused(tmp_path: Pat
     assert documents.bad_bytes == 1
 
 
-def test_documents_over_several_lines_are_rows_of_a_table(tmp_path: Path) -> None:
+def test_documents_over_several_lines_are_rows_of_a_table(tmp_path):
     (tmp_path / "jq.json").write_text('{\n "text": "a"\n}\n{\n "text": "b",\n "label": "x"}\n')
     with Table(tmp_path / "jq.json") as table:
         assert [row.values for row in table.rows()] == [
@@ -624,7 +603,7 @@ WESTERN = "Crème brûlée, naïve café à Zürich – “déjà vu”; groß, 
 
 
 @pytest.mark.parametrize("packing", ["", ".gz"])
-def test_a_korean_header_in_cp949_is_named_with_its_line(packing: str, tmp_path: Path) -> None:
+def test_a_korean_header_in_cp949_is_named_with_its_line(packing, tmp_path):
     rows = [["번호", "문장"], ["1", KOREAN], ["2", KOREAN]]
     content = "\n" + "".join(f"{number},{text}\n" for number, text in rows)
     with opened(tmp_path, "excel.csv", content.encode("cp949"), packing) as file:
@@ -637,12 +616,12 @@ def test_a_korean_header_in_cp949_is_named_with_its_line(packing: str, tmp_path:
             assert [list(row.values.values()) for row in table.rows()] == rows[1:]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.json", "a.parquet"])
+@pytest.mark.parametrize("name", "a.csv a.tsv a.jsonl a.json a.parquet".split())
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_names_of_columns_are_compared_in_nfc(name: str, form: Any, tmp_path: Path) -> None:
+def test_names_of_columns_are_compared_in_nfc(name, form, tmp_path):
     column = unicodedata.normalize(form, "문장")
     frame = pd.DataFrame({"id": ["1"], column: ["가나"]})
-    writers: dict[str, Callable[[Path], Any]] = {
+    writers = {
         "csv": lambda file: frame.to_csv(file, index=False),
         "tsv": lambda file: frame.to_csv(file, index=False, sep="\t"),
         "jsonl": lambda file: frame.to_json(file, orient="records", lines=True),
@@ -673,14 +652,14 @@ def test_names_of_columns_are_compared_in_nfc(name: str, form: Any, tmp_path: Pa
 )
 @pytest.mark.parametrize("packing", ["", ".xz"])
 def test_the_command_for_a_file_of_mixed_encodings_works(
-    before: str, encoding: str, text: str, foreign: int, packing: str, tmp_path: Path
-) -> None:
+    before, encoding, text, foreign, packing, tmp_path
+):
     content = (
         f"text\n{before}\n{before}\n".encode() + f"{text}\n".encode(encoding) * foreign + b"end\n"
     )
     expected = f"text\n{before}\n{before}\n" + f"{text}\n" * foreign + "end\n"
     with opened(tmp_path, "a.txt", content, packing) as file:
-        readers: list[Callable[[], Any]] = [
+        readers = [
             lambda: list(read_documents([file])),
             lambda: list(read_lines(file)),
             lambda: list(Table(file).rows()),
@@ -704,7 +683,7 @@ def test_the_command_for_a_file_of_mixed_encodings_works(
             assert (tmp_path / "a.utf8.txt").read_text(encoding="utf-8") == expected
 
 
-def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path: Path) -> None:
+def test_a_file_with_bytes_of_no_encoding_gets_a_command_that_works(tmp_path):
     lines = [f"{KOREAN}\n".encode("cp949")] * 4 + [b"\xb0\xa1\xff\xb0\xa1 broken\n"]
     (tmp_path / "a.txt").write_bytes(b"".join(lines))
     with pytest.raises(DataError) as error:
@@ -725,11 +704,9 @@ ROWS = pd.DataFrame(
 @pytest.mark.parametrize("folder", [".", "data"])
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv", "csv.gz"])
 @pytest.mark.parametrize("total", [1, 3])
-def test_shards_of_the_hub_are_one_split(
-    folder: str, ending: str, total: int, tmp_path: Path
-) -> None:
+def test_shards_of_the_hub_are_one_split(folder, ending, total, tmp_path):
     (tmp_path / folder).mkdir(exist_ok=True)
-    writers: dict[str, Callable[[pd.DataFrame, Path], Any]] = {
+    writers = {
         "parquet": lambda frame, file: frame.to_parquet(file),
         "jsonl": lambda frame, file: frame.to_json(file, orient="records", lines=True),
         "csv": lambda frame, file: frame.to_csv(file, index=False),
@@ -755,7 +732,7 @@ def test_shards_of_the_hub_are_one_split(
             task.files(tmp_path)
 
 
-def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None:
+def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path):
     (tmp_path / "a1.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b"}\n')
     (tmp_path / "a2.jsonl").write_text('{"label": "y", "text": "c", "more": "m"}\n{"text": 5}\n')
     task = find_task("classify", Columns(text="text", label="label"))
@@ -775,7 +752,7 @@ def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path: Path) -> None
         assert [row.values["more"] for row in table.rows()] == ["", "", "m", ""]
 
 
-def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
+def test_files_of_a_glob_with_other_columns_are_refused(tmp_path):
     (tmp_path / "a1.csv").write_text("text,label\na,x\n")
     (tmp_path / "a2.csv").write_text("text,class\na,x\n")
     with (
@@ -785,10 +762,7 @@ def test_files_of_a_glob_with_other_columns_are_refused(tmp_path: Path) -> None:
         list(table.rows(["text", "label"]))
 
 
-NAMES = ["O", "B-PER", "B-LOC"]
-HUB: dict[
-    str, tuple[dict[str, Any], dict[str, Any]]
-] = {  # columns of a task, and the features of its labels
+HUB = {  # columns of a task, and the features of its labels
     "ner": (
         {"tokens": [["Bob", "ran"], ["Paris"]], "ner_tags": [[1, 0], [2]]},
         {"ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER", "B-LOC"]))},
@@ -810,7 +784,7 @@ HUB: dict[
         {"labels": datasets.Sequence(datasets.ClassLabel(names=["joy", "fear"]))},
     ),
 }
-LABELS: dict[str, tuple[str, list[Any]]] = {
+LABELS = {
     "ner": ("tags", [("B-PER", "O"), ("B-LOC",)]),
     "squad1": ("answers", [(("y", 2, ""), ("z", 4, ""))]),
     "classify": ("label", ["pos", "neg"]),
@@ -819,7 +793,7 @@ LABELS: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", HUB)
-def test_parquet_of_the_hub_has_the_names_of_its_features(name: str, tmp_path: Path) -> None:
+def test_parquet_of_the_hub_has_the_names_of_its_features(name, tmp_path):
     """The names stand in the metadata of the schema, as datasets writes them; rows in memory have those of `int2str`."""
     columns, features = HUB[name]
     data = datasets.Dataset.from_dict(columns)
@@ -832,7 +806,7 @@ def test_parquet_of_the_hub_has_the_names_of_its_features(name: str, tmp_path: P
     assert examples == examples_of(task, as_records(data))[0]
 
 
-def test_tagged_sentences_may_be_an_array(tmp_path: Path) -> None:
+def test_tagged_sentences_may_be_an_array(tmp_path):
     rows = [{"tokens": ["Bob", "ran"], "tags": ["B-PER", "O"]}, {"tokens": ["["], "tags": ["O"]}]
     for indent in (None, 1):
         (tmp_path / "a.json").write_text(json.dumps(rows, indent=indent))
@@ -845,9 +819,7 @@ def test_tagged_sentences_may_be_an_array(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_splits", [False, True])
-def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(
-    has_splits: bool, tmp_path: Path
-) -> None:
+def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(has_splits, tmp_path):
     rows = datasets.Dataset.from_pandas(ROWS)
     saved = datasets.DatasetDict(train=rows) if has_splits else rows
     saved.save_to_disk(tmp_path / "saved")
@@ -878,9 +850,7 @@ def test_a_folder_of_save_to_disk_is_refused_with_the_function_that_reads_it(
     ],
 )
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
-def test_lists_and_null_are_no_texts_and_no_labels(
-    task: str, values: dict[str, Any], reason: str, name: str, tmp_path: Path
-) -> None:
+def test_lists_and_null_are_no_texts_and_no_labels(task, values, reason, name, tmp_path):
     good = {
         "text": "a",
         "label": {"regress": 2.5, "multilabel": ["x", "y"], "classify": "pos"}[task],
@@ -898,7 +868,7 @@ def test_lists_and_null_are_no_texts_and_no_labels(
     assert [row.reason for row in bad_rows.rows] == [reason]
 
 
-def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path: Path) -> None:
+def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path):
     rows = [f"text {number},{'neg' if number % 2 else 'pos'}" for number in range(20)]
     lines = [
         row.encode() if number % 2 else row.encode() + b"\xff" for number, row in enumerate(rows)
@@ -914,7 +884,7 @@ def test_the_error_for_too_few_labels_says_which_rows_were_left_out(tmp_path: Pa
     assert "convert it: `iconv -f LATIN1" in error.value.hint
 
 
-def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
+def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path):
     rows = [
         ("a", "b", "entailment"),
         ("c", "d", "-"),
@@ -943,9 +913,7 @@ def test_rows_of_snli_without_gold_label_can_be_skipped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC_TABLES)
 @pytest.mark.parametrize("packing", ["", ".gz"])
-def test_tables_of_public_sets_have_the_rows_of_pandas(
-    name: str, packing: str, tmp_path: Path
-) -> None:
+def test_tables_of_public_sets_have_the_rows_of_pandas(name, packing, tmp_path):
     content, options = PUBLIC_TABLES[name]
     frame = pd.read_csv(
         io.StringIO(content.removeprefix("\ufeff"), newline=""),
@@ -969,9 +937,7 @@ def test_tables_of_public_sets_have_the_rows_of_pandas(
 
 @pytest.mark.parametrize("name", PUBLIC_RECORDS)
 @pytest.mark.parametrize("packing", ["", ".zst"])
-def test_records_of_public_sets_have_the_values_of_json(
-    name: str, packing: str, tmp_path: Path
-) -> None:
+def test_records_of_public_sets_have_the_values_of_json(name, packing, tmp_path):
     content = PUBLIC_RECORDS[name]
     records = (
         json.loads(content)
@@ -979,8 +945,8 @@ def test_records_of_public_sets_have_the_values_of_json(
         else [json.loads(line) for line in content.splitlines() if line]
     )
 
-    def flat(record: dict[str, Any], prefix: str = "") -> dict[str, str]:
-        values: dict[str, str] = {}
+    def flat(record, prefix=""):
+        values = {}
         for key, value in record.items():
             if isinstance(value, dict):
                 values |= flat(value, f"{prefix}{key}.")
@@ -1006,7 +972,7 @@ def test_records_of_public_sets_have_the_values_of_json(
         assert set(table.columns) == {name for row in expected for name in row}
 
 
-REFUSED: dict[str, tuple[bytes, str]] = {
+REFUSED = {
     "nsmc-cp949.txt": (f"id\tdocument\n1\t{KOREAN}\n".encode("cp949"), "bad-row"),
     "utf16.csv": ("text,label\na,pos\n".encode("utf-16"), "bad-encoding"),
     "cut.csv.gz": (gzip.compress(b"text,label\n" + b"a,pos\n" * 9999)[:-20], "corrupt"),
@@ -1036,7 +1002,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 # Exports of annotation programs, and rows of them that were read as something else; the reasons of
 # the bad rows.
-EXPORTS: dict[str, tuple[str, str, list[Any], list[str]]] = {
+EXPORTS = {
     "doccano.jsonl": (
         "multilabel",
         '{"text": "Bob ran", "label": [[0, 3, "PER"]]}\n{"text": "a", "label": ["x"]}\n',
@@ -1077,7 +1043,7 @@ EXPORTS: dict[str, tuple[str, str, list[Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_exports_of_annotation_programs(name: str, tmp_path: Path) -> None:
+def test_exports_of_annotation_programs(name, tmp_path):
     task, content = EXPORTS[name][:2]
     (tmp_path / name).write_text(content)
     columns = Columns(text="text", label="label")
@@ -1089,7 +1055,7 @@ def test_exports_of_annotation_programs(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_right_is_one_named_error(name: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_right_is_one_named_error(name, tmp_path):
     content, slug = REFUSED[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error, Table(tmp_path / name) as table:

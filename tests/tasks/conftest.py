@@ -1,9 +1,5 @@
 """A start to fine-tune from, a table to learn, models with random heads: all small enough for seconds."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -32,7 +28,7 @@ THEIR_NAMES = {
 }
 
 
-def write_table(path: Path, rows: int, seed: int) -> Path:
+def write_table(path, rows, seed):
     """Sentences of WORDS; the label says whether a wizard is in it."""
     rng = np.random.default_rng(seed)
     lines = ["sentence\tlabel"]
@@ -45,13 +41,7 @@ def write_table(path: Path, rows: int, seed: int) -> Path:
     return path
 
 
-def read_examples(
-    task: Any,
-    file: Path,
-    split: str = "dev",
-    labelled: bool = True,
-    bad_rows: BadRows | None = None,
-) -> list[Any]:
+def read_examples(task, file, split="dev", labelled=True, bad_rows=None):
     """The examples of a file; a bad row is an error unless `bad_rows` collects it."""
     return list(task.examples(file, split=split, labelled=labelled, bad_rows=bad_rows or BadRows()))
 
@@ -59,24 +49,22 @@ def read_examples(
 class OneBatch:
     """A stream of the same batch again and again."""
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch):
         self.batch = batch
         self.cursor = 0
 
-    def __next__(self) -> list[Any]:
+    def __next__(self):
         self.cursor += 1
         return [self.batch]
 
-    def state(self) -> dict[str, int]:
+    def state(self):
         return {"cursor": self.cursor}
 
-    def restore(self, state: dict[str, int]) -> None:
+    def restore(self, state):
         self.cursor = state["cursor"]
 
 
-def save_untrained(
-    start: Path, folder: Path, name: str, columns: Columns | None = None, **changes: Any
-) -> Path:
+def save_untrained(start, folder, name, columns=None, **changes):
     """A folder with a model of a task whose head has random weights."""
     task = find_task(name, columns).with_changes(**changes)
     torch.manual_seed(5)
@@ -86,27 +74,25 @@ def save_untrained(
 
 
 @pytest.fixture(scope="session")
-def tokenizer(data: Path) -> AlbertTokenizer:
+def tokenizer(data):
     """The 30,000 English tokens of the published models."""
     return AlbertTokenizer.from_pretrained(data / "albert")
 
 
 @pytest.fixture(scope="session")
-def start(
-    tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any
-) -> Path:
+def start(tiny_tokenizer, tiny_model, tmp_path_factory):
     """A pretraining checkpoint with random weights."""
     sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=1, intermediate_size=64)
     model = tiny_model(
         AlbertForPreTraining, **sizes, initializer_range=0.1, classifier_dropout_prob=0.0
     )
-    folder: Path = tmp_path_factory.mktemp("start") / "model"
+    folder = tmp_path_factory.mktemp("start") / "model"
     model.save_pretrained(folder, tiny_tokenizer)
     return folder
 
 
 @pytest.fixture(scope="session")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(tmp_path_factory):
     """A folder with train.tsv (300 rows) and dev.tsv (100)."""
     folder = tmp_path_factory.mktemp("table")
     write_table(folder / "train.tsv", 300, 1)
@@ -115,7 +101,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def untrained(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def untrained(start, tmp_path_factory):
     """A classifier of `table` whose head has random weights."""
     columns = Columns(text="sentence", label="label")
     folder = tmp_path_factory.mktemp("untrained") / "model"

@@ -1,13 +1,11 @@
 """Frozen encoder and LoRA: what trains, that it merges into a plain model which transformers reads, that a run resumes."""
 
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from small_models import tiny_config
-from torch import Tensor
+from torch.testing import assert_close
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, MissingExtraError
@@ -18,7 +16,6 @@ from albertkit.model import (
     AlbertForTokenClassification,
     PackedBatch,
 )
-from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tasks.finetune import add_lora, freeze_encoder, merge_lora
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, train
 from albertkit.training.monitor import Display
@@ -29,7 +26,7 @@ from .conftest import OneBatch
 WORLD = World(0, 1, torch.device("cpu"))
 BATCH = PackedBatch.from_sequences([[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]])
 LABELS = torch.tensor([0, 1, 1])
-LOGITS: dict[type[PretrainedAlbert], Callable[[PretrainedAlbert], Tensor]] = {
+LOGITS = {
     AlbertForSequenceClassification: lambda model: model.packed_logits(BATCH),
     AlbertForTokenClassification: lambda model: model.packed_logits(BATCH),
     AlbertForQuestionAnswering: lambda model: torch.stack(model.packed_logits(BATCH)),
@@ -39,14 +36,12 @@ LOGITS: dict[type[PretrainedAlbert], Callable[[PretrainedAlbert], Tensor]] = {
 }
 
 
-def tiny(
-    model_class: type[PretrainedAlbert] = AlbertForSequenceClassification, **changes: object
-) -> PretrainedAlbert:
+def tiny(model_class=AlbertForSequenceClassification, **changes):
     torch.manual_seed(0)
     return model_class(tiny_config(initializer_range=0.2, **changes)).eval()
 
 
-def trained(lora: PretrainedAlbert) -> PretrainedAlbert:
+def trained(lora):
     """With adapters that are not zero, as after training."""
     with torch.no_grad():
         for parameter in lora.parameters():
@@ -55,7 +50,7 @@ def trained(lora: PretrainedAlbert) -> PretrainedAlbert:
     return lora
 
 
-def trainable(model: PretrainedAlbert) -> dict[str, torch.nn.Parameter]:
+def trainable(model):
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
@@ -88,7 +83,6 @@ def test_parameter_counts_of_base_are_those_in_the_docstrings():
         freeze_encoder(model)
         assert model.num_parameters() == 11_685_122
         assert model.num_parameters(only_trainable=True) == 592_130
-        pytest.importorskip("peft")
         add_lora(model, 8)
     assert (
         model.num_parameters(only_trainable=True) - 592_130
@@ -102,25 +96,23 @@ def test_parameter_counts_of_base_are_those_in_the_docstrings():
 
 @pytest.mark.parametrize("model_class", LOGITS, ids=lambda c: c.__name__)
 def test_adapters_start_as_nothing_take_effect_and_merge(model_class):
-    pytest.importorskip("peft")
     logits = LOGITS[model_class]
     model = tiny(model_class)
     plain = logits(model)
     lora = add_lora(model, 4)
-    torch.testing.assert_close(logits(lora), plain, atol=1e-6, rtol=1e-6)
+    assert_close(logits(lora), plain, atol=1e-6, rtol=1e-6)
     adapted = logits(trained(lora))
     assert (adapted - plain).abs().max() > 1e-2
     merged = merge_lora(lora)
     assert type(merged) is model_class
     assert set(merged.state_dict()) == set(tiny(model_class).state_dict())
     assert all(p.requires_grad for p in merged.parameters())
-    torch.testing.assert_close(logits(merged), adapted, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(logits(lora), adapted, atol=0, rtol=0)  # merging left it as it was
+    assert_close(logits(merged), adapted, atol=1e-5, rtol=1e-5)
+    assert_close(logits(lora), adapted, atol=0, rtol=0)  # merging left it as it was
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
 def test_every_way_of_sharing(sharing):
-    pytest.importorskip("peft")
     groups = 1 if sharing == "all" else 3
     model = tiny(parameter_sharing=sharing, num_hidden_groups=groups)
     before = model.num_parameters()
@@ -136,13 +128,10 @@ def test_every_way_of_sharing(sharing):
     assert model.num_parameters() - before == sets[0] * attention + sets[1] * feed_forward
     merged = merge_lora(lora)
     assert merged.num_parameters() == before
-    torch.testing.assert_close(
-        merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0
-    )
+    assert_close(merged.packed_logits(BATCH), model.packed_logits(BATCH), atol=1e-5, rtol=0)
 
 
 def test_only_adapters_head_and_pooler_train(tmp_path):
-    pytest.importorskip("peft")
     lora = add_lora(tiny(), 4)
     names = set(trainable(lora))
     assert sum("lora_" in name for name in names) == 12  # A and B of six layers
@@ -160,14 +149,14 @@ def test_only_adapters_head_and_pooler_train(tmp_path):
 
 
 def test_merged_is_what_transformers_reads(tmp_path):
-    pytest.importorskip("peft")
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     lora = trained(add_lora(tiny(), 4))
     merge_lora(lora).save_pretrained(tmp_path)
     theirs = transformers.AlbertForSequenceClassification.from_pretrained(tmp_path).eval()
     rows = [[2, 7, 8, 3], [2, 9, 3], [2, 11, 12, 13, 14, 3]]
     expected = torch.cat([theirs(input_ids=torch.tensor([row])).logits for row in rows])
-    torch.testing.assert_close(lora.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
+    assert_close(lora.packed_logits(BATCH), expected, atol=1e-5, rtol=0)
     # The unadapted model would be noticed
     assert (tiny().packed_logits(BATCH) - expected).abs().max() > 1e-2
 
@@ -175,21 +164,21 @@ def test_merged_is_what_transformers_reads(tmp_path):
 class Objective:
     """Classes of three sequences."""
 
-    def __init__(self, model: PretrainedAlbert) -> None:
+    def __init__(self, model):
         self.model = model
 
-    def count_targets(self, batch: PackedBatch) -> dict[str, int]:
+    def count_targets(self, batch):
         return {"class": 3}
 
-    def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
+    def losses(self, batch):
         loss = self.model.task_loss(self.model.packed_logits(batch), LABELS)
         return {"class": LossPart(loss.loss_sum, 3, loss.correct)}
 
-    def flops(self, batch: PackedBatch) -> float:
+    def flops(self, batch):
         return 1.0
 
 
-def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = False) -> None:
+def run_training(lora, run, steps, resume=False):
     recipe = TrainingRecipe(
         model=lora,
         objective=Objective(lora),
@@ -205,7 +194,6 @@ def run_training(lora: PretrainedAlbert, run: Path, steps: int, resume: bool = F
 
 
 def test_a_run_resumes_to_the_same_bits(tmp_path):
-    pytest.importorskip("peft")
     dropout = dict(hidden_dropout_prob=0.1)
     uninterrupted = add_lora(tiny(**dropout), 4)
     run_training(uninterrupted, tmp_path / "whole", 4)
@@ -219,9 +207,9 @@ def test_a_run_resumes_to_the_same_bits(tmp_path):
     theirs = uninterrupted.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     best = AlbertForSequenceClassification.from_pretrained(
-        tmp_path / "halves" / "checkpoints" / "step-000004"
+        tmp_path / "halves/checkpoints/step-000004"
     )
-    torch.testing.assert_close(
+    assert_close(
         best.packed_logits(BATCH), merge_lora(uninterrupted).packed_logits(BATCH), atol=0, rtol=0
     )
     start = merge_lora(add_lora(tiny(**dropout), 4)).packed_logits(BATCH)

@@ -2,8 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from albertkit.tasks.questions import (
 )
 
 CONTEXT = "Rain fell in May. More rain fell in June, and in May of the next year."
-RECORDS: list[dict[str, Any]] = [
+RECORDS = [
     {
         "id": "a",
         "question": "When did it rain?",
@@ -46,7 +44,7 @@ for record in COLUMNS:
     record.pop("is_impossible", None)
 
 
-def lines(records: list[dict[str, Any]]) -> str:
+def lines(records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
@@ -61,13 +59,7 @@ FORMS = {
 }
 
 
-def read_content(
-    folder: Path,
-    content: str | bytes,
-    version: int = 2,
-    labelled: bool = True,
-    on_error: str = "stop",
-) -> tuple[list[QuestionExample], BadRows]:
+def read_content(folder, content, version=2, labelled=True, on_error="stop"):
     file = folder / "questions"
     file.write_bytes(content.encode() if isinstance(content, str) else content)
     bad_rows = BadRows(on_error)  # type: ignore[arg-type]
@@ -142,7 +134,7 @@ def test_official_files(data):
                 assert example.context[start : start + len(text)] == text
 
 
-def record_json(**changes: Any) -> str:
+def record_json(**changes):
     return json.dumps({**FLAT[0], **changes})
 
 

@@ -1,31 +1,25 @@
 """n-best answers, null odds and thresholds against what google-research/albert wrote for the same logits (golden `squad`)."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from albertkit.files import read_json
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.answers import answer_features, best_threshold, gold_pairs
 from albertkit.tasks.metrics import question_scores, squad_scores
 from albertkit.tasks.nbest import (
     NO_CANDIDATE,
-    TextWindow,
     TopPositions,
-    Verdict,
     judge_beams,
     judge_spans,
     probabilities,
     text_window,
     top_spans,
 )
-from albertkit.tasks.questions import QuestionExample, read_questions
+from albertkit.tasks.questions import read_questions
 from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128), "s128": (128, 32)}
@@ -48,20 +42,18 @@ WITH_BLANKS = ("edge-a-05", "edge-a-06", "572812eaff5b5019007d9c84", "57287d4a2c
 class AskedQuestion:
     """A question, its windows, and the rows of Google's arrays that belong to these."""
 
-    def __init__(
-        self, example: QuestionExample, windows: list[TextWindow], rows: np.ndarray
-    ) -> None:
+    def __init__(self, example, windows, rows):
         self.example = example
         self.windows = windows
         self.rows = rows
 
 
 @pytest.fixture(scope="module")
-def questions(golden: Path, data: Path) -> Callable[[str, str], list[AskedQuestion]]:
+def questions(golden, data):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    cache: dict[tuple[str, str], list[AskedQuestion]] = {}
+    cache = {}
 
-    def of(kind: str, setting: str) -> list[AskedQuestion]:
+    def of(kind, setting):
         if (kind, setting) not in cache:
             examples = list(
                 read_questions(
@@ -92,7 +84,7 @@ def questions(golden: Path, data: Path) -> Callable[[str, str], list[AskedQuesti
     return of
 
 
-def entries(verdict: Verdict) -> list[dict[str, Any]]:
+def entries(verdict):
     """Return the candidates as `nbest_predictions.json` has them."""
     chances = probabilities(verdict.candidates)
     return [
@@ -106,7 +98,7 @@ def entries(verdict: Verdict) -> list[dict[str, Any]]:
     ]
 
 
-def nbest_difference(name: str, verdict: Verdict, expected: list[dict[str, Any]]) -> str | None:
+def nbest_difference(name, verdict, expected):
     """Return how an n-best differs from Google's. Not counted: its word for "none", and its blanks."""
     predicted = entries(verdict)
     if len(expected) == 1 and expected[0]["text"] in ("empty", ""):
@@ -129,32 +121,21 @@ def nbest_difference(name: str, verdict: Verdict, expected: list[dict[str, Any]]
 # --- the head with two logits ---------------------------------------------------------------------
 
 
-def span_differences(
-    golden: Path,
-    questions: list[AskedQuestion],
-    name: str,
-    *,
-    longer: int = 0,
-    all_best: bool = False,
-    shift: float = 0.0,
-) -> dict[str, str]:
+def span_differences(golden, questions, name):
     logits = np.load(golden / "squad" / f"logits_{name}.npz")
     start, end = (torch.from_numpy(logits[f"{side}_logits"]) for side in ("start", "end"))
     differences = {}
-    for limits, expected in json.loads(
-        (golden / "squad" / f"pred_v1_{name}.json").read_text()
-    ).items():
+    for limits, expected in read_json(golden / "squad" / f"pred_v1_{name}.json").items():
         size, longest = LIMITS[limits]
         for question in questions:
-            windows = [w._replace(is_best=w.is_best | all_best) for w in question.windows]
-            tops = top_spans(start[question.rows] + shift, end[question.rows], size)
+            tops = top_spans(start[question.rows], end[question.rows], size)
             verdict = judge_spans(
                 question.example.context,
-                windows,
+                question.windows,
                 tops,
                 version=1,
                 n_best_size=size,
-                max_answer_length=longest + longer,
+                max_answer_length=longest,
             )
             difference = nbest_difference(
                 question.example.id, verdict, expected["nbest"][question.example.id]
@@ -174,30 +155,7 @@ def test_spans_are_googles(golden, questions, kind, setting, suffix):
     assert span_differences(golden, questions(kind, setting), f"{kind}_{setting}{suffix}") == {}
 
 
-def test_another_rule_or_logit_is_noticed(golden, questions):
-    asked_questions = questions("v11", "s128")
-    for change in ({"longer": 1}, {"longer": -1}, {"all_best": True}, {"shift": 1e-3}):
-        assert len(span_differences(golden, asked_questions, "v11_s128", **change)) >= 5, change
-
-
-def test_of_equal_scores_the_earlier_stays_in_front(golden, questions):
-    """Most questions of the file with ties are decided by the order; with the windows turned round they come out otherwise."""
-    asked_questions = questions("v11", "s128")
-    turned = [
-        AskedQuestion(question.example, question.windows[::-1], question.rows[::-1].copy())
-        for question in asked_questions
-    ]
-    assert len(span_differences(golden, turned, "v11_s128_ties")) > 30
-
-
-def plain_postprocessing(
-    context: str,
-    windows: list[TextWindow],
-    start: np.ndarray,
-    end: np.ndarray,
-    size: int,
-    longest: int,
-) -> tuple[list[str], float]:
+def plain_postprocessing(context, windows, start, end, size, longest):
     """transformers' `postprocess_qa_predictions` with negatives, in plain loops, answers of one text listed once."""
     candidates = []
     null = None
@@ -251,13 +209,7 @@ def test_no_answer_by_two_logits(golden, questions, name, shift):
 # --- Google's beam head ---------------------------------------------------------------------------
 
 
-def beam_verdicts(
-    golden: Path,
-    questions: list[AskedQuestion],
-    name: str,
-    limits: str = "n20_l30",
-    all_best: bool = False,
-) -> list[Verdict]:
+def beam_verdicts(golden, questions, name, limits="n20_l30"):
     arrays = np.load(golden / "squad" / f"topk_{name}.npz")
     names = (
         "start_top_index",
@@ -270,7 +222,7 @@ def beam_verdicts(
     return [
         judge_beams(
             question.example.context,
-            [w._replace(is_best=w.is_best | all_best) for w in question.windows],
+            question.windows,
             [
                 TopPositions(
                     *(arrays[key][row] for key in names[:4]), float(arrays["cls_logits"][row])
@@ -289,17 +241,9 @@ def beam_verdicts(
 def test_beams_are_googles(golden, questions, kind, setting, beams):
     asked_questions = questions(kind, setting)
     name = f"{kind}_{setting}_{beams}"
-    noticed = 0
-    for limits, expected in json.loads(
-        (golden / "squad" / f"pred_v2_{name}.json").read_text()
-    ).items():
-        wrong_verdicts = beam_verdicts(golden, asked_questions, name, limits, all_best=True)
-        for question, verdict, wrong_verdict in zip(
-            asked_questions,
-            beam_verdicts(golden, asked_questions, name, limits),
-            wrong_verdicts,
-            strict=True,
-        ):
+    for limits, expected in read_json(golden / "squad" / f"pred_v2_{name}.json").items():
+        verdicts = beam_verdicts(golden, asked_questions, name, limits)
+        for question, verdict in zip(asked_questions, verdicts, strict=True):
             key = question.example.id
             assert nbest_difference(key, verdict, expected["nbest"][key]) is None, key
             assert verdict.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-9)
@@ -309,8 +253,6 @@ def test_beams_are_googles(golden, questions, kind, setting, beams):
             assert (best if verdict.null_odds <= 0 else "") == expected["predictions_threshold_0"][
                 key
             ]
-            noticed += nbest_difference(key, wrong_verdict, expected["nbest"][key]) is not None
-    assert noticed > 10 or setting == "s384" or kind == "edge"
 
 
 # --- the threshold --------------------------------------------------------------------------------
@@ -321,7 +263,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     """Google answers only below the threshold that the official search found inclusive, and so falls short of it."""
     asked_questions = questions(kind, setting)
     name = f"{kind}_{setting}_{beams}"
-    expected = json.loads((golden / "squad" / f"pred_v2_{name}.json").read_text())["n20_l30"]
+    expected = read_json(golden / "squad" / f"pred_v2_{name}.json")["n20_l30"]
     gold = gold_pairs([question.example for question in asked_questions])
     verdicts = {
         question.example.id: v
@@ -338,7 +280,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     official = expected["official_no_threshold"]["with_na_file"]
     assert threshold == pytest.approx(official["best_f1_thresh"], abs=1e-9)
 
-    def f1_of(answered: Callable[[str], bool]) -> float:
+    def f1_of(answered):
         return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")[
             "f1"
         ]
@@ -361,7 +303,7 @@ def test_the_threshold_is_the_best_there_is(rows):
     """Against every possible threshold, ties included; a score of 1 where there is no answer is an empty best answer."""
     rows = [(score if has else float(score == 1), odds, has) for score, odds, has in rows]
 
-    def mean_score(threshold: float) -> float:
+    def mean_score(threshold):
         return sum(
             score if odds <= threshold else float(not has) for score, odds, has in rows
         ) / len(rows)

@@ -1,36 +1,29 @@
 """The task: losses of both heads, predictions whatever the batches, scores, files, the threshold."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
+from torch.testing import assert_close
 
-from albertkit.batches.features import Features, LabelledBatch
+from albertkit.batches.features import LabelledBatch
 from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
-from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.answers import AnswerTask, outside_text
 from albertkit.tasks.metrics import squad_scores
 from albertkit.tasks.models import run_model
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
-from albertkit.tokenizer import AlbertTokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 HEADS = ["spans", "beam"]
 PLACES = ("Rome", "Oslo", "Lima", "Bern", "Kiel")
 
 
-def tiny_model(
-    task: AnswerTask, vocab_size: int = 30_000, dropout: float = 0.0
-) -> PretrainedAlbert:
+def tiny_model(task, vocab_size=30_000, dropout=0.0):
     torch.manual_seed(0)
     config = AlbertConfig.from_dict(
         dict(
@@ -50,7 +43,7 @@ def tiny_model(
     return task.model_class(config).eval()
 
 
-def questions(version: int = 2) -> list[QuestionExample]:
+def questions(version=2):
     """Twenty about five texts, of which every fourth has no answer in version 2."""
     examples = []
     for number in range(20):
@@ -85,18 +78,12 @@ def questions(version: int = 2) -> list[QuestionExample]:
     return examples
 
 
-def task_of(head: str, version: int = 2, **changes: Any) -> AnswerTask:
+def task_of(head, version=2, **changes):
     settings = {"name": "squad", "length": 48, "stride": 16, "max_query_length": 16}
     return AnswerTask(head_kind=head, version=version, **{**settings, **changes})  # type: ignore[arg-type]
 
 
-def predicted(
-    task: AnswerTask,
-    model: PretrainedAlbert,
-    tokenizer: AlbertTokenizer,
-    batch_tokens: int = 1000,
-    version: int = 2,
-) -> list[dict[str, Any]]:
+def predicted(task, model, tokenizer, batch_tokens=1000, version=2):
     features = task.features(questions(version), tokenizer, labelled=False)
     return task.predictions(
         questions(version), features, run_model(model, task, features, batch_tokens)
@@ -106,7 +93,7 @@ def predicted(
 # --- losses ---------------------------------------------------------------------------------------
 
 
-def total(task: AnswerTask, model: PretrainedAlbert, batch: LabelledBatch) -> torch.Tensor:
+def total(task, model, batch):
     losses = task.losses(model, batch)
     assert {name: int(loss.label_count) for name, loss in losses.items()} == task.count_targets(
         batch
@@ -144,8 +131,8 @@ def test_losses_are_those_of_single_rows(tokenizer, head):
 
 
 @pytest.fixture(scope="module")
-def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    def convert_golden(name: str) -> Path:
+def converted(golden, tmp_path_factory):
+    def convert_golden(name):
         target = tmp_path_factory.mktemp(name) / "model"
         convert(golden / "tf1" / name, target)
         return target
@@ -153,9 +140,7 @@ def converted(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return convert_golden
 
 
-def google_batch(
-    golden: Path, name: str
-) -> tuple[LabelledBatch, torch.Tensor, dict[str, torch.Tensor]]:
+def google_batch(golden, name):
     """The inputs that Google's code was run on, packed; which of the padded places are real; what it printed."""
     folder = golden / "tf1" / name
     inputs = {key: torch.from_numpy(array) for key, array in np.load(folder / "inputs.npz").items()}
@@ -197,7 +182,7 @@ def test_googles_squad_1_model(golden, converted):
             position = int(batch.per_sequence[f"{side}_positions"][row])
             if position < len(logits):
                 expected_loss -= logits.log_softmax(0)[position] / 2
-    torch.testing.assert_close(losses.loss_sum, expected_loss, atol=1e-4, rtol=1e-5)
+    assert_close(losses.loss_sum, expected_loss, atol=1e-4, rtol=1e-5)
 
 
 def test_googles_squad_2_model(golden, converted):
@@ -210,23 +195,23 @@ def test_googles_squad_2_model(golden, converted):
         parts = model.packed_losses(batch.packed, *labels, batch.per_token["p_mask"])
         unmasked = model.packed_losses(batch.packed, *labels)
 
-    def loss(losses: Any) -> torch.Tensor:
+    def loss(losses):
         return (losses.start.mean() + losses.end.mean() + losses.answerable.mean()) / 2
 
-    torch.testing.assert_close(loss(parts), expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
+    assert_close(loss(parts), expected["total_loss"].reshape(()), atol=1e-5, rtol=0)
     assert abs(loss(unmasked) - expected["total_loss"]) > 1e-3
     beams = model.packed_beams(batch.packed, batch.per_token["p_mask"])
-    torch.testing.assert_close(beams.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
+    assert_close(beams.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
 
 
 def test_where_no_answer_may_lie(tokenizer, golden):
     """Against Google's `p_mask` of the same windows."""
     task = AnswerTask(name="squad2", version=2, length=128, stride=32)
-    file = golden / "squad" / "v20_dev60.json"
+    file = golden / "squad/v20_dev60.json"
     examples = list(read_questions(file, version=2, labelled=False, bad_rows=BadRows()))
     features = task.features(examples, tokenizer, labelled=False)
     batch = features.batch(np.arange(features.num_sequences))
-    expected = np.load(golden / "squad" / "features_v20_s128.npz")
+    expected = np.load(golden / "squad/features_v20_s128.npz")
     ours = batch.packed.unpack(outside_text(batch.packed).int() + 1)  # 0 at padding
     theirs = torch.from_numpy(np.where(expected["input_mask"] == 1, expected["p_mask"] + 1, 0))
     assert torch.equal(ours, theirs[:, : ours.shape[1]].int())
@@ -314,7 +299,7 @@ def test_little_is_kept_of_a_window(tokenizer):
 # --- the threshold --------------------------------------------------------------------------------
 
 
-def record(name: str, text: str, odds: float) -> dict[str, Any]:
+def record(name, text, odds):
     nbest = [{"text": ""}, {"text": text}]
     return {"id": name, "answer": "", "start": None, "end": None, "null_odds": odds, "nbest": nbest}
 
@@ -406,6 +391,6 @@ def test_impossible_settings(change):
 
 
 def test_features_are_flat(tokenizer):
-    features: Features = task_of("spans").features(questions(), tokenizer, labelled=True)
+    features = task_of("spans").features(questions(), tokenizer, labelled=True)
     sizes = {name: array.dtype.itemsize for name, array in features.per_token.items()}
     assert sizes == {"char_starts": 4, "char_ends": 4, "max_context": 1}

@@ -5,9 +5,7 @@ import os
 import shutil
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from albertkit.errors import AlbertKitError
 from albertkit.output.render import to_terminal
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.answers import AnswerTask
-from albertkit.tasks.check import DataCheckReport, check_data, check_task, label_findings
+from albertkit.tasks.check import check_data, check_task, label_findings
 from albertkit.tasks.choices import ChoiceExample, choice_task
 from albertkit.tasks.data import Overlap, hold_out_share, measure_overlap, read_data
 from albertkit.tasks.questions import QuestionExample
@@ -29,26 +27,19 @@ from albertkit.tokenizer import AlbertTokenizer
 from .conftest import read_examples
 
 
-def check(
-    tokenizer: AlbertTokenizer,
-    train: list[Any],
-    dev: list[Any],
-    kind: str = "classification",
-    pair: str | None = None,
-    **settings: Any,
-) -> DataCheckReport:
+def check(tokenizer, train, dev, kind="classification", pair=None, **settings):
     task = table_task(kind, "mine", Columns(text="text", pair=pair, label="label"), **settings)
     return check_data(task, {"train": train, "dev": dev}, tokenizer)
 
 
-def render_report(report: DataCheckReport) -> str:
+def render_report(report):
     """The report as a terminal shows it."""
     stream = io.StringIO()
     to_terminal(report.sections(), stream)
     return stream.getvalue()
 
 
-def examples(*rows: tuple[Any, ...]) -> list[TextExample]:
+def examples(*rows):
     """Return examples from rows of text and label, or of text, pair and label."""
     return [
         TextExample(str(n), row[0], row[1] if len(row) == 3 else None, row[-1])
@@ -59,7 +50,7 @@ def examples(*rows: tuple[Any, ...]) -> list[TextExample]:
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
 
 
-def sound(count: int = 40) -> list[TextExample]:
+def sound(count=40):
     """Texts that differ, with two labels."""
     return examples(
         *(
@@ -76,7 +67,7 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
     task = official_task("cola", length=20)
     rows = {
         split: read_examples(task, path, split)
-        for split, path in task.files(data / "glue" / "CoLA").items()
+        for split, path in task.files(data / "glue/CoLA").items()
         if split in ("train", "dev")
     }
     report = check_data(task, rows, tokenizer)
@@ -110,7 +101,7 @@ def test_counts_of_cola_are_those_of_plain_counting(data, tokenizer):
 
 def test_squad_and_wnut(data, tokenizer):
     task = AnswerTask(name="squad2", version=2, length=128, stride=64)
-    rows = read_examples(task, data / "squad" / "half-dev-v2.0.json.gz", "dev")[:300]
+    rows = read_examples(task, data / "squad/half-dev-v2.0.json.gz", "dev")[:300]
     report = check_data(task, {"train": rows[:250], "dev": rows[200:]}, tokenizer)
     train = report.splits["train"]
     dev = report.splits["dev"]
@@ -124,7 +115,7 @@ def test_squad_and_wnut(data, tokenizer):
     shared = {e.context for e in rows[:250]}
     assert dev.overlap.sharing == sum(e.context in shared for e in rows[250:]) > 0
     tags = tagging_task("wnut17")
-    sentences = read_examples(tags, data / "ner" / "wnut17" / "emerging.dev.conll", "dev")
+    sentences = read_examples(tags, data / "ner/wnut17/emerging.dev.conll", "dev")
     tag_check = check_data(tags, {"train": sentences}, tokenizer).splits["train"]
     begun = Counter(tag[2:] for e in sentences for tag in e.tags if tag.startswith("B-"))
     assert tag_check.labels == begun
@@ -139,17 +130,17 @@ def test_sound_data_give_no_finding(tokenizer):
     assert "nothing odd was found" in render_report(report)
 
 
-def changed(make: Callable[[int, TextExample], tuple[Any, ...]]) -> list[TextExample]:
+def changed(make):
     """The sound examples made otherwise."""
     return examples(*(make(number, example) for number, example in enumerate(sound())))
 
 
-def hundred(n: int) -> tuple[str, str]:
+def hundred(n):
     return f"{WORDS[n % 10]} {WORDS[n // 10]}", "no" if n else "yes"
 
 
 FIRST, SECOND = sound(2)
-ODD: dict[str, tuple[str, list[TextExample], list[TextExample]]] = {
+ODD = {
     "leak": (
         "2 of 4 dev examples are in train, too",
         sound(),
@@ -413,7 +404,7 @@ def test_why_there_are_no_examples(tmp_path, start, name, content, reason, hint)
     assert hint in caught.value.hint
 
 
-def test_a_pipe_is_called_one(start: Path, tmp_path: Path) -> None:
+def test_a_pipe_is_called_one(start, tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(
         AlbertKitError, match=r"is not a plain file, and it must be read more than once"
@@ -421,9 +412,7 @@ def test_a_pipe_is_called_one(start: Path, tmp_path: Path) -> None:
         check_task("classify", start, tmp_path / "pipe.csv")
 
 
-def hold_out(
-    examples: list[Any], share: float, kind: str = "classification"
-) -> tuple[list[Any], list[Any]]:
+def hold_out(examples, share, kind="classification"):
     return hold_out_share(kind, examples, share, Path("train.tsv"))
 
 
@@ -475,7 +464,7 @@ def test_held_out_questions_are_whole_articles_or_texts(articles):
     assert hold_out(rows, 0.1, "answers") == (train, dev)
 
 
-def pairs(*texts: tuple[str, str]) -> list[TextExample]:
+def pairs(*texts):
     return [
         TextExample(str(n), first, second, "yes" if n % 2 else "no")
         for n, (first, second) in enumerate(texts)
@@ -484,7 +473,7 @@ def pairs(*texts: tuple[str, str]) -> list[TextExample]:
 
 # Kind and rows of each way in which examples have something in common, and the texts that must be
 # on one side only.
-CONNECTED: dict[str, tuple[str, list[Any], Callable[[Any], set[str]]]] = {
+CONNECTED = {
     "five times each": (
         "classification",
         [

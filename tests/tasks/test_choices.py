@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from record_files import read_records, write_records
+from record_files import read_records, write_json, write_records
 from scipy.stats import binomtest
+from torch.testing import assert_close
 
 from albertkit.batches.features import Features
 from albertkit.command import Columns
@@ -24,17 +24,13 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_loss, choice_task
 from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
-from albertkit.tokenizer import AlbertTokenizer
 
 from .conftest import read_examples
 
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 ABC = ("A", "B", "C")
 
 
-def read_file(
-    task: ChoiceTask, file: Path, labelled: bool = True
-) -> tuple[list[ChoiceExample], BadRows]:
+def read_file(task, file, labelled=True):
     bad_rows = BadRows("skip")
     return read_examples(task, file, labelled=labelled, bad_rows=bad_rows), bad_rows
 
@@ -42,7 +38,7 @@ def read_file(
 # --- RACE -----------------------------------------------------------------------------------------
 
 
-def passage(name: str, questions: int = 2) -> dict[str, object]:
+def passage(name, questions=2):
     return {
         "answers": ["A", "D", "C"][:questions],
         "options": [[f"{letter}{number}" for letter in "wxyz"] for number in range(questions)],
@@ -52,7 +48,7 @@ def passage(name: str, questions: int = 2) -> dict[str, object]:
     }
 
 
-def race(folder: Path, merged: bool = False) -> Path:
+def race(folder, merged=False):
     names = {"middle": ["middle9.txt", "middle10.txt"], "high": ["high3.txt"]}
     for split in ("train", "dev", "test"):
         for level, files in names.items():
@@ -76,9 +72,8 @@ def test_race_raw_and_merged(tmp_path, merged):
         == {s: folder / s for s in ("train", "dev", "test")}
     )
     examples, bad_rows = read_file(task, folder / "dev")
-    assert [example.id for example in examples] == [
-        "middle9.txt-0", "middle9.txt-1", "middle10.txt-0", "middle10.txt-1", "high3.txt-0", "high3.txt-1",
-    ]  # fmt: skip
+    ids = "middle9.txt-0 middle9.txt-1 middle10.txt-0 middle10.txt-1 high3.txt-0 high3.txt-1"
+    assert [example.id for example in examples] == ids.split()
     assert [example.level for example in examples] == ["middle"] * 4 + ["high"] * 2
     assert examples[1] == ChoiceExample(
         "middle9.txt-1", "The text of middle9.txt.\nIt has 2,000 words.", "The _ is not a _ .", ("w1", "x1", "y1", "z1"),
@@ -90,9 +85,9 @@ def test_race_raw_and_merged(tmp_path, merged):
         "high3.txt-0",
         "high3.txt-1",
     ]
-    assert task.files(folder / "dev" / "high") == {"train": folder / "dev" / "high"}
-    assert len(read_file(task, folder / "dev" / "high")[0]) == 2
-    file = folder / "dev" / "high" / ("all.txt" if merged else "3.txt")
+    assert task.files(folder / "dev/high") == {"train": folder / "dev/high"}
+    assert len(read_file(task, folder / "dev/high")[0]) == 2
+    file = folder / "dev/high" / ("all.txt" if merged else "3.txt")
     assert read_file(task, file)[0][0].level == "high"
     assert task.files(file) == {"train": file}
 
@@ -100,8 +95,8 @@ def test_race_raw_and_merged(tmp_path, merged):
 def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     record = passage("high1.txt")
     del record["answers"]
-    record["options"] = [["a", "b"], ["a", "b", "c", "d", "e"]]
-    (tmp_path / "1.txt").write_text(json.dumps(record))
+    record["options"] = [["a", "b"], "a b c d e".split()]
+    write_json(tmp_path / "1.txt", record)
     examples, _ = read_file(choice_task("race"), tmp_path, labelled=False)
     assert [
         (len(example.choices), example.names[-1], example.label, example.level)
@@ -145,7 +140,7 @@ def test_race_without_answers_and_with_another_number_of_choices(tmp_path):
     ],
 )
 def test_race_with_bad_rows(tmp_path, change, reason, num_examples):
-    (tmp_path / "1.txt").write_text(json.dumps({**passage("x"), **change}))
+    write_json(tmp_path / "1.txt", {**passage("x"), **change})
     examples, bad_rows = read_file(choice_task("race"), tmp_path)
     assert len(examples) == num_examples
     assert bad_rows.rows[0].line == 1
@@ -154,7 +149,7 @@ def test_race_with_bad_rows(tmp_path, change, reason, num_examples):
 
 def test_race_that_is_none(tmp_path):
     task = choice_task("race")
-    (tmp_path / "a" / "high").mkdir(parents=True)
+    (tmp_path / "a/high").mkdir(parents=True)
     with pytest.raises(DataError, match=r"has no passage \(\*\.txt\) of middle or high"):
         read_file(task, tmp_path / "a")
     with pytest.raises(
@@ -165,7 +160,7 @@ def test_race_that_is_none(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         task.files(tmp_path / "none")
     for name in ("all.txt", "1.txt"):
-        (tmp_path / "a" / "high" / name).write_text(json.dumps(passage("x")))
+        write_json(tmp_path / "a/high" / name, passage("x"))
     with pytest.raises(DataError, match=r"has all\.txt and 1 single passages"):
         read_file(task, tmp_path / "a")
     for text, reason in (
@@ -200,7 +195,7 @@ def test_real_files(data):
         (1, 654),
         (2, 657),
     ]
-    records = map(json.loads, (folder / "siqa-dev.jsonl").read_text().splitlines())
+    records = read_records(folder / "siqa-dev.jsonl")
     answers = [
         {record[f"answer{letter}"].strip().casefold() for letter in ABC} for record in records
     ]
@@ -337,7 +332,7 @@ def test_choices_that_are_equal_are_said(tmp_path):
     ],
 )
 def test_bad_rows_of_winogrande(tmp_path, change, reason):
-    write_records(tmp_path / "a.jsonl", [{**PUBLISHED["WinoGrande"][0], **change}])
+    write_records(tmp_path / "a.jsonl", [{**PUBLISHED["WinoGrande"]["row"], **change}])
     examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
     assert examples == []
     assert [row.reason for row in bad_rows.rows] == [reason]
@@ -352,217 +347,29 @@ def test_tables_that_are_none(tmp_path):
         read_file(choice_task("choice"), tmp_path / "a.csv")
 
 
-# Rows with the columns of published sets, and what they say: context, question, choices, place of
-# the right one.
-PUBLISHED: dict[str, tuple[dict[str, object], tuple[str, str, tuple[str, ...], int]]] = {
-    "COPA": (
-        {
-            "premise": "My body cast a shadow.",
-            "choice1": "The sun was rising.",
-            "choice2": "The grass was cut.",
-            "question": "cause",
-            "idx": 7,
-            "label": 0,
-        },
-        ("My body cast a shadow.", "cause", ("The sun was rising.", "The grass was cut."), 0),
-    ),
-    "SWAG": (
-        {
-            "video-id": "v",
-            "fold-ind": "3",
-            "startphrase": "Students lower their eyes. She",
-            "sent1": "Students lower their eyes.",
-            "sent2": "She",
-            "gold-source": "gold",
-            "ending0": "nods.",
-            "ending1": "jumps.",
-            "ending2": "sits.",
-            "ending3": "runs.",
-            "label": 2,
-        },
-        ("Students lower their eyes.", "She", ("nods.", "jumps.", "sits.", "runs."), 2),
-    ),
-    "HellaSwag": (
-        {
-            "ind": 4,
-            "activity_label": "Roof",
-            "ctx_a": "A man is sitting on a roof.",
-            "ctx_b": "he",
-            "ctx": "A man is sitting on a roof. he",
-            "endings": ["is ripping tiles.", "sings."],
-            "source_id": "a~v",
-            "split": "val",
-            "split_type": "indomain",
-            "label": "1",
-        },
-        ("A man is sitting on a roof. he", "", ("is ripping tiles.", "sings."), 1),
-    ),
-    "PIQA": (
-        {
-            "goal": "How do I open a jar?",
-            "sol1": "Turn the lid.",
-            "sol2": "Look at it.",
-            "label": 0,
-        },
-        ("", "How do I open a jar?", ("Turn the lid.", "Look at it."), 0),
-    ),
-    "MMLU": (
-        {
-            "question": "What is 2 + 2?",
-            "subject": "elementary_mathematics",
-            "choices": ["3", "4", "5", "6"],
-            "answer": 1,
-        },
-        ("", "What is 2 + 2?", ("3", "4", "5", "6"), 1),
-    ),
-    "RACE": (
-        {
-            "example_id": "high1.txt",
-            "article": "Last week I met Ann.",
-            "answer": "C",
-            "question": "Who is it?",
-            "options": ["Bob", "Eve", "Ann", "Tom"],
-        },
-        ("Last week I met Ann.", "Who is it?", ("Bob", "Eve", "Ann", "Tom"), 2),
-    ),
-    "OpenBookQA": (
-        {
-            "id": "7-980",
-            "question_stem": "The sun is responsible for",
-            "answerKey": "B",
-            "choices": {"text": ["puppies", "plants sprouting"], "label": ["A", "B"]},
-        },
-        ("", "The sun is responsible for", ("puppies", "plants sprouting"), 1),
-    ),
-    "KoBEST COPA": (
-        {
-            "premise": "물을 오래 끓였다.",
-            "question": "결과",
-            "alternative_1": "물의 양이 늘어났다.",
-            "alternative_2": "물의 양이 줄어들었다.",
-            "label": 1,
-        },
-        ("물을 오래 끓였다.", "결과", ("물의 양이 늘어났다.", "물의 양이 줄어들었다."), 1),
-    ),
-    "KoBEST COPA with the names of its ClassLabel": (
-        {
-            "premise": "물을 끓였다.",
-            "question": "결과",
-            "alternative_1": "a",
-            "alternative_2": "b",
-            "label": "alternative_2",
-        },
-        ("물을 끓였다.", "결과", ("a", "b"), 1),
-    ),
-    "KoBEST HellaSwag": (
-        {
-            "context": "투수가 공을 던진다.",
-            "ending_1": "a",
-            "ending_2": "b",
-            "ending_3": "c",
-            "ending_4": "d",
-            "label": 3,
-        },
-        ("투수가 공을 던진다.", "", ("a", "b", "c", "d"), 3),
-    ),
-    "WinoGrande": (
-        {
-            "sentence": "Ann paid Eve because _ had won.",
-            "option1": "Ann",
-            "option2": "Eve",
-            "answer": "2",
-        },
-        ("", "Ann paid Eve because ", ("Ann had won.", "Eve had won."), 1),
-    ),
-    "SciQ": (
-        {
-            "question": "What do plants breathe in?",
-            "distractor3": "oxygen",
-            "distractor1": "helium",
-            "distractor2": "neon",
-            "correct_answer": "carbon dioxide",
-            "support": "Plants turn carbon dioxide into sugar.",
-        },
-        (
-            "Plants turn carbon dioxide into sugar.",
-            "What do plants breathe in?",
-            ("helium", "neon", "oxygen", "carbon dioxide"),
-            3,
-        ),
-    ),
-    "SciQ without support": (
-        {
-            "question": "What?",
-            "distractor3": "c",
-            "distractor1": "a",
-            "distractor2": "b",
-            "correct_answer": "d",
-            "support": "",
-        },
-        ("", "What?", ("a", "b", "c", "d"), 3),
-    ),
-    "ReClor": (
-        {
-            "context": "It rained.",
-            "question": "Why?",
-            "answers": ["x", "y"],
-            "label": 1,
-            "id_string": "t_0",
-        },
-        ("It rained.", "Why?", ("x", "y"), 1),
-    ),
-    "LogiQA": (
-        {"context": "It rained.", "query": "Why?", "options": ["x", "y"], "correct_option": 0},
-        ("It rained.", "Why?", ("x", "y"), 0),
-    ),
-    "KMMLU": (
-        {
-            "question": "1 + 1은?",
-            "answer": 2,
-            "A": "1",
-            "B": "2",
-            "C": "3",
-            "D": "4",
-            "Category": "Math",
-            "Human Accuracy": 0.5,
-        },
-        ("", "1 + 1은?", ("1", "2", "3", "4"), 1),
-    ),
-    "labels that pandas made floats": (
-        {"question": "Why?", "choices": ["x", "y"], "label": 1.0},
-        ("", "Why?", ("x", "y"), 1),
-    ),
-    "CosmosQA": (
-        {
-            "id": "3Q",
-            "context": "It rained.",
-            "question": "Why?",
-            "answer0": "w",
-            "answer1": "x",
-            "answer2": "y",
-            "answer3": "z",
-            "label": 0,
-        },
-        ("It rained.", "Why?", ("w", "x", "y", "z"), 0),
-    ),
+# Rows with the columns of published sets, and what is read: context, question, choices, place of the
+# right one.
+PUBLISHED = {
+    published["set"]: published
+    for published in read_records(Path(__file__).with_name("published_choices.jsonl"))
 }
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sets_are_read_whole(tmp_path, name):
-    row, expected = PUBLISHED[name]
-    write_records(tmp_path / "train.jsonl", [row])
+    write_records(tmp_path / "train.jsonl", [PUBLISHED[name]["row"]])
     bad_rows = BadRows("stop")
     [example] = read_examples(
         choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows
     )
-    assert (example.context, example.question, example.choices, example.label) == expected
+    content = [example.context, example.question, list(example.choices), example.label]
+    assert content == PUBLISHED[name]["read"]
     assert bad_rows.notes == []
 
 
 def test_race_and_piqa_of_the_hub(tmp_path):
     """Three questions on two passages, numbered as the original files number them; labels in a file beside the questions."""
-    row = PUBLISHED["RACE"][0]
+    row = PUBLISHED["RACE"]["row"]
     rows = [row, {**row, "question": "Why?", "answer": "A"}, {**row, "example_id": "middle20.txt"}]
     for split in ("train", "validation"):
         write_records(tmp_path / f"{split}.jsonl", rows)
@@ -578,7 +385,7 @@ def test_race_and_piqa_of_the_hub(tmp_path):
         ("middle20.txt-0", "middle", 2),
     ]
     assert bad_rows.rows == []
-    question = {name: text for name, text in PUBLISHED["PIQA"][0].items() if name != "label"}
+    question = {name: text for name, text in PUBLISHED["PIQA"]["row"].items() if name != "label"}
     write_records(tmp_path / "valid.jsonl", [question])
     (tmp_path / "valid-labels.lst").write_text("1\n")
     assert read_file(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
@@ -633,7 +440,8 @@ def test_columns_of_choices_can_be_named(tmp_path):
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_texts_that_are_not_read_are_said_once_at_training(tmp_path, kind):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     rows = [
         {"story": f"It rained on day {n}.", "question": f"Why {n}?", "choice1": "Dry.", "choice2": "Wet.", "label": n % 2,
          "when": f"2020-01-{n + 1:02} 10:00:00", "topic": "the weather report", "by": f"user{n}", "note": f"비가 {n}번 왔다 또"}
@@ -645,31 +453,26 @@ def test_texts_that_are_not_read_are_said_once_at_training(tmp_path, kind):
         frame.to_json(file, orient="records", lines=True, force_ascii=False)
     else:
         frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file)
-    note = "`train.{}`: {} not read: {}; name those to read with --text-column and --pair-column"
-    for split, notes in (
-        ("train", [note.format(kind, "1 column holds texts that are", "`note`")]),
-        ("dev", []),
-    ):
+
+    def notes_on(task, split="train", **columns):
         bad_rows = BadRows("stop")
-        task = find_task("choice", Columns(text="story"))
-        assert len(read_examples(task, file, split, True, bad_rows)) == 20
-        assert bad_rows.notes == notes
-    bad_rows = BadRows("stop")
-    read_examples(find_task("choice"), file, "train", True, bad_rows)
-    assert bad_rows.notes == [note.format(kind, "2 columns hold texts that are", "`story`, `note`")]
-    bad_rows = BadRows("stop")
-    read_examples(
-        find_task("classify", Columns(text="story", label="topic")), file, "train", True, bad_rows
-    )
-    assert bad_rows.notes == [note.format(kind, "1 column holds texts that are", "`note`")]
+        examples = read_examples(find_task(task, Columns(**columns)), file, split, True, bad_rows)
+        assert len(examples) == 20
+        return bad_rows.notes
+
+    note = f"`train.{kind}`: {{}} not read: {{}}; name those to read with --text-column and --pair-column"
+    one_left = note.format("1 column holds texts that are", "`note`")
+    two_left = note.format("2 columns hold texts that are", "`story`, `note`")
+    assert notes_on("choice", text="story") == [one_left]
+    assert notes_on("choice", "dev", text="story") == []
+    assert notes_on("choice") == [two_left]
+    assert notes_on("classify", text="story", label="topic") == [one_left]
 
 
 # --- features -------------------------------------------------------------------------------------
 
 
-def google(
-    tokenizer: AlbertTokenizer, example: ChoiceExample, length: int, max_qa_length: int
-) -> list[tuple[list[int], list[int]]]:
+def google(tokenizer, example, length, max_qa_length):
     """`convert_single_example` of race_utils.py, written down again."""
     rows = []
     for choice in example.choices:
@@ -779,12 +582,10 @@ def test_a_ragged_softmax_is_that_of_each_example(sizes, seed, ties, unlabelled)
     expected = torch.cat([row.softmax(0) for row in rows]) - right.float()
     if unlabelled:
         expected[: sizes[0]] = 0
-    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-5)
+    assert_close(gradient, expected, atol=1e-5, rtol=1e-5)
 
 
-def from_padded(
-    ids: np.ndarray, mask: np.ndarray, types: np.ndarray, labels: Sequence[int]
-) -> Features:
+def from_padded(ids, mask, types, labels):
     """Features of padded [E, choices, S] arrays."""
     num_examples, choices, _ = ids.shape
     ids, mask, types = (array.reshape(num_examples * choices, -1) for array in (ids, mask, types))
@@ -854,9 +655,7 @@ def test_transformers_with_padding(tiny_model, tmp_path):
     for (name, parameter), (_, their_parameter) in zip(
         model.named_parameters(), theirs.named_parameters(), strict=True
     ):
-        torch.testing.assert_close(
-            parameter.grad, their_parameter.grad, atol=1e-5, rtol=1e-4, msg=name
-        )
+        assert_close(parameter.grad, their_parameter.grad, atol=1e-5, rtol=1e-4, msg=name)
     # Padding that is seen
     unmasked = theirs(input_ids=tensors[0], token_type_ids=tensors[2], labels=tensors[3])
     assert abs(unmasked.loss.item() - ours.mean().item()) > 1e-3
@@ -933,29 +732,24 @@ def test_task_as_a_file_keeps_it():
 
 
 @pytest.mark.parametrize(
-    "name", ["premise", "passage", "article", "document", "paragraph", "text", "Context", "support"]
+    "name", "premise passage article document paragraph text Context support".split()
 )
 def test_the_text_to_read_first_has_many_names(tmp_path, name):
     row = {
         name: "It rained.",
+        "question": "effect",
         "choice1": "Dry.",
         "choice2": "Wet.",
-        "question": "effect",
         "label": 1,
     }
     file = tmp_path / "train.jsonl"
-    file.write_text(json.dumps(row) + "\n")
+    write_records(file, [row])
     task = choice_task("choice")
-    (example,) = task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop"))
-    assert example.context == "It rained."
-    assert example.question == "effect"
-    assert example.label == 1
-    file.write_text(json.dumps({"context": "", **row}) + "\n")
+    (example,) = read_examples(task, file, "train")
+    assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
+    write_records(file, [{"context": "", **row}])
     if name != "Context":
         named = choice_task("choice").with_columns(Columns(text=name))
-        assert (
-            next(named.examples(file, split="dev", labelled=True, bad_rows=BadRows())).context
-            == "It rained."
-        )
+        assert read_examples(named, file)[0].context == "It rained."
         with pytest.raises(DataError, match="several texts to read first"):
-            list(task.examples(file, split="train", labelled=True, bad_rows=BadRows("stop")))
+            read_examples(task, file, "train")

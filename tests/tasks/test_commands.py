@@ -22,7 +22,7 @@ COLUMNS = ("--text", "sentence", "--label", "label")
 
 
 @pytest.fixture(scope="module")
-def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+def run(start, table, tmp_path_factory):
     """A run that the command made, and what it printed."""
     folder = tmp_path_factory.mktemp("commands") / "run"
     settings = ("--lr", "1e-3", "--epochs", "8", "--batch-size", "16", "--length", "32", "--json")
@@ -44,11 +44,7 @@ def run(start: Path, table: Path, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def test_evaluate_predict_and_score_agree_with_the_run(
-    run,
-    table,
-    tmp_path,
-    run_command,
-    monkeypatch,
+    run, table, tmp_path, run_command, monkeypatch
 ):
     folder, printed = run
     assert printed["accuracy"] == printed["value"] > 0.9
@@ -80,7 +76,7 @@ def test_evaluate_predict_and_score_agree_with_the_run(
         json.loads(line)
         for line in run_command("predict", folder, table / "dev.tsv").out.splitlines()
     ]
-    assert records == read_records(tmp_path / "out" / "predictions.jsonl")
+    assert records == read_records(tmp_path / "out/predictions.jsonl")
 
 
 def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_command):
@@ -118,7 +114,7 @@ def test_mistakes_are_named_with_a_hint(run, start, table, run_command, command,
     assert not completed.out
 
 
-@pytest.mark.parametrize("task", ["mrpc", "classify", "squad2", "ner", "race"])
+@pytest.mark.parametrize("task", "mrpc classify squad2 ner race".split())
 @pytest.mark.parametrize("kind", ["folder", "file"])
 def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path, task, kind):
     """As the Model Garden's create_finetuning_data.py writes them."""

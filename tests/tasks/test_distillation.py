@@ -1,23 +1,20 @@
 """A teacher's losses against torch's own on padded rows."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from small_models import tiny_config
-from torch import Tensor
+from torch.testing import assert_close
 
-from albertkit.batches.features import Features, LabelledBatch
+from albertkit.batches.features import Features
 from albertkit.errors import ConfigError
 from albertkit.model import (
     AlbertForMultipleChoice,
     AlbertForQuestionAnswering,
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
-    PackedBatch,
-    SummedLoss,
 )
 from albertkit.model.heads import class_loss, multi_label_loss, regression_loss, span_loss
 from albertkit.model.layers import layer_at_same_depth
@@ -36,7 +33,7 @@ LENGTHS = (4, 3, 6, 2, 5)
 EXAMPLES = (0, 0, 1, 1, 1)  # two choices, then three
 
 
-def model_of(model_class: type[PretrainedAlbert], seed: int, **changes: object) -> PretrainedAlbert:
+def model_of(model_class, seed, **changes):
     torch.manual_seed(seed)
     values = {"num_hidden_layers": 2, "initializer_range": 0.3, "num_labels": 3, **changes}
     model = model_class(tiny_config(**values)).eval()
@@ -46,7 +43,7 @@ def model_of(model_class: type[PretrainedAlbert], seed: int, **changes: object) 
     return model
 
 
-def labelled(**labels: Tensor) -> LabelledBatch:
+def labelled(**labels):
     generator = torch.Generator().manual_seed(5)
     rows = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
     per_token = {name: v.numpy() for name, v in labels.items() if len(v) == sum(LENGTHS)}
@@ -60,7 +57,7 @@ def labelled(**labels: Tensor) -> LabelledBatch:
 class HeadTask:
     """The loss of a head, as the tasks compute it; counts under every name."""
 
-    def losses(self, model, batch, class_weights=None) -> dict[str, SummedLoss]:  # type: ignore[no-untyped-def]
+    def losses(self, model, batch, class_weights=None):  # type: ignore[no-untyped-def]
         logits = model.packed_logits(batch.packed)
         assert isinstance(model, PretrainedAlbert)
         if isinstance(model, AlbertForQuestionAnswering):
@@ -80,7 +77,7 @@ class HeadTask:
             )
         }
 
-    def count_targets(self, batch) -> dict[str, int]:  # type: ignore[no-untyped-def]
+    def count_targets(self, batch):  # type: ignore[no-untyped-def]
         return dict.fromkeys(("text", "spans", "choice", "tagging"), 1)
 
 
@@ -108,9 +105,7 @@ CASES = {
 }
 
 
-def pair(
-    kind: str, **settings: float
-) -> tuple[DistillationLosses, PretrainedAlbert, PretrainedAlbert, LabelledBatch]:
+def pair(kind, **settings):
     model_class, changes, labels = CASES[kind]
     student = model_of(model_class, 0, **changes)
     teacher = model_of(model_class, 1, hidden_size=128, num_hidden_layers=4, **changes)
@@ -122,14 +117,14 @@ def pair(
     )  # type: ignore[arg-type]
 
 
-def rows(batch: PackedBatch) -> dict[str, Tensor]:
+def rows(batch):
     return {
         "input_ids": batch.unpack(batch.input_ids),
         "attention_mask": batch.padding_mask().long(),
     }
 
 
-def padded_kl(student: Tensor, teacher: Tensor, dim: int = -1) -> Tensor:
+def padded_kl(student, teacher, dim=-1):
     """Summed over rows, with torch's own function on probabilities."""
     return (
         F.kl_div((student / T).log_softmax(dim), (teacher / T).softmax(dim), reduction="none").sum()
@@ -137,9 +132,7 @@ def padded_kl(student: Tensor, teacher: Tensor, dim: int = -1) -> Tensor:
     )
 
 
-def expected_and_count(
-    kind: str, student: PretrainedAlbert, teacher: PretrainedAlbert, batch: LabelledBatch
-) -> tuple[Tensor, int]:
+def expected_and_count(kind, student, teacher, batch):
     """The teacher's loss by padded forward passes, as one writes it with transformers."""
     padded = rows(batch.packed)
     # 2 x 3 rows, the missing third choice of the first example at minus infinity
@@ -182,31 +175,18 @@ def test_teacher_losses_are_torchs_on_padded_rows(kind):
     expected, count = expected_and_count(kind, student, teacher, batch)
     assert parts["distillation"].count == losses.count_targets(batch)["distillation"] == count
     assert expected > 1e-2
-    torch.testing.assert_close(parts["distillation"].total, 0.3 * expected, atol=1e-5, rtol=1e-5)
+    assert_close(parts["distillation"].total, 0.3 * expected, atol=1e-5, rtol=1e-5)
     (name,) = set(parts) - {"distillation"}
     alone = HeadTask().losses(student, batch)[name]
-    torch.testing.assert_close(parts[name].total, 0.7 * alone.loss_sum, atol=1e-5, rtol=1e-5)
+    assert_close(parts[name].total, 0.7 * alone.loss_sum, atol=1e-5, rtol=1e-5)
 
     parts["distillation"].total.backward()
     gradient = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
     student.zero_grad()
     (0.3 * expected_and_count(kind, student, teacher, batch)[0]).backward()
     theirs = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
-    torch.testing.assert_close(gradient, theirs, atol=1e-4, rtol=1e-4)
+    assert_close(gradient, theirs, atol=1e-4, rtol=1e-4)
     assert all(p.grad is None for p in teacher.parameters())
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_the_comparison_notices_another_temperature_and_a_wrong_teacher(kind):
-    losses, student, teacher, batch = pair(kind)
-    right = 0.5 * expected_and_count(kind, student, teacher, batch)[0]
-    if kind != "regression":
-        losses.temperature = 1.0
-        assert not torch.allclose(
-            losses.losses(batch)["distillation"].total, right, atol=1e-4, rtol=1e-4
-        )
-    wrong = 0.5 * expected_and_count(kind, teacher, student, batch)[0]  # the two exchanged
-    assert kind == "regression" or not torch.allclose(wrong, right, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("same_width", [True, False])
@@ -223,7 +203,7 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
     )
     real = padded["attention_mask"] == 1
 
-    def distance(passes: tuple[int, int]) -> Tensor:
+    def distance(passes):
         states = [student_states[1][real], student_states[2][real]]
         if losses.projection is not None:
             states = [s @ losses.projection.weight.T for s in states]
@@ -234,7 +214,7 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
 
     part = losses.losses(batch)["hidden_states"]
     assert part.count == losses.count_targets(batch)["hidden_states"] == sum(LENGTHS) * 2
-    torch.testing.assert_close(part.total / part.count, 2 * distance((3, 6)), atol=1e-5, rtol=1e-5)
+    assert_close(part.total / part.count, 2 * distance((3, 6)), atol=1e-5, rtol=1e-5)
     # Another map would be noticed
     assert (part.total / part.count - 2 * distance((2, 6))).abs() > 1e-3
 
@@ -263,9 +243,7 @@ def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode():
 
 
 def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
-    def run(
-        folder: Path, steps: int, resume: bool = False
-    ) -> tuple[DistillationLosses, PretrainedAlbert]:
+    def run(folder, steps, resume=False):
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
         objective = SimpleNamespace(
             count_targets=losses.count_targets, losses=losses.losses, flops=lambda batch: 1.0
@@ -300,7 +278,7 @@ def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
         for a, b in zip(uninterrupted.parameters(), halves.parameters(), strict=True)
     )
     assert not torch.equal(uninterrupted.projection.weight, before.projection.weight)
-    saved = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves" / "best")
+    saved = AlbertForSequenceClassification.from_pretrained(tmp_path / "halves/best")
     assert set(saved.state_dict()) == set(student.state_dict())  # without the projection
 
 

@@ -1,14 +1,13 @@
 """Early exits: training, files, rules, the curve."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
+from torch.testing import assert_close
 
 import albertkit
 from albertkit.engines import load_engine
@@ -27,7 +26,7 @@ WORDS = {"good": ["quick", "strong", "calm"], "bad": ["lazy", "old", "potions"]}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
+def run(tmp_path_factory, start):
     """A classifier with four passes and exits, that has learned which words are good ones."""
     folder = tmp_path_factory.mktemp("exits")
     rng = np.random.default_rng(0)
@@ -55,15 +54,13 @@ def run(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def start(
-    tiny_tokenizer: AlbertTokenizer, tiny_model: Callable[..., Any], tmp_path_factory: Any
-) -> Path:
-    folder: Path = tmp_path_factory.mktemp("start") / "model"
+def start(tiny_tokenizer, tiny_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start") / "model"
     tiny_model(AlbertModel, num_hidden_layers=4).save_pretrained(folder, tiny_tokenizer)
     return folder
 
 
-def batch_of(run: Path, texts: list[str]):
+def batch_of(run, texts):
     task, model, tokenizer = load_task_model(run)
     examples = [TextExample(str(n), text) for n, text in enumerate(texts)]
     return task, model, task.features(examples, tokenizer, labelled=False)
@@ -72,7 +69,7 @@ def batch_of(run: Path, texts: list[str]):
 TEXTS = ["calm quick fox", "old", "potions lazy rivers", "strong dog calm quick"] * 5
 
 
-def logits_by_layer(model, exits: ExitHeads, batch) -> list[torch.Tensor]:
+def logits_by_layer(model, exits, batch):
     """By hand: every layer's state through pooler and exit head, the last one through the model's own head."""
     trace = Trace(True, False)
     with torch.no_grad():
@@ -109,9 +106,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
                     expected = layer + 1
                     break
             assert passes[n] == expected
-            torch.testing.assert_close(
-                logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4
-            )
+            assert_close(logits_of_rule[n], by_pass[expected - 1][n], atol=1e-4, rtol=1e-4)
     shares = torch.tensor(
         [[entropy_share(row) for row in rows.numpy()] for rows in torch.stack(by_pass, dim=1)]
     )
@@ -156,9 +151,7 @@ def test_the_loss_is_pabees(run):
         loss_part = losses.losses(batch)["classification"]
     labels = batch.per_sequence["labels"]
     layer_losses = [torch.nn.functional.cross_entropy(row, labels, reduction="sum") for row in rows]
-    torch.testing.assert_close(
-        loss_part.total, sum((j + 1) * loss for j, loss in enumerate(layer_losses)) / 10
-    )
+    assert_close(loss_part.total, sum((j + 1) * loss for j, loss in enumerate(layer_losses)) / 10)
     assert int(loss_part.correct) == int((rows[-1].argmax(1) == labels).sum())
 
 
@@ -204,7 +197,7 @@ def test_pipelines_that_leave_early(run):
         load_pipelines(run, precision="fp32", exits="entropy:0.9")["classify"](TEXTS),
     ):
         shares = torch.tensor([list(record["probabilities"].values()) for record in records])
-        torch.testing.assert_close(shares, logits.softmax(1), atol=1e-5, rtol=1e-4)
+        assert_close(shares, logits.softmax(1), atol=1e-5, rtol=1e-4)
         assert records[0]["probabilities"] != records_of_all_layers[0]["probabilities"]
 
 

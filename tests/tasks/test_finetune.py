@@ -53,7 +53,7 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
     assert result.model == run / "best"
     results = json.loads((run / "results.json").read_text())
     assert results["accuracy"] == result.value
-    examples = read_records(run / "dev" / "examples.jsonl")
+    examples = read_records(run / "dev/examples.jsonl")
     rows = [line.split("\t") for line in (table / "dev.tsv").read_text().splitlines()[1:21]]
     assert [[*row["texts"], row["gold"]] for row in examples] == rows
     lines = (table / "dev.tsv").read_text().splitlines()[1:]
@@ -67,7 +67,8 @@ def test_a_task_is_learned_and_the_folder_predicts_alone(learned, table):
 
 
 def test_the_best_folder_is_hugging_faces(learned):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     run, _ = learned
     theirs = transformers.AlbertForSequenceClassification.from_pretrained(run / "best").eval()
     loaded = load_task_model(run)
@@ -77,7 +78,7 @@ def test_the_best_folder_is_hugging_faces(learned):
         torch.testing.assert_close(
             theirs(**encoded).logits, loaded.model(**encoded).logits, rtol=0, atol=1e-5
         )
-    card = (run / "best" / "README.md").read_text()
+    card = (run / "best/README.md").read_text()
     assert "text-classification" in card
     assert "300 training examples" in card
 
@@ -165,7 +166,7 @@ def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
     result = learn(start, table, tmp_path / "run", settings)
     assert result.steps == 15  # the first evaluation is the best, two more are not better
     # As given, not rounded
-    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["lr"] == 1.2345e-9
+    assert tomllib.loads((tmp_path / "run/run.toml").read_text())["lr"] == 1.2345e-9
 
 
 @pytest.mark.parametrize(
@@ -177,8 +178,6 @@ def test_early_stopping_ends_a_run_that_gets_no_better(start, table, tmp_path):
     ids=["freeze", "lora"],
 )
 def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path, changes):
-    if "lora" in changes:
-        pytest.importorskip("peft")
     settings = replace(SETTINGS, epochs=2, eval_every=19, **changes)
     result = learn(start, table, tmp_path / "run", settings)
     before = load_file(start / "model.safetensors")
@@ -189,7 +188,7 @@ def test_frozen_encoder_and_adapters_leave_plain_folders(start, table, tmp_path,
     assert bool(changed) == ("lora" in changes)
     assert all("attention" in name or "ffn" in name for name in changed)
     state = load_file(
-        next((tmp_path / "run" / "checkpoints").glob("step-*")) / "training_state.safetensors"
+        next((tmp_path / "run/checkpoints").glob("step-*")) / "training_state.safetensors"
     )
     trained = {name.removeprefix("parameters/") for name in state if name.startswith("parameters/")}
     assert not any("embeddings" in name for name in trained)
@@ -204,7 +203,7 @@ def test_a_teacher_is_imitated(learned, start, table, tmp_path):
         "\n".join(f"seven {word} wizards brew" for word in ("old", "lazy", "brown"))
     )
     result = learn(start, table, tmp_path / "student", settings, unlabelled=more_texts)
-    metrics = (tmp_path / "student" / "metrics.jsonl").read_text()
+    metrics = (tmp_path / "student/metrics.jsonl").read_text()
     assert "distillation_loss" in metrics
     assert "hidden_states_loss" in metrics
     assert result.value > 0.6  # the labels play no part: the weight of the teacher is 1

@@ -1,17 +1,17 @@
 """What the first users of fine-tuning met: data that say what is odd about them, results that say what they are of."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from record_files import read_records
+from record_files import read_records, write_json
 from sklearn.metrics import f1_score
 from transformers import AutoTokenizer
 
 from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
+from albertkit.files import read_json
 from albertkit.output.render import to_terminal
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
@@ -32,7 +32,7 @@ SETTINGS = FinetuneSettings(
 )
 
 
-def rows_of(labels: list) -> list[dict]:
+def rows_of(labels):
     return [
         {"sentence": f"the fox number {n} jumps", "label": label} for n, label in enumerate(labels)
     ]
@@ -41,13 +41,13 @@ def rows_of(labels: list) -> list[dict]:
 def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, tmp_path, capsys):
     run = tmp_path / "my_run (2)"
     result = finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
-    assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best" / "README.md").read_text()
+    assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best/README.md").read_text()
     evaluations = read_records(run / "metrics.jsonl")
     values = {
         record["step"]: record["accuracy"] for record in evaluations if record["event"] == "eval"
     }
     best = max(values, key=lambda step: (values[step], -step))
-    results = json.loads((run / "results.json").read_text())
+    results = read_json(run / "results.json")
     assert results["data"] == "dev.tsv"
     assert results["examples"] == 100
     assert results["best_step"] == best
@@ -56,8 +56,8 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed
     assert "f1 (plain)" in printed
     assert results["positive_class"] == "plain"  # both have 150 training examples
-    assert "| f1 (plain) |" in (run / "best" / "README.md").read_text()
-    wrong = read_records(run / "dev" / "errors.jsonl")
+    assert "| f1 (plain) |" in (run / "best/README.md").read_text()
+    wrong = read_records(run / "dev/errors.jsonl")
     assert len(wrong) == min(50, round(100 * (1 - result.scores["accuracy"])))
     assert all(record["label"] != record["gold"] for record in wrong)
     assert [record["error"] for record in wrong] == sorted(
@@ -249,9 +249,7 @@ def test_squad_2_without_an_unanswerable_question_is_pointed_at(start, tmp_path)
     ]
     document = {"title": "a", "paragraphs": [{"context": "the fox jumps", "qas": questions}]}
     for name in ("train", "dev"):
-        (tmp_path / f"{name}-v2.0.json").write_text(
-            json.dumps({"version": "v2.0", "data": [document]})
-        )
+        write_json(tmp_path / f"{name}-v2.0.json", {"version": "v2.0", "data": [document]})
     findings = check_task("squad2", start, tmp_path, FinetuneSettings(length=32)).findings
     assert any("no training question is unanswerable" in line for line in findings)
 
@@ -273,7 +271,7 @@ def test_klue_sts_is_scored_as_similar_or_not_too(data):
     random = np.random.default_rng(0)
     values = [example.label + random.normal() for example in examples]
     scores = task.score(examples, [{"id": "", "value": value} for value in values])
-    official = [record["labels"]["binary-label"] for record in json.loads(file.read_text())]
+    official = [record["labels"]["binary-label"] for record in read_json(file)]
     assert scores["f1"] == pytest.approx(f1_score(official, np.array(values) >= 3))
     intervals = task.details(examples, [{"id": "", "value": value} for value in values])[
         "intervals"
@@ -285,8 +283,8 @@ def test_squads_f1_of_korean_answers_is_refused_and_noted(tmp_path):
     answer = {"text": "1843년에", "answer_start": 0}
     questions = [{"id": "a", "question": "언제?", "answers": [answer]}]
     document = {"title": "a", "paragraphs": [{"context": "1843년에 썼다", "qas": questions}]}
-    (tmp_path / "gold.json").write_text(json.dumps({"version": "KorQuAD_v1.0", "data": [document]}))
-    (tmp_path / "predictions.json").write_text(json.dumps({"a": "1843년"}))
+    write_json(tmp_path / "gold.json", {"version": "KorQuAD_v1.0", "data": [document]})
+    write_json(tmp_path / "predictions.json", {"a": "1843년"})
     with pytest.raises(ConfigError, match=r"\[doubtful\]"):
         score_file("squad", tmp_path / "predictions.json", tmp_path / "gold.json")
     scores = score_file(

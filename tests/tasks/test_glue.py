@@ -1,7 +1,6 @@
 """GLUE's files as the original reads them, the original distributions beside them, and Korean tables."""
 
 import csv
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from albertkit.errors import DataError
+from albertkit.files import read_json
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.texts import OFFICIAL, official_task
 
@@ -45,7 +45,7 @@ def padded(features, arrays):
 def test_features_are_those_of_the_original(golden, tokenizer, theirs):
     name, files = GOLDEN[theirs]
     expected = np.load(golden / f"glue/features_{theirs}.npz")
-    index = json.loads((golden / "glue/features_index.json").read_text())[theirs]
+    index = read_json(golden / "glue/features_index.json")[theirs]
     compared = 0
     for split in ("train", "dev", "test"):
         if f"{split}_guid" not in expected:
@@ -142,7 +142,7 @@ def test_klue(data):
     files = inference.files(data / "korean/klue"), similarity.files(data / "korean/klue")
     assert [list(splits) for splits in files] == [["dev"], ["dev"]]
     examples = read_examples(inference, files[0]["dev"], "dev", labelled=True)
-    records = json.loads(files[0]["dev"].read_text(encoding="utf-8"))
+    records = read_json(files[0]["dev"])
     fields = ("guid", "premise", "hypothesis", "gold_label")
     assert [(e.id, e.text, e.pair, e.label) for e in examples] == [
         tuple(r[f] for f in fields) for r in records
@@ -150,7 +150,7 @@ def test_klue(data):
     assert Counter(e.label for e in examples) == dict.fromkeys(
         ("entailment", "neutral", "contradiction"), 1000
     )
-    records = json.loads(files[1]["dev"].read_text(encoding="utf-8"))
+    records = read_json(files[1]["dev"])
     assert [
         (e.id, e.text, e.pair, e.label)
         for e in read_examples(similarity, files[1]["dev"], "dev", labelled=True)

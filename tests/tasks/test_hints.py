@@ -33,13 +33,13 @@ ELSEWHERE = {
 }
 
 
-def options_of(command: str) -> set[str]:
+def options_of(command):
     return {
         name for argument in app[command].assemble_argument_collection() for name in argument.names
     }
 
 
-def named_in(file: Path) -> set[str]:
+def named_in(file):
     """Options in the texts of a file, docstrings left out."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     documented = {

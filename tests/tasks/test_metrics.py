@@ -1,6 +1,5 @@
 """Metrics against what scikit-learn and scipy printed (golden), and against seqeval."""
 
-import json
 import warnings
 
 import numpy as np
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
+from albertkit.files import read_json
 from albertkit.tasks.metrics import (
     EVERY_ROW,
     bootstrap_intervals,
@@ -27,7 +27,7 @@ from albertkit.tasks.metrics import (
 from .conftest import THEIR_NAMES
 
 
-def furthest(case: dict) -> float:
+def furthest(case):
     """The largest difference from the golden metrics of a case; NaN is None there."""
     labels = case["labels"]
     predictions = case["predictions"]
@@ -43,21 +43,10 @@ def furthest(case: dict) -> float:
 
 
 def test_glue_metrics_equal_golden(golden):
-    cases = json.loads((golden / "glue" / "metrics.json").read_text())["cases"]
+    cases = read_json(golden / "glue/metrics.json")["cases"]
     assert len(cases) == 42
     for case in cases:
         assert furthest(case) < 1e-9, (case["task"], case["name"])
-
-
-def test_the_comparison_notices_one_changed_prediction(golden):
-    for case in json.loads((golden / "glue" / "metrics.json").read_text())["cases"]:
-        first = case["predictions"][0]
-        changed = (
-            first + 0.01
-            if case["task"] == "sts-b"
-            else (first + 1) % (3 if "mnli" in case["task"] else 2)
-        )
-        assert furthest({**case, "predictions": [changed, *case["predictions"][1:]]}) > 1e-9
 
 
 def test_undefined_correlations_are_nan():
@@ -161,7 +150,7 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
 
 
 def test_ill_formed_tags_are_read_as_conlleval_reads_them():
-    assert spans(["O", "I-PER", "I-PER", "I-LOC", "B-LOC", "I-LOC"]) == [
+    assert spans("O I-PER I-PER I-LOC B-LOC I-LOC".split()) == [
         ("PER", 1, 2),
         ("LOC", 3, 3),
         ("LOC", 4, 5),

@@ -5,13 +5,13 @@ import io
 import json
 import re
 import sys
-from pathlib import Path
 from typing import ClassVar
 
 import datasets
 import numpy as np
+import pandas
 import pytest
-from record_files import read_records, write_records
+from record_files import read_records, write_json, write_lines, write_records
 
 from albertkit.command import Columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
@@ -31,27 +31,27 @@ TEXTS = ["seven old wizards, brewing", 'a "quick" fox', "calm rivers"]
 
 
 @pytest.fixture(scope="module")
-def sst2(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sst2(start, tmp_path_factory):
     """A model of single texts in GLUE's layout, with random weights."""
     return save_untrained(start, tmp_path_factory.mktemp("sst2") / "model", "sst2", length=16)
 
 
 @pytest.fixture(scope="module")
-def expected(sst2, tmp_path_factory) -> list[dict]:
+def expected(sst2, tmp_path_factory):
     """What it says of TEXTS, as a plain table of its own layout has them."""
     folder = tmp_path_factory.mktemp("expected")
-    (folder / "plain.tsv").write_text("\n".join(["sentence", *TEXTS]) + "\n")
+    write_lines(folder / "plain.tsv", ["sentence", *TEXTS])
     predict(sst2, folder / "plain.tsv", folder / "out.jsonl", precision="fp32")
     return read_records(folder / "out.jsonl")
 
 
-def write_csv(file: Path, header: list[str], rows: list[list[str]]) -> Path:
+def write_csv(file, header, rows):
     with file.open("w", newline="") as stream:
         csv.writer(stream).writerows([header, *rows])
     return file
 
 
-def answers(records: list[dict]) -> list[tuple]:
+def answers(records):
     return [
         (
             record["label"],
@@ -81,7 +81,7 @@ def test_a_quoted_csv_is_read_whatever_the_training_data_were(
 def test_columns_of_other_names_and_rows_left_out(sst2, expected, tmp_path, run_command):
     rows = [[number, text, "1"] for number, text in zip("xyz", TEXTS, strict=True)]
     file = write_csv(tmp_path / "own.csv", ["name", "review", "stars"], [*rows, ["w", "", "1"]])
-    options = ["--text-column", "review", "--id-column", "name", "--on-error", "skip"]
+    options = "--text-column review --id-column name --on-error skip".split()
     assert (
         run_command(
             "predict", sst2, file, *options, "--out", tmp_path / "out.jsonl", "--precision", "fp32"
@@ -100,7 +100,7 @@ def test_columns_of_other_names_and_rows_left_out(sst2, expected, tmp_path, run_
 
 
 def test_a_text_a_line_is_read_by_a_model_of_single_texts_and_said(sst2, expected, tmp_path):
-    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    write_lines(tmp_path / "lines.txt", TEXTS)
     report = predict(sst2, tmp_path / "lines.txt", tmp_path / "out.jsonl", precision="fp32")
     assert answers(read_records(tmp_path / "out.jsonl")) == answers(expected)
     assert any("every line is read as a text" in note for note in report.notes)
@@ -108,7 +108,7 @@ def test_a_text_a_line_is_read_by_a_model_of_single_texts_and_said(sst2, expecte
 
 def test_a_text_a_line_is_refused_by_a_model_of_pairs_with_options_it_has(start, tmp_path):
     model = save_untrained(start, tmp_path / "pairs", "rte", length=16)
-    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    write_lines(tmp_path / "lines.txt", TEXTS)
     with pytest.raises(DataError) as caught:
         predict(model, tmp_path / "lines.txt", tmp_path / "out.jsonl")
     assert caught.value.hint == "name its columns: --text-column COLUMN --pair-column COLUMN"
@@ -138,7 +138,7 @@ def test_a_table_out_has_the_columns_of_the_input(sst2, expected, tmp_path):
 
 
 def test_the_largest_probabilities_first(sst2, expected, tmp_path):
-    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    write_lines(tmp_path / "lines.txt", TEXTS)
     predict(sst2, tmp_path / "lines.txt", tmp_path / "out.jsonl", top=1, precision="fp32")
     for record, full_record in zip(read_records(tmp_path / "out.jsonl"), expected, strict=True):
         assert list(record["probabilities"]) == [full_record["label"]]
@@ -159,7 +159,7 @@ def test_texts_that_are_too_long_are_counted(sst2, tmp_path):
     answers = ask(sst2, texts)
     assert answers.results[1]["truncated"] == cut
     assert answers.notes[-1].endswith(f"not read: text 2: {cut}")
-    (tmp_path / "lines.txt").write_text("\n".join(texts) + "\n")
+    write_lines(tmp_path / "lines.txt", texts)
     assert (
         predict(sst2, tmp_path / "lines.txt", tmp_path / "lines.jsonl", kind="classify").truncated
         == 1
@@ -179,7 +179,6 @@ class Dataset(list):
 
 
 def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, table, tmp_path):
-    pandas = pytest.importorskip("pandas")
     lines = [line.split("\t") for line in (table / "train.tsv").read_text().splitlines()[1:41]]
     rows = [{"sentence": text, "label": label} for text, label in lines]
     numbered = [{**row, "label": int(row["label"] == "magic")} for row in rows]
@@ -188,7 +187,7 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
     )
     columns = Columns(text="sentence", label="label")
     file = tmp_path / "rows.tsv"
-    file.write_text("\n".join(["sentence\tlabel", *("\t".join(line) for line in lines)]) + "\n")
+    write_lines(file, ["sentence\tlabel", *("\t".join(line) for line in lines)])
     sources = {
         "file": (file, file),
         "rows": (rows, rows),
@@ -222,20 +221,24 @@ def test_rows_in_memory_are_trained_on_scored_and_predicted_like_a_file(start, t
             finetune("classify", start, data, tmp_path / "wrong", settings, columns=columns)
 
 
+def as_polars(rows):
+    import polars
+
+    return polars.DataFrame(rows)
+
+
 @pytest.mark.parametrize(
     ("library", "make_table"),
     [
         (None, lambda rows: rows),
-        ("pandas", lambda rows: sys.modules["pandas"].DataFrame(rows, index=["a", "b", "c"])),
-        ("polars", lambda rows: sys.modules["polars"].DataFrame(rows)),
-        ("datasets", lambda rows: sys.modules["datasets"].Dataset.from_list(rows)),
+        ("pandas", lambda rows: pandas.DataFrame(rows, index=["a", "b", "c"])),
+        ("polars", as_polars),
+        ("datasets", lambda rows: datasets.Dataset.from_list(rows)),
     ],
 )
 def test_predictions_of_rows_in_memory_come_back_as_what_was_given(
     sst2, expected, capsys, library, make_table
 ):
-    if library:
-        pytest.importorskip(library)
     inputs = make_table([{"sentence": text, "stars": n} for n, text in enumerate(TEXTS)])
     predictions = predict(sst2, inputs, precision="fp32").predictions
     assert type(predictions) is type(inputs)
@@ -255,7 +258,8 @@ def test_predictions_of_rows_in_memory_come_back_as_what_was_given(
 
 
 def test_probabilities_of_different_labels_fit_into_one_column_of_polars():
-    polars = pytest.importorskip("polars")
+    import polars
+
     inputs = polars.DataFrame({"sentence": TEXTS})
     added = [{"probabilities": {"good": 0.6}}, {"probabilities": {"bad": 0.7}}]
     column = with_added_columns(inputs, inputs.rows(named=True), [0, 2], added)[
@@ -313,7 +317,6 @@ def test_rows_lack_columns_that_are_not_read(sst2, expected, tmp_path, run_comma
 
 
 def test_rows_that_can_be_read_only_once_come_back_as_a_list(sst2):
-    datasets = pytest.importorskip("datasets")
     rows = [{"sentence": text} for text in TEXTS]
     expected = predict(sst2, rows, precision="fp32").predictions
     assert predict(sst2, (row for row in rows), precision="fp32").predictions == expected
@@ -322,9 +325,8 @@ def test_rows_that_can_be_read_only_once_come_back_as_a_list(sst2):
 
 
 def test_missing_values_and_labels_in_memory_are_empty():
-    pandas, datasets = map(pytest.importorskip, ("pandas", "datasets"))
 
-    def read_written(data) -> list[dict]:
+    def read_written(data):
         with as_files(data) as records:
             return [json.loads(line) for line in records.content.splitlines()]
 
@@ -345,7 +347,8 @@ def test_missing_values_and_labels_in_memory_are_empty():
 
 
 def test_frames_keep_their_index_and_their_types(sst2):
-    pandas, polars, datasets = map(pytest.importorskip, ("pandas", "polars", "datasets"))
+    import polars
+
     rows = [{"sentence": TEXTS[n % 3], "stars": n, "note": None} for n in range(149)]
     rows += [
         {"sentence": None, "stars": None, "note": "late"},
@@ -483,7 +486,8 @@ def test_the_name_of_a_split_is_no_path(sst2):
 
 
 def test_what_is_no_rows_of_other_libraries_is_refused(sst2):
-    pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
+    import polars
+
     frame = pandas.DataFrame([["a", "b"]], columns=["sentence", "sentence"])
     for data, fact in (
         (polars.LazyFrame({"sentence": ["a"]}), "not computed yet"),
@@ -499,7 +503,8 @@ def test_what_is_no_rows_of_other_libraries_is_refused(sst2):
 def test_data_at_an_address_are_read_and_model_and_data_may_not_be_swapped(
     sst2, expected, tmp_path, run_command
 ):
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     memory = fsspec.filesystem("memory")
     memory.pipe(
         "/bucket/SST-2/dev.tsv",
@@ -543,14 +548,14 @@ def test_a_file_of_another_task_is_told_by_its_columns(start, tmp_path):
         "sentence2": "a dog",
         "labels": {"label": 3.0, "binary-label": 1},
     }
-    (tmp_path / "klue.json").write_text(json.dumps([row]))
+    write_json(tmp_path / "klue.json", [row])
     with pytest.raises(DataError) as caught:
         check_task("korsts", start, tmp_path / "klue.json")
     assert "these are the columns of klue-sts" in caught.value.hint
 
 
 def test_lines_from_standard_input(sst2, expected, tmp_path, monkeypatch, capfd):
-    (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
+    write_lines(tmp_path / "lines.txt", TEXTS)
     monkeypatch.setattr("albertkit.tables.records.STANDARD_INPUT", tmp_path / "lines.txt")
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     predict(sst2, "-", precision="fp32")

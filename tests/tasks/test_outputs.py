@@ -1,7 +1,6 @@
 """What `--out` may name: nothing that is there already is overwritten, and no file is dropped into a run."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from albertkit.files import check_page_file
 from albertkit.pipelines.predict import predict
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {str(file): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
@@ -51,7 +50,7 @@ def test_a_page_is_replaced_by_a_page(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["scored.csv.gz", "a.xlsx", "a.json", "a.ndjson", "a.html", "a.npz", "a.jsonl.zst", "a.h5"],
+    "scored.csv.gz a.xlsx a.json a.ndjson a.html a.npz a.jsonl.zst a.h5".split(),
 )
 def test_predictions_in_a_file_of_a_kind_that_is_not_written_are_refused(
     name, tmp_path, untrained, table

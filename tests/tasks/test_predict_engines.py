@@ -1,12 +1,11 @@
 """`predict` and `evaluate_task` on engines: fp32 to the bit, bf16 and int8 near it, and no fall back without a word."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from record_files import read_records
+from record_files import read_records, write_lines
 
 from albertkit import engines
 from albertkit.command import Columns
@@ -21,7 +20,7 @@ from albertkit.tasks.settings import FinetuneSettings
 from .conftest import WORDS, read_examples
 
 
-def predicted(model: Path, table: Path, out: Path, precision: str) -> list[dict]:
+def predicted(model, table, out, precision):
     predict(model, table / "dev.tsv", out / f"{precision}.jsonl", precision=precision)
     return read_records(out / f"{precision}.jsonl")
 
@@ -86,7 +85,7 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
             f"{' '.join(rng.choice(WORDS, rng.integers(3, 9)))}\t{rng.uniform(0, 5):.2f}"
             for _ in range(rows)
         ]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tscore", *lines]) + "\n")
+        write_lines(tmp_path / f"{name}.tsv", ["text\tscore", *lines])
     settings = FinetuneSettings(
         lr=1e-3, steps=2, batch_size=16, length=32, precision="bf16", dropout=0.0
     )
@@ -96,13 +95,13 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
     evaluated = evaluate_task(tmp_path / "run", tmp_path, tmp_path / "scored", precision=precision)
     values = []
     for table in (
-        tmp_path / "run" / "dev" / "predictions.tsv",
-        tmp_path / "scored" / "predictions.tsv",
+        tmp_path / "run/dev/predictions.tsv",
+        tmp_path / "scored/predictions.tsv",
     ):
         values.append([float(line.split("\t")[1]) for line in table.read_text().splitlines()[1:]])
     assert [len(set(column)) for column in values] == [60, 60]
     np.testing.assert_allclose(*values, atol=0.02)
-    saved = json.loads((tmp_path / "run" / "results.json").read_text())
+    saved = json.loads((tmp_path / "run/results.json").read_text())
     assert saved["pearson"] == pytest.approx(evaluated.scores["pearson"], abs=0.05)
 
 

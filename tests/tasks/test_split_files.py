@@ -30,13 +30,7 @@ def test_two_files_of_one_split_are_refused_by_their_names(task, names, tmp_path
 
 def test_the_originals_files_may_lie_beside_those_of_glue(tmp_path):
     """So GLUE's download leaves MRPC."""
-    names = [
-        "msr_paraphrase_train.txt",
-        "msr_paraphrase_test.txt",
-        "train.tsv",
-        "dev.tsv",
-        "test.tsv",
-    ]
+    names = "msr_paraphrase_train.txt msr_paraphrase_test.txt train.tsv dev.tsv test.tsv".split()
     for name in names:
         (tmp_path / name).touch()
     files = find_task("mrpc").files(tmp_path)

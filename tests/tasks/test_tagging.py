@@ -4,7 +4,6 @@ import json
 import unicodedata
 import warnings
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,12 +33,11 @@ from albertkit.tasks.tagging import (
 from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
 from albertkit.tokenizer import AlbertTokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 
 
 @pytest.fixture(scope="module")
-def korean(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> AlbertTokenizer:
+def korean(golden, tmp_path_factory):
     folder = tmp_path_factory.mktemp("korean")
     (folder / "spiece.model").write_bytes((golden / "korean/spiece.model").read_bytes())
     return AlbertTokenizer.from_pretrained(folder, text_rules="multilingual")
@@ -116,7 +114,7 @@ def test_every_word_has_one_place_or_follows(tokenizer, words, spaces):
     assert {tags[word] for word in followers} <= {"O", "I-X"}
 
 
-def visible(character: str) -> bool:
+def visible(character):
     return unicodedata.category(character) not in ("Zs", "Zl", "Zp", "Cc", "Cf")
 
 
@@ -135,7 +133,7 @@ def test_words_without_a_piece_of_their_own():
         ["B-OG", "I-OG", "B-PS", "I-OG"],
         np.array([0.9, 0.8, 0.7, 0.6]),
     )
-    assert tags == ["B-OG", "I-OG", "I-OG", "I-OG", "I-OG", "O", "B-PS", "O", "I-OG"]
+    assert tags == "B-OG I-OG I-OG I-OG I-OG O B-PS O I-OG".split()
     assert probabilities == [0.9, 0.9, 0.9, 0.8, 0.8, 0.8, 0.7, 0.7, 0.6]
 
 
@@ -191,7 +189,7 @@ def test_features_by_hand(tokenizer):
         [TaggedExample("0", words, ("O", "B-X", "B-Y", "I-Y", "O"))], tokenizer, labelled=True
     )
     pieces = [tokenizer.id_to_piece(piece) for piece in features.input_ids]
-    assert pieces == ["[CLS]", "▁in", "▁2,000", "▁washington", "ians", "▁danced", "[SEP]"]
+    assert pieces == "[CLS] ▁in ▁2,000 ▁washington ians ▁danced [SEP]".split()
     assert features.per_token["labels"].tolist() == [-100, 0, 1, 3, -100, 0, -100]
     assert features.per_token["words"].tolist() == [-1, 0, 1, 2, -1, 4, -1]
     assert set(task.features([], tokenizer, labelled=False).per_token) == {"words", "ends"}
@@ -286,8 +284,8 @@ def test_entities_of_predictions(tokenizer):
     [record] = task.predictions(examples, features, outputs)
     assert record == {
         "id": "7",
-        "words": ["I", "saw", "New", "York", "twice"],
-        "tags": ["O", "I-X", "B-X", "I-X", "I-Y"],
+        "words": "I saw New York twice".split(),
+        "tags": "O I-X B-X I-X I-Y".split(),
         "entities": [
             {"type": "X", "text": "saw", "start": 2, "end": 5, "score": 0.8},
             {"type": "X", "text": "New York", "start": 6, "end": 14, "score": 0.6},

@@ -5,8 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,9 +31,7 @@ from .conftest import read_examples
 WORDS = TagFileLayout()
 
 
-def read_text(
-    file: Path, text: str | bytes, layout: TagFileLayout = WORDS, labelled: bool = True
-) -> tuple[list[TaggedExample], BadRows]:
+def read_text(file, text, layout=WORDS, labelled=True):
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     bad_rows = BadRows("skip")
     return list(read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)), bad_rows
@@ -84,7 +80,7 @@ def test_wnut(data, name, sentences, words, entities):
     assert bad_rows.notes == []
 
 
-def annotated(sentence: str) -> tuple[str, list[tuple[str, int, int]]]:
+def annotated(sentence):
     """KLUE's comment, `<경찰:OG>은`, as text and entities."""
     text = ""
     entities = []
@@ -505,7 +501,7 @@ def test_a_line_that_only_looks_like_a_comment_or_a_file_is_refused(tmp_path, te
 
 def test_bmes(tmp_path):
     """As ResumeNER and MSRA-NER have them; the entities are those of the same tags in BIOES, by seqeval."""
-    tags = ["B-PER", "M-PER", "M-PER", "E-PER", "O", "S-LOC", "B-LOC", "E-LOC"]
+    tags = "B-PER M-PER M-PER E-PER O S-LOC B-LOC E-LOC".split()
     (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
     assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
@@ -575,9 +571,7 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
     "names",
     ["training validate testing", "train val test", "train valid test", "train validation test"],
 )
-def test_splits_have_the_same_names_in_every_task(
-    tmp_path: Path, task: str, ending: str, names: str
-) -> None:
+def test_splits_have_the_same_names_in_every_task(tmp_path, task, ending, names):
     files = [tmp_path / f"{name}.{ending}" for name in names.split()]
     for file in files:
         file.touch()
@@ -598,13 +592,11 @@ SPAN_WORDS = {
 }
 
 
-def objects(
-    marked: list[tuple[int, int, str]], start: str, end: str, label: str
-) -> list[dict[str, Any]]:
+def objects(marked, start, end, label):
     return [dict(zip((start, end, label), span, strict=True)) for span in marked]
 
 
-SPAN_FILES: dict[str, Any] = {
+SPAN_FILES = {
     "spaCy": lambda text, marked: {"text": text, "spans": objects(marked, "start", "end", "label")},
     "spaCy 2": lambda text, marked: [text, {"entities": marked}],
     "doccano": lambda text, marked: {"id": 1, "text": text, "label": marked},
@@ -658,7 +650,7 @@ def test_the_command_that_is_named_for_spans_makes_words_and_tags(
     assert {example.words: example.tags for example in examples} == SPAN_WORDS
 
 
-def test_a_name_that_a_shell_could_run_is_in_no_hint(tmp_path, error_of):
+def test_a_name_that_a_shell_could_run_is_in_no_hint(tmp_path):
     record = {"text": "Ann", "$(touch x)": [[0, 3, "PER"]], "spans": []}
     _, bad_rows = read_text(tmp_path / "a.jsonl", json.dumps(record))
     assert bad_rows.rows[0].reason.startswith("there is no field `tokens`")

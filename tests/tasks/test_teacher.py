@@ -5,18 +5,18 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tokenizers
 import torch
 import transformers
-from record_files import read_records
+from numpy.testing import assert_allclose
+from record_files import read_records, write_json, write_lines
+from torch.testing import assert_close
 
 from albertkit.command import Columns
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -32,7 +32,6 @@ from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.teacher import (
     EncoderReader,
-    TaskTeacher,
     TransformersReader,
     match_labels,
     open_reader,
@@ -68,10 +67,8 @@ SENTENCES = [
     for n, text in enumerate(TEXTS)
 ]
 
-MakeTeacher = Callable[..., Path]
 
-
-def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
+def label_names(labels):
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: n for n, label in enumerate(labels)},
@@ -79,14 +76,14 @@ def label_names(labels: tuple[str, ...]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def make_bert(tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
+def make_bert(tmp_path_factory):
     """`make_bert(class, **configuration)`: the folder of a random BERT with a WordPiece vocabulary in which words have parts."""
 
-    def make(name: str, **changes: Any) -> Path:
+    def make(name, **changes):
         folder = tmp_path_factory.mktemp("bert")
         pieces = [word[:4] for word in WORDS] + [f"##{word[4:]}" for word in WORDS if len(word) > 4]
         vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(pieces)]
-        (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+        write_lines(folder / "vocab.txt", vocabulary)
         transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
         config = transformers.BertConfig(
             vocab_size=len(vocabulary),
@@ -105,21 +102,14 @@ def make_bert(tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
     return make
 
 
-def read_by(
-    folder: Path,
-    task: Any,
-    examples: list[Any],
-    tokenizer: AlbertTokenizer,
-    out: Path,
-    **changes: Any,
-) -> TaskTeacher:
+def read_by(folder, task, examples, tokenizer, out, **changes):
     settings = replace(SETTINGS, teacher=folder, **changes)
     return open_teacher(settings, task, examples, tokenizer, ALONE.device).having_read(
         examples, out, ALONE
     )
 
 
-def transformers_logits(folder: Path, *texts: list[str], **options: Any) -> np.ndarray:
+def transformers_logits(folder, *texts, **options):
     """The logits of transformers' class for each text, or pair, run by itself."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -144,16 +134,14 @@ def test_a_bert_reads_the_texts_as_transformers_does(
     teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
     expected = transformers_logits(folder, TEXTS, *([pairs] if pairs else []))
     assert np.ptp(expected) > 0.5
-    np.testing.assert_allclose(
-        teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5
-    )
+    assert_allclose(teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5)
     assert teacher.model is None
     assert any("by its own tokenizer" in note for note in teacher.notes)
 
 
-def edit(file: Path, **values: Any) -> None:
+def edit(file, **values):
     """Change values of a JSON file."""
-    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+    write_json(file, json.loads(file.read_text()) | values)
 
 
 def test_labels_may_be_listed_in_any_order_and_a_tokenizer_be_read_by_transformers(
@@ -166,8 +154,8 @@ def test_labels_may_be_listed_in_any_order_and_a_tokenizer_be_read_by_transforme
     ours = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "ours")
     edit(folder / "tokenizer_config.json", never_split=["wizards"])
     theirs = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "theirs")
-    np.testing.assert_allclose(ours.logits, expected, atol=2e-5)
-    np.testing.assert_allclose(theirs.logits, expected, atol=2e-5)
+    assert_allclose(ours.logits, expected, atol=2e-5)
+    assert_allclose(theirs.logits, expected, atol=2e-5)
 
 
 def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path):
@@ -179,11 +167,11 @@ def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path):
     batch = TEXT_TASK.features(examples, tokenizer, labelled=False).batch(np.arange(len(TEXTS)))
     with torch.no_grad():
         logits = teacher.model.packed_logits(batch.packed)
-    np.testing.assert_allclose(logits, transformers_logits(folder, TEXTS)[:, ::-1], atol=2e-5)
+    assert_allclose(logits, transformers_logits(folder, TEXTS)[:, ::-1], atol=2e-5)
     assert not (tmp_path / "logits.npy").exists()
 
 
-def first_token_logits(folder: Path) -> torch.Tensor:
+def first_token_logits(folder):
     """The logits that transformers has for the first token of each word, sentence by sentence."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
@@ -200,19 +188,19 @@ def first_token_logits(folder: Path) -> torch.Tensor:
 def test_words_have_the_logits_of_their_first_tokens(make_bert, tiny_tokenizer, tmp_path):
     folder = make_bert("BertForTokenClassification", **label_names(TAGS))
     teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path)
-    np.testing.assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
+    assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
 
 
 @pytest.fixture(scope="module")
-def make_other(make_bert: MakeTeacher, tmp_path_factory: pytest.TempPathFactory) -> MakeTeacher:
+def make_other(make_bert, tmp_path_factory):
     """`make_other(kind, task, **configuration)`: the folder of a random DistilBERT, ELECTRA or RoBERTa."""
 
-    def make(kind: str, head: str, **changes: Any) -> Path:
+    def make(kind, head, **changes):
         folder = tmp_path_factory.mktemp(kind)
         if kind == "Roberta":
             trained = tokenizers.ByteLevelBPETokenizer()
             trained.train_from_iterator(
-                TEXTS * 5, 300, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+                TEXTS * 5, 300, special_tokens="<s> <pad> </s> <unk> <mask>".split()
             )
             trained.save_model(str(folder))
             tokenizer = transformers.RobertaTokenizerFast.from_pretrained(
@@ -253,7 +241,7 @@ def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, k
         folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "pairs", batch_tokens=40
     )
     expected = transformers_logits(folder, TEXTS, [TEXTS[n - 1] for n in range(len(TEXTS))])
-    np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
+    assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
     long = " ".join(TEXTS * 20)
     teacher = read_by(
         folder, TEXT_TASK, [TextExample("0", long)], tiny_tokenizer, tmp_path / "long"
@@ -262,13 +250,13 @@ def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, k
     # RoBERTa's first two rows are of no position
     room = {"truncation": True, "max_length": 64 if kind == "Roberta" else 66}
     expected = transformers_logits(folder, [long], **room)
-    np.testing.assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
+    assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
     assert slug_of(read_by, folder, find_task("arc"), [], tiny_tokenizer, tmp_path) == "unsupported"
     assert slug_of(read_by, folder, NER, [], tiny_tokenizer, tmp_path) == "wrong-model"
 
     folder = make_other(kind, "ForTokenClassification", **label_names(TAGS))
     teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path / "words", batch_tokens=40)
-    np.testing.assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
+    assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
 
 
 def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
@@ -280,7 +268,7 @@ def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
     theirs = TransformersReader(folder, folder, NER, 40, ALONE.device).logits(sentences)
     assert np.array_equal(np.isnan(ours), np.isnan(theirs))
     assert 0.1 < np.isnan(ours).mean() < 0.9
-    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    assert_allclose(ours, theirs, atol=2e-5)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["in order", "in another"])
@@ -321,7 +309,7 @@ def test_outputs_without_names_are_tried_on_labelled_examples(
     ids=["same", "permuted", "upper case", "unnamed", "named so", "case decides"],
 )
 def test_labels_are_matched_by_name(labels, outputs, expected, noted):
-    notes: list[str] = []
+    notes = []
     assert (
         match_labels(TEXT_TASK.with_changes(labels=labels), outputs, Path("t"), notes) == expected
     )
@@ -330,7 +318,7 @@ def test_labels_are_matched_by_name(labels, outputs, expected, noted):
 
 
 def test_an_official_tasks_other_names_are_known():
-    notes: list[str] = []
+    notes = []
     assert match_labels(find_task("sst2"), ("POSITIVE", "NEGATIVE"), Path("t"), notes) == (
         [1, 0],
         True,
@@ -355,7 +343,7 @@ def test_an_official_tasks_other_names_are_known():
         ("BertForTokenClassification", label_names(LABELS), "not fine-tuned on this kind of task"),
         ("BertForMaskedLM", {}, "not fine-tuned on this kind of task"),
     ],
-    ids=["number", "names", "problem", "tokens", "pretrained"],
+    ids="number names problem tokens pretrained".split(),
 )
 def test_a_teacher_of_something_else_is_refused(
     make_bert, tiny_tokenizer, tmp_path, name, changes, reason
@@ -375,7 +363,7 @@ def test_an_unfinished_folder_of_another_class_is_refused(
 ):
     folder = make_other("Electra", "ForSequenceClassification", **label_names(LABELS))
 
-    def slug(file: str, **values: Any) -> str:
+    def slug(file, **values):
         copy = tmp_path / str(len(list(tmp_path.iterdir())))
         shutil.copytree(folder, copy)
         edit(copy / file, **values)
@@ -410,7 +398,7 @@ def test_numbers_of_another_scale_are_refused(make_bert, tiny_tokenizer, tmp_pat
         TextExample(str(n), text, None, float(numbers[n]) + 0.1) for n, text in enumerate(TEXTS)
     ]
     teacher = read_by(folder, task, examples, tiny_tokenizer, tmp_path)
-    np.testing.assert_allclose(teacher.logits[:, 0], numbers, atol=2e-5)
+    assert_allclose(teacher.logits[:, 0], numbers, atol=2e-5)
     shifted = [replace(example, label=example.label + 10) for example in examples]
     assert slug_of(read_by, folder, task, shifted, tiny_tokenizer, tmp_path) == "doubtful"
 
@@ -418,7 +406,7 @@ def test_numbers_of_another_scale_are_refused(make_bert, tiny_tokenizer, tmp_pat
 # --- unlabelled examples --------------------------------------------------------------------------
 
 
-def choices(number: int, label: int | None) -> ChoiceExample:
+def choices(number, label):
     return ChoiceExample(
         str(number),
         "",
@@ -429,7 +417,7 @@ def choices(number: int, label: int | None) -> ChoiceExample:
     )
 
 
-def question(number: int, labelled: bool) -> QuestionExample:
+def question(number, labelled):
     word = TEXTS[number].split()[1]
     answer = AnnotatedAnswer(word, TEXTS[number].index(word), word)
     return QuestionExample(
@@ -494,7 +482,7 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
         expected = everywhere[name] if name == "distillation" else alone[name]
         assert part.count == expected.count
         assert float(expected.total.detach()) > 1e-3
-        torch.testing.assert_close(part.total, expected.total, atol=1e-4, rtol=1e-4)
+        assert_close(part.total, expected.total, atol=1e-4, rtol=1e-4)
 
     only_unlabelled = mixed.batch(np.arange(features.num_sequences, mixed.num_sequences))
     parts = losses.losses(only_unlabelled)
@@ -502,7 +490,7 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
     assert parts["distillation"].total.requires_grad
 
 
-@pytest.mark.parametrize("kind", ["classify", "regress", "multilabel", "ner", "arc"])
+@pytest.mark.parametrize("kind", "classify regress multilabel ner arc".split())
 def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(
     tiny_model, tiny_tokenizer, kind
 ):
@@ -524,7 +512,7 @@ def test_logits_that_were_kept_teach_what_the_teacher_beside_teaches(
     assert stored.keys() == online.keys()
     for name, part in stored.items():
         assert part.count == online[name].count
-        torch.testing.assert_close(part.total, online[name].total, atol=1e-5, rtol=1e-5)
+        assert_close(part.total, online[name].total, atol=1e-5, rtol=1e-5)
     if kind == "ner":
         logits[3] = np.nan  # a word that is no token of the teacher's
         batch = with_teacher_logits(features, task, examples, logits).batch(order)
@@ -636,19 +624,19 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
         finetune, "classify", start, table, settings=settings, columns=columns, unlabelled=more_rows
     )
     learn(out=tmp_path / "whole")
-    events = read_records(tmp_path / "whole" / "metrics.jsonl")
+    events = read_records(tmp_path / "whole/metrics.jsonl")
     assert any("distillation_loss" in event for event in events)
     assert (
         "300 training examples and 60 without labels"
-        in (tmp_path / "whole" / "best" / "README.md").read_text()
+        in (tmp_path / "whole/best/README.md").read_text()
     )
-    logits = np.load(tmp_path / "whole" / "teacher" / "logits.npy")
+    logits = np.load(tmp_path / "whole/teacher/logits.npy")
     lines = (table / "train.tsv").read_text().splitlines()[1:] + more_rows.read_text().splitlines()[
         1:
     ]
     rows = [line.split("\t")[0] for line in lines]
     assert len(rows) == 360
-    np.testing.assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
+    assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
 
     scores = TaskEvaluator.calibrate_and_score
     evaluations = itertools.count(1)
@@ -662,9 +650,7 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
     assert learn(out=tmp_path / "cut").model is None
     shutil.copytree(tmp_path / "cut", tmp_path / "other")
     learn(out=tmp_path / "cut", resume=True)
-    weights = [
-        (tmp_path / run / "best" / "model.safetensors").read_bytes() for run in ("whole", "cut")
-    ]
+    weights = [(tmp_path / run / "best/model.safetensors").read_bytes() for run in ("whole", "cut")]
     assert weights[0] == weights[1]
     with open(teacher / "config.json", "a") as stream:
         stream.write("\n")

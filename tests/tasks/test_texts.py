@@ -7,8 +7,9 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from record_files import write_records
+from record_files import write_lines, write_records
 from sklearn.metrics import accuracy_score, f1_score
+from torch.testing import assert_close
 from word_tokenizer import WordTokenizer
 
 from albertkit.command import Columns
@@ -54,7 +55,7 @@ def read_file(task, path, *, split="train", labelled=True, on_error="stop"):
 
 
 def table(path, *rows):
-    path.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
+    write_lines(path, ("\t".join(row) for row in rows))
     return path
 
 
@@ -211,7 +212,7 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
             loss = task.losses(ours, batch)[task.kind]
             outputs = task.outputs(ours, batch)
         assert task.count_targets(batch) == {task.kind: int(loss.label_count)}
-        torch.testing.assert_close(loss.mean(), output.loss, atol=1e-5, rtol=1e-5)
+        assert_close(loss.mean(), output.loss, atol=1e-5, rtol=1e-5)
         records = task.predictions(examples, features, outputs)
         assert [record["id"] for record in records] == ["0", "1", "2", "3"]
         if task.kind == "regression":
@@ -224,7 +225,7 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
                 if task.kind == "classification"
                 else output.logits.sigmoid()
             )
-        torch.testing.assert_close(torch.tensor(values), expected, atol=1e-5, rtol=1e-5)
+        assert_close(torch.tensor(values), expected, atol=1e-5, rtol=1e-5)
         assert not torch.allclose(
             torch.tensor(values[::-1]), expected, atol=1e-2
         )  # the comparison notices another order
@@ -242,9 +243,7 @@ def test_class_weights_multiply_each_example(tiny_model):
         example_losses = torch.nn.functional.cross_entropy(
             ours.packed_logits(batch.packed), batch.per_sequence["labels"], reduction="none"
         )
-    torch.testing.assert_close(
-        weighted.loss_sum, (example_losses * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum()
-    )
+    assert_close(weighted.loss_sum, (example_losses * torch.tensor([0.5, 2, 2, 0.5, 0.5])).sum())
     assert int(weighted.label_count) == 5
     assert plain.correct == weighted.correct
     assert not torch.isclose(plain.loss_sum, weighted.loss_sum)
@@ -762,7 +761,8 @@ def test_kornli_of_the_hub(tmp_path):
 
 
 def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame({"sentence": list("abcd"), "label": [None, 1, 0, 1]})
     assert frame["label"].dtype == float
     frame.to_csv(tmp_path / "a.csv", index=False)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ def google_folder(google, tmp_path_factory):
 def golden_rows(golden):
     """`golden_rows("hf/tokenizer_pairs.jsonl")`: the objects of a reference file."""
 
-    def rows(name: str) -> list[dict[str, Any]]:
+    def rows(name):
         with open(golden / name, encoding="utf-8", newline="\n") as stream:
             return [json.loads(line) for line in stream]
 
@@ -39,7 +38,7 @@ def golden_rows(golden):
 def wiki(data):
     """`wiki("en/wiki_20")`: the lines of a file of Wikipedia that hold text."""
 
-    def lines(name: str) -> list[str]:
+    def lines(name):
         with gzip.open(data / f"wiki-{name}.gz", "rt", encoding="utf-8") as stream:
             return [line for line in stream.read().split("\n") if line.strip()]
 

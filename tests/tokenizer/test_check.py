@@ -3,9 +3,9 @@
 import json
 import unicodedata
 import warnings
-from pathlib import Path
 
 import pytest
+from record_files import write_json
 
 from albertkit.tokenizer import (
     AlbertTokenizer,
@@ -36,7 +36,7 @@ SEGMENTS = "transformers.AutoTokenizer, segments of a pair"
 RUNS = "tokenizer.json, runs of a character"
 
 
-def differing(report) -> dict[str, int]:
+def differing(report):
     return {
         comparison.name: comparison.differing
         for comparison in report.comparisons
@@ -129,8 +129,9 @@ def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path
 
 def test_what_transformers_makes_of_the_model_alone(data, tmp_path):
     """transformers' own ids and segments are the truth that the report is compared with."""
-    transformers = pytest.importorskip("transformers")
-    (tmp_path / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    import transformers
+
+    (tmp_path / "spiece.model").write_bytes((data / "albert/30k-clean.model").read_bytes())
     (tmp_path / "config.json").write_text('{"model_type": "albert", "vocab_size": 30000}')
     report = check_tokenizer(tmp_path)
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -152,20 +153,20 @@ def test_what_transformers_makes_of_the_model_alone(data, tmp_path):
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_all_rules_and_a_korean_model(golden, tmp_path, rule):
     SentencePieceTokenizer(
-        (golden / "korean" / "spiece_userdef.model").read_bytes(), rule
+        (golden / "korean/spiece_userdef.model").read_bytes(), rule
     ).save_pretrained(tmp_path)
     assert set(differing(check_tokenizer(tmp_path)).values()) == {0}
 
 
-def changed_json(folder: Path, copy: Path, change) -> None:
+def changed_json(folder, copy, change):
     for file in folder.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
     content = json.loads((folder / "tokenizer.json").read_text())
     change(content)
-    (copy / "tokenizer.json").write_text(json.dumps(content))
+    write_json(copy / "tokenizer.json", content)
 
 
-def one_score(content: dict) -> None:
+def one_score(content):
     row = next(row for row in content["model"]["vocab"] if row[0] == "▁the")
     row[1] -= 20
 
@@ -207,9 +208,9 @@ def test_given_texts(google_folder, tmp_path):
 
 
 @pytest.mark.usefixtures("without_transformers")
-def test_a_save_compares_the_same_texts(data, monkeypatch, tmp_path):
+def test_a_save_compares_the_same_texts(data, tmp_path):
     """What the warning of a save counts is what `tokenizer check`, to which it points, counts."""
-    tokenizer = SentencePieceTokenizer((data / "albert" / "30k-clean.model").read_bytes())
+    tokenizer = SentencePieceTokenizer((data / "albert/30k-clean.model").read_bytes())
     content = json.loads(tokenizer.tokenizer_json())
     one_score(content)
     tokenizer.__dict__["_json"] = json.dumps(content)
@@ -226,9 +227,7 @@ def test_a_save_compares_the_same_texts(data, monkeypatch, tmp_path):
 
 def test_wordpiece(tmp_path):
     WordPieceTokenizer(VOCABULARY).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "albert", "vocab_size": len(VOCABULARY)})
-    )
+    write_json(tmp_path / "config.json", {"model_type": "albert", "vocab_size": len(VOCABULARY)})
     report = check_tokenizer(tmp_path)
     assert report.ok is True
     assert report.kind == "WordPieceTokenizer"

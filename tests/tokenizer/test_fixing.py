@@ -3,12 +3,11 @@
 import shutil
 
 import pytest
+import transformers
 
 import albertkit
 from albertkit.errors import CheckpointError
 from albertkit.tokenizer import AlbertTokenizer
-
-transformers = pytest.importorskip("transformers")
 
 TEXTS = ("서울에서 1,000 문서를 읽는다.", "the garden, 12,5 and 3,", "Ａ café Σας")
 
@@ -18,8 +17,8 @@ def alone(tiny_tokenizer, tmp_path):
     """A folder with `spiece.model` and the name of the class, as old checkpoints are."""
     tiny_tokenizer.save_pretrained(tmp_path / "whole")
     (tmp_path / "alone").mkdir()
-    shutil.copy(tmp_path / "whole" / "spiece.model", tmp_path / "alone")
-    (tmp_path / "alone" / "config.json").write_text('{"model_type": "albert"}')
+    shutil.copy(tmp_path / "whole/spiece.model", tmp_path / "alone")
+    (tmp_path / "alone/config.json").write_text('{"model_type": "albert"}')
     return tmp_path / "alone"
 
 

@@ -6,13 +6,13 @@ import shutil
 
 import numpy as np
 import pytest
+import tokenizers
+import transformers
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer
 from albertkit.tokenizer.readings import HARD_SENTENCES
 
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
 NAMES = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
 HARD = [text for _, text in HARD_SENTENCES]
 
@@ -22,7 +22,7 @@ def saved(data, tmp_path_factory):
     """Google's model through transformers: its conversion, with all its faults, is what a fine-tuned model has seen."""
     folder = tmp_path_factory.mktemp("google")
     out = tmp_path_factory.mktemp("saved")
-    shutil.copyfile(data / "albert" / "30k-clean.model", folder / "spiece.model")
+    shutil.copyfile(data / "albert/30k-clean.model", folder / "spiece.model")
     (folder / "config.json").write_text('{"model_type": "albert"}')
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(out)
     assert not (out / "spiece.model").exists()
@@ -140,6 +140,5 @@ def test_a_regular_expression_that_fails_is_an_error_and_no_panic():
         tokenizer.encode_with_offsets,
         lambda text: tokenizer.encode_batch([text]),
     ):
-        with pytest.raises(AlbertKitError, match="retry-limit") as error:
+        with pytest.raises(AlbertKitError, match=r"\[bad-file\].*retry-limit"):
             call(text)
-        assert error.value.slug == "bad-file"

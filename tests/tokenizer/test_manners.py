@@ -4,11 +4,10 @@ import re
 
 import pytest
 import torch
+import transformers
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import AlbertTokenizer, WordPieceTokenizer, train_tokenizer
-
-transformers = pytest.importorskip("transformers")
 
 DETAILS = dict(return_offsets_mapping=True, return_special_tokens_mask=True, return_length=True)
 
@@ -103,7 +102,7 @@ def bert_names(tmp_path_factory):
         texts,
         folder,
         vocab_size=33,
-        special_pieces=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        special_pieces="[PAD] [UNK] [CLS] [SEP] [MASK]".split(),
         text_rules="korean",
     )
     return folder
@@ -144,7 +143,7 @@ def test_arguments_that_cannot_be(bert_names, arguments, slug, message):
 
 
 def test_flags_of_wordpiece(tmp_path):
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "A"]
+    vocabulary = "[PAD] [UNK] [CLS] [SEP] [MASK] a A".split()
     WordPieceTokenizer(vocabulary).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     assert AlbertTokenizer.from_pretrained(tmp_path).encode("A a") == [5, 5]

@@ -19,15 +19,13 @@ def engine_at_once(monkeypatch):
     monkeypatch.setattr(ragged, "_CHARACTERS_A_CHUNK", 50_000)
 
 
-def assert_engine_agrees(
-    tokenizer: AlbertTokenizer, texts: list[str], num_threads: int = 2
-) -> None:
+def assert_engine_agrees(tokenizer, texts, num_threads=2):
     ids = [ids.tolist() for ids in tokenizer.encode_batch(texts, num_threads).texts()]
     assert tokenizer._batch._engine is not None
     assert ids == [tokenizer.encode(text) for text in texts]
 
 
-def train_model(texts: list[str], **settings: object) -> bytes:
+def train_model(texts, **settings):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts),
@@ -100,7 +98,7 @@ def test_random_models_and_texts(seed):
 def test_white_space_of_every_kind(golden, rule):
     """The engine is given texts whose blanks of ASCII are not collapsed yet."""
     tokenizer = SentencePieceTokenizer(
-        (golden / "tokenizer" / "digit_comma_toy.model").read_bytes(), rule
+        (golden / "tokenizer/digit_comma_toy.model").read_bytes(), rule
     )
     draw = random.Random(2)
     blanks = [character for character in map(chr, range(0x3001)) if character.isspace()]
@@ -114,9 +112,7 @@ def test_white_space_of_every_kind(golden, rule):
 
 def test_near_ties_are_left_to_sentencepiece(golden):
     """Without the bound on rounding the engine would get some of these wrong; with it, it declines."""
-    tokenizer = SentencePieceTokenizer(
-        (golden / "tokenizer" / "digit_comma_toy.model").read_bytes()
-    )
+    tokenizer = SentencePieceTokenizer((golden / "tokenizer/digit_comma_toy.model").read_bytes())
     draw = random.Random(1)
     texts = [" ".join(str(draw.randrange(10**9)) for _ in range(40)) + "," for _ in range(300)]
     assert_engine_agrees(tokenizer, texts)
@@ -133,7 +129,7 @@ def test_more_words_than_the_table_holds(data, monkeypatch):
 
 
 def test_models_it_is_not_for(golden, data):
-    facts = read_facts((data / "albert" / "30k-clean.model").read_bytes())
+    facts = read_facts((data / "albert/30k-clean.model").read_bytes())
     assert is_supported_by_engine(facts)
     for change in (
         {"whitespace_as_suffix": True},
@@ -161,8 +157,8 @@ def test_bpe_models_work_without_it():
 def test_characters_left_alone(golden, data):
     """The rules as read from the model file are those that sentencepiece lists."""
     for model in (
-        (data / "albert" / "30k-clean.model"),
-        golden / "tokenizer" / "digit_comma_toy.model",
+        (data / "albert/30k-clean.model"),
+        golden / "tokenizer/digit_comma_toy.model",
     ):
         proto = model.read_bytes()
         changed = {0, ord(" "), ord("▁")}

@@ -29,9 +29,9 @@ MODELS = ("albert", "toy", "korean")
 @pytest.fixture(scope="module")
 def models(golden, data):
     return {
-        "albert": (data / "albert" / "30k-clean.model").read_bytes(),
-        "toy": (golden / "tokenizer" / "digit_comma_toy.model").read_bytes(),
-        "korean": (golden / "korean" / "spiece_userdef.model").read_bytes(),
+        "albert": (data / "albert/30k-clean.model").read_bytes(),
+        "toy": (golden / "tokenizer/digit_comma_toy.model").read_bytes(),
+        "korean": (golden / "korean/spiece_userdef.model").read_bytes(),
     }
 
 
@@ -95,7 +95,7 @@ def test_spans_by_hand(google, text, words):
 
 def test_decomposed_hangul_keeps_its_characters(golden):
     tokenizer = SentencePieceTokenizer(
-        (golden / "korean" / "spiece.model").read_bytes(), "multilingual"
+        (golden / "korean/spiece.model").read_bytes(), "multilingual"
     )
     text = "대한민국의 수도는 서울이다."
     composed, spans = tokenizer.encode_with_offsets(text)

@@ -4,7 +4,6 @@ import io
 import random
 import re
 import warnings
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -31,7 +30,7 @@ MARKS = [
     "\u0301a",
     "e\u0323\u0302 o\u0302",
 ]
-SYMBOLS = ["the", "<num>", "…", "½", "heast", "(", "서울"]
+SYMBOLS = "the <num> … ½ heast ( 서울".split()
 KINDS = [
     {},
     {"add_dummy_prefix": False},
@@ -79,7 +78,7 @@ def lines(tiny_texts):
     ]
 
 
-def trained(texts: list[str], **options: object) -> bytes:
+def trained(texts, **options):
     """Train by SentencePiece itself, on any kind of model."""
     model = io.BytesIO()
     settings = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 3} | options
@@ -96,7 +95,7 @@ def trained(texts: list[str], **options: object) -> bytes:
     return model.getvalue()
 
 
-def saved(tokenizer: AlbertTokenizer, folder: Path) -> list[str]:
+def saved(tokenizer, folder):
     """Save and return the warnings, but for those of runs of a character alone, which come last in a comparison."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -143,9 +142,10 @@ def own_folder(request, lines, tmp_path_factory):
     return folder
 
 
-def read_by_all(folder: Path, texts: list[str]) -> None:
+def read_by_all(folder, texts):
     """Compare SentencePiece, and transformers' `AutoTokenizer` and `AlbertTokenizer`, with `encode`."""
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     assert isinstance(tokenizer, SentencePieceTokenizer)
     ids = [tokenizer.encode(text) for text in texts]
@@ -189,7 +189,8 @@ def test_extended_vocabularies_are_read_alike(own_folder, lines, tmp_path):
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_transformers_reads_the_folder(lines, tmp_path, model_type):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     tokenizer = SentencePieceTokenizer(trained(lines, model_type=model_type), "multilingual")
     assert saved(tokenizer, tmp_path) == []
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -200,7 +201,7 @@ def test_transformers_reads_the_folder(lines, tmp_path, model_type):
     assert check_tokenizer(tmp_path, lines[:50]).ok
 
 
-def unordered(model: bytes) -> bytes:
+def unordered(model):
     """Give two tokens of a BPE model one score."""
     pieces = [*read_facts(model).pieces]
     numbers = [number for number, (piece, _, _) in enumerate(pieces) if len(piece) == 2]
@@ -208,7 +209,7 @@ def unordered(model: bytes) -> bytes:
     return rebuild_model(model, pieces)
 
 
-def with_unused_merge(model: bytes) -> bytes:
+def with_unused_merge(model):
     """Make a token of a BPE model unused: SentencePiece takes it apart again."""
     pieces = [
         (piece, score, UNUSED if len(piece) == 2 and number > 30 else kind)
@@ -233,7 +234,8 @@ def with_unused_merge(model: bytes) -> bytes:
     ids=["words", "suffix", "BPE and suffix", "merges without order", "unused merge"],
 )
 def test_other_kinds_are_saved_without_it(lines, tmp_path, slug_of, options, change, reason):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     # Whose `tokenizer.json` must not stay
     SentencePieceTokenizer(trained(lines)).save_pretrained(tmp_path)
     model = trained(lines, **options)
@@ -296,7 +298,8 @@ def test_own_normalisation_is_compared(tmp_path, lines):
     ],
 )
 def test_flags_of_a_loaded_tokenizer_stay(tmp_path, lines, flags):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     tokenizer = SentencePieceTokenizer(trained(lines))
     (tmp_path / "spiece.model").write_bytes(tokenizer.model)
     (tmp_path / "config.json").write_text('{"model_type": "albert"}')
@@ -307,7 +310,7 @@ def test_flags_of_a_loaded_tokenizer_stay(tmp_path, lines, flags):
     assert fix_tokenizer(loaded)(text)["input_ids"] == expected.encode(text, special_tokens=True)
 
 
-def test_names_of_special_tokens_need_tokenizer_json(lines, slug_of):
+def test_names_of_special_tokens_need_tokenizer_json(lines):
     from albertkit.tokenizer.inputs import NamedSpecials
 
     reader = NamedSpecials(SentencePieceTokenizer(trained(lines, model_type="word"), "none"))

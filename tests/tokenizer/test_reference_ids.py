@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ TRANSFORMERS_IDS = [
 ]  # fmt: skip
 
 
-def rows(path: Path) -> list[dict]:
+def rows(path):
     with open(path, encoding="utf-8", newline="\n") as stream:
         return [json.loads(line) for line in stream]
 
@@ -66,13 +65,13 @@ def test_accents_kept(data):
     assert tokenizer.encode(text) == [31, 23, 386, 19, 561, 3050, 15, 17, 48, 25, 8256, 18, 1, 9]
 
 
-def exact_rows(file: Path) -> list[dict]:
+def exact_rows(file):
     """All lines; under another SentencePiece than the references', without those that its rounding decides."""
     exact = sentencepiece.__version__ == "0.2.3"
     return [row for row in rows(file) if exact or not row["differs_with"]]
 
 
-def compare_ids(tokenizer: AlbertTokenizer, lines: list[dict], key: str) -> None:
+def compare_ids(tokenizer, lines, key):
     """Compare ids and pieces of each text, and of all in a batch, with the reference's."""
     for row in lines:
         assert tokenizer.encode(row["text"]) == row[key]["ids"], row["id"]
@@ -95,25 +94,12 @@ each_rules = pytest.mark.parametrize(
 @each_rules
 def test_hard_lines(golden, data, rules, key):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-    lines = exact_rows(golden / "tokenizer" / "lines.jsonl")
+    lines = exact_rows(golden / "tokenizer/lines.jsonl")
     assert len(lines) >= 1872
     compare_ids(tokenizer, lines, key)
     if rules != "none":
         for row in lines:
             assert text_rules.apply(rules, row["text"]) == row[key]["text"], row["id"]
-
-
-def test_one_rule_left_out_is_noticed(golden, data):
-    lines = rows(golden / "tokenizer" / "lines.jsonl")
-    for rules, key, min_differing in (
-        ("google-accents", "lower", 100),
-        ("google-cased", "lower", 500),
-        ("none", "cased", 300),
-    ):
-        tokenizer = AlbertTokenizer.from_pretrained(data / "albert", text_rules=rules)
-        assert (
-            sum(tokenizer.encode(row["text"]) != row[key]["ids"] for row in lines) >= min_differing
-        )
 
 
 @each_rules
@@ -134,7 +120,7 @@ def test_fault_of_googles_code_under_python_3(golden):
         model_file=str(folder / "digit_comma_toy.model")
     )
 
-    def faulty(text: str) -> list[int]:
+    def faulty(text):
         pieces = []
         for piece in processor.encode(text, out_type=str):
             if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
@@ -161,25 +147,25 @@ def test_fault_of_googles_code_under_python_3(golden):
 # 3. Its `decode` puts a space after every unknown piece, also within a word ("hi<unk> iaka"), and strips the text.
 
 
-def requoted(text: str) -> str:
+def requoted(text):
     return text.replace("``", '"').replace("''", '"')
 
 
-def with_names(tokenizer: AlbertTokenizer, text: str) -> list[int]:
+def with_names(tokenizer, text):
     """Ids of a text in which the names of all special tokens are ids."""
     names = {name: number for number, name in enumerate(SPECIAL_PIECES)}
-    ids: list[int] = []
+    ids = []
     for part in re.split("(" + "|".join(map(re.escape, SPECIAL_PIECES)) + ")", requoted(text)):
         ids += [names[part]] if part in names else tokenizer.encode(part)
     return ids
 
 
-def spaced_unknown(text: str) -> str:
+def spaced_unknown(text):
     return text.replace("<unk> ", "<unk>").strip()
 
 
 def test_single_texts_of_transformers(golden, data, google):
-    lines = rows(golden / "hf" / "tokenizer_single.jsonl")
+    lines = rows(golden / "hf/tokenizer_single.jsonl")
     cased = AlbertTokenizer.from_pretrained(data / "albert", "google-cased-accents")
     differing = []
     for row in lines:
@@ -202,7 +188,7 @@ def test_single_texts_of_transformers(golden, data, google):
 def test_offsets_of_transformers(golden, google):
     """Of the 145 lines with offsets, all but for what is said here."""
     compared = 0
-    for row in rows(golden / "hf" / "tokenizer_single.jsonl"):
+    for row in rows(golden / "hf/tokenizer_single.jsonl"):
         ids, spans = google.encode_with_offsets(row["text"])
         # the other ids differ on purpose: quotes, names of special tokens
         if row["offsets"] is None or [2, *ids, 3] != row["input_ids"]:
@@ -226,7 +212,7 @@ def test_offsets_of_transformers(golden, google):
 
 def test_pairs_of_transformers(golden, google):
     """Types, and truncated and padded forms, of all 60 pairs."""
-    pairs = rows(golden / "hf" / "tokenizer_pairs.jsonl")
+    pairs = rows(golden / "hf/tokenizer_pairs.jsonl")
     forms = {
         "longest_first_max24": dict(truncation="longest_first", max_length=24),
         "only_first_max80": dict(truncation="only_first", max_length=80),
@@ -297,12 +283,12 @@ def test_word_starts_of_create_pretraining_data(golden, google):
     assert starts.shape == (30000,)
     ids = {google.id_to_piece(i): i for i in range(google.vocab_size)}
     checked = 0
-    for row in rows(golden / "masking" / "instances.jsonl"):
+    for row in rows(golden / "masking/instances.jsonl"):
         ours = [
             int(starts[ids.get(token, google.unk_id)]) for token in row["tokens_before_masking"]
         ]
         assert ours == row["token_boundary"], row["id"]
-        units: list[list[int]] = []
+        units = []
         for position, token in enumerate(row["tokens_before_masking"]):
             if token in ("[CLS]", "[SEP]"):
                 continue

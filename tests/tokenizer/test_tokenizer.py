@@ -16,7 +16,7 @@ from albertkit.tokenizer.sentencepiece_model import digit_comma_rule, read_facts
 
 def test_the_whole_table_of_the_digit_comma_rule(data):
     processor = sentencepiece.SentencePieceProcessor(
-        model_file=str(data / "albert" / "30k-clean.model")
+        model_file=str(data / "albert/30k-clean.model")
     )
     rule = digit_comma_rule(processor)
     assert rule is not None
@@ -25,9 +25,8 @@ def test_the_whole_table_of_the_digit_comma_rule(data):
 
 
 def test_model_facts_against_protobuf(data):
-    pytest.importorskip("google.protobuf")
     # in a process of its own: sentencepiece's and transformers' copies of the schema cannot meet
-    model = data / "albert" / "30k-clean.model"
+    model = data / "albert/30k-clean.model"
     code = (
         "import sys; from sentencepiece import sentencepiece_model_pb2 as pb\n"
         "from albertkit.tokenizer.sentencepiece_model import read_facts\n"
@@ -92,7 +91,7 @@ def test_importing_is_light():
 
 
 def test_folders_that_are_no_tokenizer(data, tmp_path, slug_of):
-    model = data / "albert" / "30k-clean.model"
+    model = data / "albert/30k-clean.model"
     assert slug_of(AlbertTokenizer.from_pretrained, tmp_path) == "no-tokenizer"
     assert slug_of(AlbertTokenizer.from_pretrained, tmp_path / "nowhere") == "not-found"
     shutil.copyfile(model, tmp_path / "one.model")

@@ -25,7 +25,7 @@ from albertkit.tokenizer.sentencepiece_model import (
 from albertkit.tokenizer.texts import read_lines
 
 
-def sentences(number: int = 400, seed: int = 0) -> list[str]:
+def sentences(number=400, seed=0):
     draw = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(300)]
@@ -44,7 +44,7 @@ def text_file(tmp_path):
 
 def test_layout_of_the_vocabulary(tmp_path):
     tokenizer = train_tokenizer(sentences(), tmp_path / "out", vocab_size=300)
-    facts = read_facts((tmp_path / "out" / "spiece.model").read_bytes())
+    facts = read_facts((tmp_path / "out/spiece.model").read_bytes())
     assert [piece for piece, _, _ in facts.pieces[:13]] == [*SPECIAL_PIECES, *GOOGLE_SYMBOLS]
     assert [kind for _, _, kind in facts.pieces[:13]] == [
         CONTROL,
@@ -59,7 +59,7 @@ def test_layout_of_the_vocabulary(tmp_path):
 
 
 def test_same_bytes_from_the_same_seed(tmp_path, text_file):
-    def model(name: str, texts, **settings) -> bytes:
+    def model(name, texts, **settings):
         train_tokenizer(texts, tmp_path / name, vocab_size=200, **settings)
         return (tmp_path / name / "spiece.model").read_bytes()
 
@@ -188,18 +188,18 @@ def test_a_tokenizer_is_replaced_only_when_asked(tmp_path):
 
 def test_the_listing_is_sentencepieces_own(data, google, tmp_path):
     google.write_listing(tmp_path)
-    theirs = (data / "albert" / "30k-clean.vocab").read_text(encoding="utf-8")
+    theirs = (data / "albert/30k-clean.vocab").read_text(encoding="utf-8")
     assert (tmp_path / "spiece.vocab").read_text(encoding="utf-8") == theirs
 
 
-def test_the_folder_is_tried_before_anything_is_read(tmp_path, monkeypatch):
+def test_the_folder_is_tried_before_anything_is_read(tmp_path):
     def read():
         raise AssertionError("text was read")
         yield ""
 
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError):
-        train_tokenizer(read(), tmp_path / "file" / "out", vocab_size=300)
+        train_tokenizer(read(), tmp_path / "file/out", vocab_size=300)
     assert not list(tmp_path.glob(".partial*"))
 
 
@@ -208,7 +208,7 @@ def test_command_with_symbols_and_progress(text_file, tmp_path, run_command):
     result = run_command(*command, "--user-defined-symbols", "<num>", "@user")
     assert result.status == 0
     assert "read 400 lines" in result.err
-    lines = (tmp_path / "t" / "spiece.vocab").read_text(encoding="utf-8").split("\n")
+    lines = (tmp_path / "t/spiece.vocab").read_text(encoding="utf-8").split("\n")
     assert [line.split("\t")[0] for line in lines[5:7]] == ["<num>", "@user"]
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "t")
     assert {"<num>", "@user"} <= set(tokenizer.pieces("bada <num>@user"))
@@ -258,7 +258,7 @@ def test_no_token_ends_in_a_digit_and_a_comma(tmp_path, settings):
     assert not [piece for piece in pieces if re.search(r"\d,$", piece)]
     assert set("0123456789,()adeghilnrsty") <= set(pieces)
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
-    reader = Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
+    reader = Tokenizer.from_file(str(tmp_path / "out/tokenizer.json"))
     for text in texts[:200]:
         ids = tokenizer.encode(text)
         assert ids == processor.encode(rules.apply(tokenizer.text_rules, text))

@@ -1,16 +1,17 @@
 """The folder we write, read by transformers' AutoTokenizer."""
 
 import io
-import json
 import pickle
 import random
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 import sentencepiece
+import transformers
+from record_files import write_json
 
+from albertkit.files import read_json
 from albertkit.tokenizer import (
     AlbertTokenizer,
     SentencePieceTokenizer,
@@ -21,10 +22,8 @@ from albertkit.tokenizer import (
 from albertkit.tokenizer.inputs import NamedSpecials
 from albertkit.tokenizer.sentencepiece_model import SPECIAL_PIECES
 
-transformers = pytest.importorskip("transformers")
 
-
-def save_for_transformers(tokenizer: AlbertTokenizer, folder: Path):
+def save_for_transformers(tokenizer, folder):
     tokenizer.save_pretrained(folder)
     # as in a checkpoint folder, where transformers could choose its own AlbertTokenizer
     (folder / "config.json").write_text('{"model_type": "albert"}')
@@ -41,7 +40,7 @@ def test_all_combining_marks_are_where_they_are_looked_for():
     assert "\u0300-" in tokenizer_json.combining_class_regex()
 
 
-def differing_texts(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str]:
+def differing_texts(ours, theirs, texts):
     their_inputs = theirs(texts)
     expected = [
         [ours.cls_id, *ids.tolist(), ours.sep_id] for ids in ours.encode_batch(texts).texts()
@@ -52,7 +51,7 @@ def differing_texts(ours: AlbertTokenizer, theirs, texts: list[str]) -> list[str
     return [text for text, ids, types, right in rows if ids != right or sum(types)]
 
 
-def without_specials(texts: list[str]) -> list[str]:
+def without_specials(texts):
     return [text for text in texts if not any(name in text for name in SPECIAL_PIECES)]
 
 
@@ -68,7 +67,7 @@ RULE_FLAGS = {
 def test_english(golden_rows, data, wiki, tmp_path, rule):
     ours = AlbertTokenizer.from_pretrained(data / "albert", rule)
     theirs = save_for_transformers(ours, tmp_path)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    settings = read_json(tmp_path / "tokenizer_config.json")
     flags = (settings["do_lower_case"], settings["keep_accents"])
     assert flags == RULE_FLAGS.get(rule, flags)
     assert differing_texts(ours, theirs, wiki("en/wiki_20")[:200]) == []
@@ -133,7 +132,7 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
     """`mask_folder(flags)`: the folder of a tokenizer whose mask has these flags."""
     list_name, vocabulary = MASK_LISTS[request.param]
 
-    def write(flags: dict[str, bool]) -> Path:
+    def write(flags):
         tokenizer = tiny_tokenizer
         if vocabulary == "vocab.txt":
             pieces = [
@@ -156,8 +155,8 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
         tokenizer.save_pretrained(tmp_path)
         settings_file = tmp_path / "tokenizer_config.json"
         json_file = tmp_path / "tokenizer.json"
-        settings = json.loads(settings_file.read_text())
-        content = json.loads(json_file.read_text())
+        settings = read_json(settings_file)
+        content = read_json(json_file)
         mask = next(token for token in content["added_tokens"] if token["content"] == "[MASK]")
         mask.update(flags)
         if list_name == "decoder":
@@ -166,10 +165,10 @@ def mask_folder(request, tiny_tokenizer, tmp_path):
             settings["mask_token"] = {"__type": "AddedToken", **mask}
             json_file.unlink()
         elif list_name == "tokenizer.json":
-            json_file.write_text(json.dumps(content))
+            write_json(json_file, content)
         if vocabulary == "":
             (tmp_path / "spiece.model").unlink()
-        settings_file.write_text(json.dumps(settings))
+        write_json(settings_file, settings)
         (tmp_path / "config.json").write_text('{"model_type": "albert"}')
         return tmp_path
 
@@ -236,7 +235,7 @@ CLASS_DIFFERS = {"korean": 4, "multilingual": 3, "none": 3, "google-accents": 3,
 
 @pytest.mark.parametrize("rule", CLASS_DIFFERS)
 def test_the_class_of_transformers_keeps_hangul(golden, golden_rows, tmp_path, rule):
-    ours = SentencePieceTokenizer((golden / "korean" / "spiece.model").read_bytes(), rule)
+    ours = SentencePieceTokenizer((golden / "korean/spiece.model").read_bytes(), rule)
     ours.save_pretrained(tmp_path)
     texts = without_specials([row["nfc"] for row in golden_rows("korean/lines.jsonl")])
     for name in ("AlbertTokenizer", "AlbertTokenizerFast"):

@@ -30,7 +30,7 @@ AutoTokenizer.from_pretrained(folder).then((tokenizer) => {
 """
 
 
-def in_node(*arguments: str) -> str:
+def in_node(*arguments):
     """What node prints for a program and its arguments."""
     command = ["node", "--eval", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

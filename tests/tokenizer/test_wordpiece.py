@@ -1,14 +1,13 @@
 """`vocab.txt` folders against transformers' BertTokenizer, and against BERT's rules written down once more in plain Python."""
 
-import json
 import pickle
 import random
 import unicodedata
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
+from record_files import write_json
 
 from albertkit.errors import AlbertKitError
 from albertkit.tokenizer import (
@@ -32,7 +31,7 @@ SETTINGS = {
 }
 
 
-def vocabulary(texts: list[str]) -> list[str]:
+def vocabulary(texts):
     """A vocabulary with Google's ids (21128 pieces: [PAD] 0, [UNK] 100 … [MASK] 103), of the characters and words of texts."""
     words = Counter(
         word
@@ -75,17 +74,18 @@ def pieces(texts):
     return vocabulary(texts)
 
 
-def write(folder: Path, pieces: list[str], settings: dict | None, name: str = "vocab.txt") -> Path:
+def write(folder, pieces, settings, name="vocab.txt"):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes("".join(piece + "\n" for piece in pieces).encode())
     if settings is not None:
-        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        write_json(folder / "tokenizer_config.json", settings)
     return folder
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_transformers(name, texts, pieces, tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     folder = write(tmp_path / name, pieces, SETTINGS[name])
     ours = AlbertTokenizer.from_pretrained(folder)
     theirs = transformers.BertTokenizer.from_pretrained(folder)
@@ -117,7 +117,7 @@ def test_transformers(name, texts, pieces, tmp_path):
     assert ours.model_max_length == (256 if name == "kykim" else 512)
 
 
-def plain_python(text: str, pieces: dict[str, int], rules: BertRules) -> list[int]:
+def plain_python(text, pieces, rules):
     """BERT's rules as Devlin's tokenization.py has them, with the length limit of transformers."""
     characters = ""
     for c in text:
@@ -143,17 +143,17 @@ def plain_python(text: str, pieces: dict[str, int], rules: BertRules) -> list[in
     return ids
 
 
-def is_chinese(code: int) -> bool:
+def is_chinese(code):
     blocks = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
               (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))  # fmt: skip
     return any(first <= code <= last for first, last in blocks)
 
 
-def is_punctuation(c: str) -> bool:
+def is_punctuation(c):
     return (33 <= ord(c) <= 126 and not c.isalnum()) or unicodedata.category(c)[0] == "P"
 
 
-def longest_match(word: str, pieces: dict[str, int]) -> list[int]:
+def longest_match(word, pieces):
     match = []
     start = 0
     while start < len(word) <= 100:
@@ -238,7 +238,7 @@ def test_every_character(rules):
         ::19
     ]
     letters = sorted({*unicodedata.normalize("NFD", "".join(plain).lower()), *plain, "a", "b"})
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    special = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
     pieces = [*special, *(prefix + c for prefix in ("", "##") for c in letters)]
     tokenizer = WordPieceTokenizer(pieces, rules)
     samples = [f"a{c}b {c}" for c in plain]
@@ -288,16 +288,17 @@ def test_pieces_words_and_special_ids(pieces):
 def test_saved_folder_comes_back(name, texts, pieces, tmp_path):
     ours = AlbertTokenizer.from_pretrained(write(tmp_path / "old", pieces, SETTINGS[name]))
     ours.save_pretrained(tmp_path / "new")
-    (tmp_path / "new" / "config.json").write_text('{"model_type": "albert"}')
+    (tmp_path / "new/config.json").write_text('{"model_type": "albert"}')
     reloaded = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert reloaded.fingerprint == ours.fingerprint
     assert reloaded.text_rules == ours.text_rules
     assert reloaded.model_max_length == ours.model_max_length
-    (tmp_path / "new" / "vocab.txt").unlink()  # as transformers 5 leaves it
+    (tmp_path / "new/vocab.txt").unlink()  # as transformers 5 leaves it
     from_json = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert isinstance(from_json, WordPieceTokenizer)
     assert from_json.fingerprint == ours.fingerprint
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     sample = texts[::3]
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "new")
     for text in sample:
@@ -314,7 +315,7 @@ def test_which_file_is_read(data, pieces, tmp_path):
         == "bert lower strip_accents split_chinese"
     )
     both_files = write(tmp_path / "both", pieces, None)
-    (both_files / "spiece.model").write_bytes((data / "albert" / "30k-clean.model").read_bytes())
+    (both_files / "spiece.model").write_bytes((data / "albert/30k-clean.model").read_bytes())
     assert isinstance(AlbertTokenizer.from_pretrained(both_files), SentencePieceTokenizer)
     for flags, rules in (
         ({"do_lower_case": True, "keep_accents": False}, "google"),
@@ -326,7 +327,7 @@ def test_which_file_is_read(data, pieces, tmp_path):
         ({"do_lower_case": False, "keep_accents": True}, "google-cased-accents"),
         ({"do_lower_case": False, "text_rules": "multilingual"}, "multilingual"),
     ):
-        (both_files / "tokenizer_config.json").write_text(json.dumps(flags))
+        write_json(both_files / "tokenizer_config.json", flags)
         assert AlbertTokenizer.from_pretrained(both_files).text_rules == rules
 
 
@@ -339,9 +340,7 @@ def test_errors(pieces, data, tmp_path, slug_of):
     (good / "vocab.txt").write_bytes(b"[PAD]\n\xff\xfe")
     assert slug_of(AlbertTokenizer.from_pretrained, good) == "bad-encoding"
     write(tmp_path / "taken", pieces, None)
-    (tmp_path / "taken" / "spiece.model").write_bytes(
-        (data / "albert" / "30k-clean.model").read_bytes()
-    )
+    (tmp_path / "taken/spiece.model").write_bytes((data / "albert/30k-clean.model").read_bytes())
     assert slug_of(WordPieceTokenizer(pieces).save_pretrained, tmp_path / "taken") == "ambiguous"
 
 
@@ -352,7 +351,7 @@ def test_lines_of_a_vocabulary(tmp_path):
     ):
         (tmp_path / "vocab.txt").write_bytes(content)
         assert read_vocabulary(tmp_path / "vocab.txt") == ["[PAD]", "a", "\u2028", "\x85", "b"]
-    twice = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "a"]
+    twice = "[PAD] [UNK] [CLS] [SEP] [MASK] a b a".split()
     tokenizer = WordPieceTokenizer(twice)
     # The last counts, as in transformers
     assert tokenizer.encode("a b") == [7, 6]
@@ -361,8 +360,9 @@ def test_lines_of_a_vocabulary(tmp_path):
 
 def test_tokens_added_beyond_the_vocabulary(pieces, tmp_path):
     folder = write(tmp_path / "more", pieces, None)
-    (folder / "added_tokens.json").write_text(json.dumps({"<e1>": len(pieces), "[PAD]": 0}))
-    transformers = pytest.importorskip("transformers")
+    write_json(folder / "added_tokens.json", {"<e1>": len(pieces), "[PAD]": 0})
+    import transformers
+
     theirs = transformers.BertTokenizer.from_pretrained(folder)
     ours = AlbertTokenizer.from_pretrained(folder)
     assert ours.encode("the<e1>the", special_tokens=True) == theirs("the<e1>the")["input_ids"]

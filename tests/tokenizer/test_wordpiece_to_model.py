@@ -18,7 +18,7 @@ SPECIAL = ["[PAD]", *(f"[unused{n}]" for n in range(1, 100)), "[UNK]", "[CLS]", 
 PIECES = [*SPECIAL, ".", *WORDS, "##은", "##를", "##이"]
 
 
-def albertkit(*arguments: object) -> None:
+def albertkit(*arguments):
     with pytest.raises(SystemExit) as stopped:
         main([str(argument) for argument in arguments])
     assert not stopped.value.code
@@ -36,8 +36,8 @@ def folder(tmp_path_factory):
         ] + [""]
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "old").mkdir()
-    (folder / "old" / "vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
-    (folder / "old" / "tokenizer_config.json").write_text(
+    (folder / "old/vocab.txt").write_text("\n".join(PIECES) + "\n", encoding="utf-8")
+    (folder / "old/tokenizer_config.json").write_text(
         '{"do_lower_case": false, "strip_accents": false}'
     )
     sizes = dict(
@@ -80,7 +80,7 @@ def test_store(folder):
 
 
 def test_model(folder):
-    final = folder / "run" / "final"
+    final = folder / "run/final"
     assert {"vocab.txt", "tokenizer.json", "tokenizer_config.json"} <= {
         file.name for file in final.iterdir()
     }
@@ -101,5 +101,5 @@ def test_model(folder):
 
 
 def test_evaluation(folder):
-    report = evaluate(folder / "run" / "final", folder / "store").to_dict()
+    report = evaluate(folder / "run/final", folder / "store").to_dict()
     assert 0 < report["masked_lm_loss"] < 10

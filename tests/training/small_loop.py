@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -11,7 +10,7 @@ from safetensors.torch import save_file
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.training import loop
-from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, TrainingResult, train
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, train
 from albertkit.training.monitor import Display
 from albertkit.training.pace import ClockPace, Plan
 from albertkit.training.processes import World
@@ -28,16 +27,16 @@ class CountingStream:
 
     def __init__(
         self,
-        split: bool = False,
-        poison: range | tuple[int, ...] = (),
-        before: Mapping[int, Callable[[], object]] | None = None,
-    ) -> None:
+        split=False,
+        poison=(),
+        before=None,
+    ):
         self.cursor = 0
         self.split = split
         self.poison = poison
         self.before = before or {}
 
-    def __next__(self) -> list[PackedBatch]:
+    def __next__(self):
         self.before.get(self.cursor, lambda: None)()
         generator = torch.Generator().manual_seed(self.cursor)
         sequences = [torch.randint(0, 20, (n,), generator=generator).tolist() for n in (3, 7, 5)]
@@ -47,17 +46,17 @@ class CountingStream:
         groups = [[s] for s in sequences] if self.split else [sequences]
         return [PackedBatch.from_sequences(group) for group in groups]
 
-    def state(self) -> dict:
+    def state(self):
         return {"cursor": self.cursor}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state):
         self.cursor = state["cursor"]
 
 
 class NextPieceObjective:
     """Predict (id * 7) mod 20 of every token from its embedding; token 20 gives an infinite loss."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model):
         self.model = model
 
     def count_targets(self, batch):
@@ -89,27 +88,27 @@ def weights(model):
 class ReplayedPace(ClockPace):
     """Follow the plans of another training by the clock, whatever the clock says."""
 
-    def __init__(self, plans: list[Plan], adopted: list[Plan]) -> None:
+    def __init__(self, plans, adopted):
         super().__init__(1.0, adopted, 0.0)
         self._by_step = {plan.step: plan for plan in plans}
 
-    def wants_plan(self, step: int) -> bool:
+    def wants_plan(self, step):
         return False
 
-    def must_plan(self, step: int) -> bool:
+    def must_plan(self, step):
         return step in self._by_step
 
-    def plan(self, step: int) -> Plan:
+    def plan(self, step):
         return self._by_step[step]
 
 
-def saved_plans(run) -> list[Plan]:
+def saved_plans(run):
     """Read the plans of a training by the clock from its last checkpoint."""
     state = json.loads(max(run.glob("checkpoints/*/training_state.json")).read_text())
     return [Plan(**plan) for plan in state["plans"]]
 
 
-def replay_plans(monkeypatch, run) -> None:
+def replay_plans(monkeypatch, run):
     """Let the trainings that follow go by the plans of another one."""
     plans = saved_plans(run)
     monkeypatch.setattr(
@@ -119,7 +118,7 @@ def replay_plans(monkeypatch, run) -> None:
     )
 
 
-def killed() -> None:
+def killed():
     raise RuntimeError("killed")
 
 
@@ -134,7 +133,7 @@ def train_small(
     evaluate=lambda: {"score": 0.5},
     smaller=False,
     **settings,
-) -> tuple[torch.nn.Module, TrainingResult]:
+):
     """Train and return the model, and how the training ended."""
     model = model or make_model()
     recipe = TrainingRecipe(

@@ -8,7 +8,6 @@ import pytest
 import torch
 from small_loop import CountingStream, train_small, weights
 
-from albertkit.batches.packed import PackedBatch
 from albertkit.training import loop
 from albertkit.training.loop import CudaCopies, Feed
 
@@ -18,9 +17,9 @@ CPU = torch.device("cpu")
 class LateCopies:
     """Copies hold zeros until somebody waits for them, and again when they may be reused: a device that is slow and hasty."""
 
-    def __init__(self) -> None:
-        self.last_sent: list[PackedBatch] = []
-        self.coming: list[PackedBatch] = []
+    def __init__(self):
+        self.last_sent = []
+        self.coming = []
 
     def send(self, batches):
         late = [batch._map(torch.zeros_like) for batch in batches]
@@ -73,7 +72,7 @@ def test_a_training_fed_ahead_is_the_same_and_resumes_to_the_bit(tmp_path, monke
 
 def test_who_waits_for_whom_on_cuda(monkeypatch):
     """The calls of `CudaCopies`, with streams that write down what they are asked."""
-    calls: list[str] = []
+    calls = []
     current = ["compute"]
 
     class Stream:

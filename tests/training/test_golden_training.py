@@ -1,9 +1,6 @@
 """Eight updates of a whole model, from one of Google's checkpoints to the next, moments included."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 import torch
 
 from albertkit.config import AlbertConfig
@@ -19,14 +16,14 @@ SLOTS = {"m": "adam_m", "v": "adam_v"}
 TOLERANCE = {"loss": 1e-4, "norm": 1e-4, "weight": 1e-4, "m": 1e-6, "v": 1e-6}
 
 
-def read_tensor(bundle: TensorBundle, name: str, slot: str = "") -> torch.Tensor:
+def read_tensor(bundle, name, slot=""):
     """A parameter of ours, or one of its moments, from Google's checkpoint."""
     variable, layout = names.tf1_variable(name)
     values = bundle.read("/".join(filter(None, (variable, slot))))
     return torch.from_numpy(np.array(names.from_tensorflow(values, layout)))
 
 
-def read_batch(folder: Path) -> PackedBatch:
+def read_batch(folder):
     """The batch of every update; a weight of 0 marks predictions that pad."""
     arrays = {
         name: torch.from_numpy(array).long()
@@ -46,7 +43,7 @@ def read_batch(folder: Path) -> PackedBatch:
     )
 
 
-def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, float]:
+def train(folder):
     """Train from `start`; the largest deviation of losses, norms before clipping, final weights and moments."""
     start = TensorBundle.open(folder / "start")
     end = TensorBundle.open(folder)
@@ -58,12 +55,11 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(read_tensor(start, name))
-        model.predictions.bias[7] += perturbed
-    optimizer = make_optimizer("lamb", parameters.items(), lr=0.0, **options)
+    optimizer = make_optimizer("lamb", parameters.items(), lr=0.0)
     batch = read_batch(folder)
     worst = dict.fromkeys(TOLERANCE, 0.0)
 
-    def compare(kind: str, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    def compare(kind, ours, theirs):
         worst[kind] = max(worst[kind], (ours.detach() - theirs).abs().max().item())
 
     for step in range(8):
@@ -84,17 +80,6 @@ def train(folder: Path, perturbed: float = 0.0, **options: bool) -> dict[str, fl
     return worst
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:head size")
-
-
-def test_eight_updates_end_at_googles_checkpoint(golden: Path) -> None:
-    worst = train(golden / "tf1" / "pretrain_a")
+def test_eight_updates_end_at_googles_checkpoint(golden):
+    worst = train(golden / "tf1/pretrain_a")
     assert all(worst[kind] < TOLERANCE[kind] for kind in TOLERANCE), worst
-
-
-def test_the_comparison_can_fail(golden: Path) -> None:
-    folder = golden / "tf1" / "pretrain_a"
-    worst = train(folder, perturbed=0.01)
-    assert all(worst[kind] > TOLERANCE[kind] for kind in ("loss", "norm", "weight")), worst
-    worst = train(folder, bias_correction=True)
-    assert worst["weight"] > 100 * TOLERANCE["weight"]

@@ -19,7 +19,7 @@ def torchrun(monkeypatch, tmp_path):
     """Sets the environment of a process that torchrun has started so often before."""
 
     def set_environment(restarts):
-        file = tmp_path / "logs" / f"attempt_{restarts}" / "0" / "error.json"
+        file = tmp_path / "logs" / f"attempt_{restarts}" / "0/error.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         values = {
             **LAUNCHED,
@@ -39,7 +39,7 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(
     empty = tmp_path / "empty"
     started = tmp_path / "there"
     (started / "seed-1").mkdir(parents=True)
-    (started / "seed-1" / "run.toml").write_text("")
+    (started / "seed-1/run.toml").write_text("")
     assert slug_of(launch.resumes, empty, True) == "missing-file"
     assert [
         launch.resumes(empty, False),

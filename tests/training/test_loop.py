@@ -13,6 +13,7 @@ import torch
 from record_files import read_records
 from safetensors.torch import load_file
 from small_loop import WORLD, CountingStream, killed, make_model, stopped, train_small, weights
+from torch.testing import assert_close
 
 from albertkit.training.checkpoints import list_checkpoints
 from albertkit.training.launch import StopRequest, exit_status
@@ -73,7 +74,7 @@ def test_accumulation_equals_one_big_batch(tmp_path):
     parts, _ = run_training(
         tmp_path / "parts", model=without_dropout(), stream=CountingStream(split=True)
     )
-    torch.testing.assert_close(weights(unbroken), weights(parts), rtol=1e-5, atol=1e-6)
+    assert_close(weights(unbroken), weights(parts), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_share_of_the_start_is_evaluated_and_kept(tmp_path, options):
     model = make_model()
     run_training(tmp_path / "mixed", model=model, start_weights=0.3, evaluate=evaluate, **options)
     expected = 0.3 * start + 0.7 * weights(plain)
-    torch.testing.assert_close(weights(model), expected, rtol=1e-6, atol=1e-7)
+    assert_close(weights(model), expected, rtol=1e-6, atol=1e-7)
     assert torch.equal(evaluated[-1], weights(model))
     assert not torch.equal(start, weights(plain))
 
@@ -124,7 +125,7 @@ def test_keeps_the_newest_checkpoints_and_the_best(tmp_path):
     model = make_model()
     run_training(tmp_path, steps=24, model=model, keep=2, evaluate=evaluate)
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000020", "step-000024"]
-    best = load_file(tmp_path / "best" / "model.safetensors")
+    best = load_file(tmp_path / "best/model.safetensors")
     assert torch.equal(
         torch.cat([best[n].reshape(-1) for n, _ in model.named_parameters()]), models[1]
     )
@@ -192,7 +193,7 @@ def test_gradients_that_are_not_finite_are_skipped_then_stop_the_run(tmp_path, s
         slug_of(run_training, tmp_path, stream=CountingStream(poison=range(6, 100))) == "not-finite"
     )
     assert [c.name for c in list_checkpoints(tmp_path)] == ["step-000004", "step-000008"]
-    saved = load_file(tmp_path / "checkpoints" / "step-000008" / "model.safetensors")
+    saved = load_file(tmp_path / "checkpoints/step-000008/model.safetensors")
     assert all(tensor.isfinite().all() for tensor in saved.values())
 
 
@@ -221,7 +222,7 @@ def test_any_seed_will_do(tmp_path):
 
 def test_a_torn_checkpoint_is_not_taken_for_one(tmp_path):
     run_training(tmp_path, steps=8)
-    torn = tmp_path / "checkpoints" / ".partial-step-000012-abc"
+    torn = tmp_path / "checkpoints/.partial-step-000012-abc"
     torn.mkdir()
     (torn / "training_state.json").write_text("{")
     _, result = run_training(tmp_path, steps=12, resume=True)

@@ -1,6 +1,5 @@
 """LAMB, AdamW, clipping and schedules against trajectories of google-research/albert and TensorFlow's Model Garden."""
 
-import json
 import math
 import subprocess
 import sys
@@ -9,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 
+from albertkit.files import read_json
 from albertkit.training.loop import learning_rate
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 
 
-def replay(arrays, optimizer_name, **options):
+def replay(arrays, optimizer_name):
     """Feed the recorded gradients and return the largest deviation of parameters, first and second moments."""
     names = [key[len("param:") :] for key in arrays if key.startswith("param:")]
     tensors = {
         n: torch.nn.Parameter(torch.from_numpy(arrays[f"param:{n}"][0].copy())) for n in names
     }
-    optimizer = make_optimizer(optimizer_name, tensors.items(), lr=0.0, **options)
+    optimizer = make_optimizer(optimizer_name, tensors.items(), lr=0.0)
     worst = {"param": 0.0, "m": 0.0, "v": 0.0}
     for t, lr in enumerate(arrays["lr"]):
         for name, parameter in tensors.items():
@@ -63,7 +63,7 @@ def google_rate(step, run):
 )
 def test_trajectory_equals_google(golden, file, optimizer):
     arrays = np.load(golden / "optim" / f"{file}.npz")
-    recorded = json.loads((golden / "optim" / "optim.json").read_text())
+    recorded = read_json(golden / "optim/optim.json")
     kinds = ("grad", "param", "m", "v")
     shapes = {
         f"{kind}:{name.replace('/', '.')}": shape
@@ -78,13 +78,6 @@ def test_trajectory_equals_google(golden, file, optimizer):
         assert google_rate(step, run) == pytest.approx(expected, rel=1e-5, abs=1e-9)
     worst = replay(arrays, optimizer)
     assert max(worst.values()) < 2e-6, worst
-
-
-def test_the_trajectory_test_can_fail(golden):
-    arrays = np.load(golden / "optim" / "lamb.npz")
-    assert replay(arrays, "lamb", bias_correction=True)["param"] > 1e-4
-    assert replay(arrays, "adamw")["param"] > 1e-4
-    assert replay(arrays, "lamb", weight_decay=0.0)["param"] > 1e-5
 
 
 def test_corrected_adamw_is_torchs_with_another_epsilon():
@@ -123,7 +116,7 @@ MODEL_GARDEN_WEIGHTS = {
 }
 
 
-def model_garden_trajectory(optimizer_name, clip_norm, **options):
+def model_garden_trajectory(optimizer_name, clip_norm):
     """The same seven updates by our optimizer; the largest deviation from Model Garden's weights."""
     expected = MODEL_GARDEN_WEIGHTS[optimizer_name]
     angles = {
@@ -139,7 +132,7 @@ def model_garden_trajectory(optimizer_name, clip_norm, **options):
     weights = {
         name: torch.nn.Parameter(tensor(np.cos(angle), name)) for name, angle in angles.items()
     }
-    optimizer = make_optimizer(optimizer_name, weights.items(), lr=0.0, **options)
+    optimizer = make_optimizer(optimizer_name, weights.items(), lr=0.0, bias_correction=True)
     for step, scale in enumerate(GRADIENT_SCALES):
         for name, weight in weights.items():
             weight.grad = tensor(scale * np.sin(angles[name] + 3.0 * step), name)
@@ -162,21 +155,7 @@ def model_garden_trajectory(optimizer_name, clip_norm, **options):
     ],
 )
 def test_bias_correction_is_model_gardens(optimizer, clip_norm):
-    assert model_garden_trajectory(optimizer, clip_norm, bias_correction=True) < 1e-6
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"bias_correction": True, "weight_decay": 0.0},
-        {"eps": 1e-8},
-    ],
-)
-def test_the_comparison_with_model_garden_can_fail(wrong):
-    for optimizer, clip_norm in (("adamw", 1.0), ("lamb", 0.0)):
-        assert model_garden_trajectory(optimizer, clip_norm, **wrong) > 1e-4
-        assert model_garden_trajectory(optimizer, 1.0 - clip_norm, bias_correction=True) > 1e-4
+    assert model_garden_trajectory(optimizer, clip_norm) < 1e-6
 
 
 def test_the_schedule_with_an_end_is_model_gardens():
@@ -186,13 +165,9 @@ def test_the_schedule_with_an_end_is_model_gardens():
 
 
 def test_excluded_parameters_are_neither_decayed_nor_adapted():
-    names = [
-        "a.weight",
-        "a.bias",
-        "b.LayerNorm.weight",
-        "c.full_layer_layer_norm.weight",
-        "predictions.bias",
-    ]
+    names = (
+        "a.weight a.bias b.LayerNorm.weight c.full_layer_layer_norm.weight predictions.bias".split()
+    )
     optimizer = make_optimizer(
         "lamb", [(n, torch.nn.Parameter(torch.ones(2))) for n in names], lr=1.0
     )
@@ -223,7 +198,7 @@ def test_saved_moments_continue_the_same_trajectory():
 
 
 def test_schedules_equal_google(golden):
-    schedules = json.loads((golden / "optim" / "optim.json").read_text())["schedules"]
+    schedules = read_json(golden / "optim/optim.json")["schedules"]
     assert len(schedules) == 6
     for name, entry in schedules.items():
         steps = entry.get("at_steps") or range(len(entry["lr"]))

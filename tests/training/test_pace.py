@@ -221,7 +221,7 @@ def test_a_killed_run_goes_on_with_the_time_and_the_plans_of_its_checkpoint(
         run(tmp_path / "run", clock, TimedStream(clock, varied, kill=57), minutes=1)
     clock.seconds += 86_400
     state = json.loads(
-        sorted((tmp_path / "run" / "checkpoints").glob("*/training_state.json"))[-1].read_text()
+        sorted((tmp_path / "run/checkpoints").glob("*/training_state.json"))[-1].read_text()
     )
     assert 0 < state["clock"] < 60
     with pytest.raises(RuntimeError, match="killed"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib import image
 
 from albertkit.output.plots import TRAIN
 from albertkit.output.render import to_markdown, to_page, to_terminal
@@ -16,15 +17,13 @@ from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.metrics import EVERY_ROW, class_scores, class_table, confusion
 from albertkit.training.results import guessing_note, largest_class, result_sections, save_results
 
-image = pytest.importorskip("matplotlib.image")
-
 
 @pytest.fixture(scope="module", autouse=True)
 def copied_pictures():
     """Draw every picture."""
 
 
-def results_of(names: list[str], right: float) -> dict:
+def results_of(names, right):
     """Predictions of which a share is right."""
     random = np.random.default_rng(0)
     labels = random.integers(0, len(names), 600)
@@ -39,7 +38,7 @@ def results_of(names: list[str], right: float) -> dict:
     }
 
 
-def rendered(results: dict, metric: str | None = None) -> str:
+def rendered(results, metric=None):
     out = io.StringIO()
     to_terminal(result_sections(results, metric), out)
     return out.getvalue()
@@ -121,7 +120,7 @@ def test_undefined_scores_are_said_and_are_null_in_json(tmp_path):
     assert json.loads((tmp_path / "results.json").read_text()) == to_json_value(results)
 
 
-def blue_share(picture: Path) -> float:
+def blue_share(picture):
     """Share of the pixels that are as blue as a cell of which everything was predicted so."""
     pixels = np.round(image.imread(picture)[:, :, :3] * 255)
     blue = np.array([int(TRAIN[index : index + 2], 16) for index in (1, 3, 5)])
@@ -133,8 +132,8 @@ def test_pictures_show_what_was_predicted(tmp_path):
     files = save_results(results_of(names, 1.0), tmp_path / "right", "all right")
     assert [path.name for path in files] == ["results.json", "confusion.png"]
     save_results(results_of(names, 0.5), tmp_path / "half")
-    assert blue_share(tmp_path / "right" / "confusion.png") > 5 * blue_share(
-        tmp_path / "half" / "confusion.png"
+    assert blue_share(tmp_path / "right/confusion.png") > 5 * blue_share(
+        tmp_path / "half/confusion.png"
     )
     pairs = [[label / 10, label / 10] for label in range(50)] + [[1.0, float("nan")]]
     assert [path.name for path in save_results({"pairs": pairs}, tmp_path)] == [

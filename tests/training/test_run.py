@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import successors
@@ -15,20 +14,20 @@ from albertkit.training.run import RunResult
 from albertkit.training.settings import EpochSettings
 
 
-def bits(model: Path) -> list[bytes]:
+def bits(model):
     return [tensor.numpy().tobytes() for tensor in load_file(model / "model.safetensors").values()]
 
 
 def test_a_training_leaves_its_folder(tmp_path):
     result = learn_successors(tmp_path / "run", EpochSettings())
-    assert result.model == tmp_path / "run" / "best"
+    assert result.model == tmp_path / "run/best"
     assert result.metric == "accuracy"
     assert result.steps == 60
     assert result.value == result.scores["accuracy"] > 0.9
-    assert read_json(tmp_path / "run" / "results.json") == result.to_dict()
-    assert read_json(tmp_path / "run" / "best" / "provenance.json") == {"data": "numbers"}
-    assert changed_files(tmp_path / "run" / "best") == []
-    assert "lr = 0.1" in (tmp_path / "run" / "run.toml").read_text()
+    assert read_json(tmp_path / "run/results.json") == result.to_dict()
+    assert read_json(tmp_path / "run/best/provenance.json") == {"data": "numbers"}
+    assert changed_files(tmp_path / "run/best") == []
+    assert "lr = 0.1" in (tmp_path / "run/run.toml").read_text()
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"metrics.jsonl", "checkpoints"}
 
 
@@ -37,7 +36,7 @@ def test_a_stopped_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     evaluate = successors.scores
     calls = []
 
-    def stopping(model: object) -> dict[str, float]:
+    def stopping(model):
         calls.append(os.kill(os.getpid(), signal.SIGTERM) if not calls else None)
         return evaluate(model)
 
@@ -62,7 +61,7 @@ def test_a_signal_after_the_last_update_is_reported(tmp_path, monkeypatch, capfd
 
 
 def test_a_signal_in_the_last_update_ends_the_command_after_it(tmp_path, monkeypatch, capfd):
-    def stopping(*_: object) -> dict[str, float]:
+    def stopping(*_):
         signal.raise_signal(signal.SIGINT)  # in the evaluation after the last update
         return {"accuracy": 0.5}
 
@@ -70,7 +69,7 @@ def test_a_signal_in_the_last_update_ends_the_command_after_it(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         learn_successors(tmp_path / "run", EpochSettings(steps=2, eval_every=2, seeds=3))
     assert "is complete; --resume measures it" in capfd.readouterr().err
-    assert not (tmp_path / "run" / "seed-1").exists()
+    assert not (tmp_path / "run/seed-1").exists()
 
 
 def test_a_folder_holds_one_run_made_from_one_thing(tmp_path):
@@ -89,7 +88,7 @@ def test_a_folder_holds_one_run_made_from_one_thing(tmp_path):
         match=r"steps is 1\.5, it must be a whole number or None, at least 1 .*; lr is .*, it must be a number",
     ):
         learn_successors(tmp_path / "other", wrong)
-    for checkpoint in (tmp_path / "run" / "checkpoints").iterdir():
+    for checkpoint in (tmp_path / "run/checkpoints").iterdir():
         (checkpoint / "provenance.json").write_text('{"data": "letters"}')
         (checkpoint / "SHA256SUMS").unlink()
     with pytest.raises(CheckpointError, match="trained on letters, not on numbers"):
@@ -102,8 +101,8 @@ def test_of_several_seeds_the_best_is_kept_and_the_median_reported(tmp_path):
     assert result.value == sorted(result.seeds.values())[1]
     assert result.scores["accuracy"] == max(result.seeds.values())
     best = max(result.seeds, key=lambda seed: result.seeds[seed])
-    assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / f"seed-{best}" / "best")
-    assert read_json(tmp_path / "run" / "results.json")["seeds"]["1"] == result.seeds[1]
+    assert bits(tmp_path / "run/best") == bits(tmp_path / "run" / f"seed-{best}" / "best")
+    assert read_json(tmp_path / "run/results.json")["seeds"]["1"] == result.seeds[1]
     assert "of 3 seeds: median" in result.notes()[0]
 
 
@@ -113,8 +112,8 @@ def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
 ):
     evaluate = successors.scores
 
-    def failing(model: object) -> dict[str, float]:
-        if (tmp_path / "run" / "retry-1").exists():
+    def failing(model):
+        if (tmp_path / "run/retry-1").exists():
             return evaluate(model)
         if fault == "not finite":
             raise MachineError("not-finite", "no finite gradient", "lower the rate")
@@ -123,15 +122,15 @@ def test_a_run_that_learns_nothing_is_begun_again_with_a_third_of_its_rate(
     monkeypatch.setattr(successors, "scores", failing)
     result = learn_successors(tmp_path / "run", EpochSettings(retries=1, lr=0.1))
     assert result.value > 0.7
-    assert result.model == tmp_path / "run" / "best"
+    assert result.model == tmp_path / "run/best"
     assert result.retries[0].startswith("learning rate 0.1: ")
-    assert "lr = 0.0333" in (tmp_path / "run" / "retry-1" / "run.toml").read_text()
+    assert "lr = 0.0333" in (tmp_path / "run/retry-1/run.toml").read_text()
     printed = capfd.readouterr().err
     assert printed.count("parameters: 364") == 1
     assert "begun again with learning rate 0.0333 after learning rate 0.1: " in printed
     assert result.notes()[0].startswith("begun again after learning rate 0.1: ")
-    assert bits(tmp_path / "run" / "best") == bits(tmp_path / "run" / "retry-1" / "best")
-    assert read_json(tmp_path / "run" / "results.json")["retries"] == list(result.retries)
+    assert bits(tmp_path / "run/best") == bits(tmp_path / "run/retry-1/best")
+    assert read_json(tmp_path / "run/results.json")["retries"] == list(result.retries)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class CountingWorld(World):
 class Batches:
     """Endless updates of two micro-batches."""
 
-    def __next__(self) -> list[PackedBatch]:
+    def __next__(self):
         batch = PackedBatch.from_sequences(
             [[1, 2, 3], [4, 5, 6, 7, 8]],
             None,
@@ -54,10 +54,10 @@ class Batches:
         )
         return [batch, batch]
 
-    def state(self) -> dict:
+    def state(self):
         return {}
 
-    def restore(self, state: dict) -> None: ...
+    def restore(self, state): ...
 
 
 def run(tmp_path, dtype, model=None, objective=None, processes=1, **changes):
@@ -82,7 +82,7 @@ def run(tmp_path, dtype, model=None, objective=None, processes=1, **changes):
     return world.reads
 
 
-def make_model(dropout: float = 0.0):
+def make_model(dropout=0.0):
     sizes = dict(vocab_size=90, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     return AlbertForPreTraining(AlbertConfig.from_size("tiny", **sizes)).to(META)
 

@@ -53,7 +53,7 @@ def korean_file(korean, tmp_path_factory):
     return path
 
 
-def small_config(vocab_size: int) -> AlbertConfig:
+def small_config(vocab_size):
     return AlbertConfig.from_size(
         "tiny",
         vocab_size=vocab_size,

@@ -92,7 +92,8 @@ def test_old_texts_keep_their_ids(english, english_model, extended):
 
 
 def test_both_libraries_load_the_model(english, english_model, extended, korean):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     out, report = extended
     ours = AlbertForPreTraining.from_pretrained(out)
     theirs = transformers.AlbertForPreTraining.from_pretrained(out)
@@ -174,7 +175,7 @@ def test_only_unigram_models_are_extended(tmp_path, korean_file, slug_of):
     assert slug_of(extend_vocabulary, tmp_path, [korean_file], tmp_path / "out") == "unsupported"
 
 
-def test_scores_are_above_the_old_segmentation_and_not_greedy(english_model, extended):
+def test_scores_are_above_the_old_segmentation_and_not_greedy(extended):
     out, report = extended
     facts = read_facts((out / "spiece.model").read_bytes())
     first = 160 + report.characters
@@ -284,7 +285,7 @@ def test_rows_from_cooccurrence_are_turned_to_the_old_ones(english_model, tmp_pa
 
     rows = dict(rows="cooccurrence", min_count=9999, coverage=1)
     extend_vocabulary(tmp_path / "turned", [text], tmp_path / "out", tmp_path / "turned", **rows)
-    new_VE = load_file(tmp_path / "out" / "model.safetensors")[f"albert.{WORDS}"]
+    new_VE = load_file(tmp_path / "out/model.safetensors")[f"albert.{WORDS}"]
     row = new_VE[AlbertTokenizer.from_pretrained(tmp_path / "out").piece_to_id("강")]
     near = torch.cosine_similarity(row[None] - 0.5, new_VE[:160] - 0.5)
     means = [near[[tokenizer.piece_to_id(piece) for piece in group]].mean() for group in groups]
@@ -344,7 +345,7 @@ def test_tokens_of_old_characters_only_when_asked(english_model, korean):
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
     texts = [f"gardening{', '[n % 2 :]}{line} housewindow" for n, line in enumerate(korean)]
 
-    def latin(recut: bool) -> set[str]:
+    def latin(recut):
         extension = extend_tokenizer(tokenizer, texts, SearchSettings(max_new=150, recut=recut))
         new = map(extension.tokenizer.id_to_piece, range(160, extension.tokenizer.vocab_size))
         return {piece for piece in new if piece.removeprefix("▁").isascii()}
@@ -357,7 +358,7 @@ def test_morphemes_bound_what_is_found(english_model, korean):
     pytest.importorskip("mecab")
     tokenizer = AlbertTokenizer.from_pretrained(english_model)
 
-    def pieces(analyser: str | None) -> set[str]:
+    def pieces(analyser):
         texts = ["서울에서 문서를 읽는다. 서울에서, 서울에서."] * 200 + korean
         extended = extend_tokenizer(
             tokenizer, texts, SearchSettings(max_new=200, analyser=analyser)
@@ -409,7 +410,7 @@ def test_a_model_of_another_tokenizer_is_refused(
     with pytest.raises(AlbertKitError, match="has other tokens"):
         extend_vocabulary(*arguments, tmp_path / "out", tmp_path / "small", max_new=100)
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "note.txt").touch()
+    (tmp_path / "full/note.txt").touch()
     assert slug_of(extend_vocabulary, *arguments, tmp_path / "full") == "exists"
 
 
@@ -481,12 +482,10 @@ def test_only_a_path_is_a_file_of_words(
 def test_google_with_korean_of_wikipedia(data, tmp_path):
     """Google's vocabulary and real text: zero unknown Hangul in both forms, the same ids in the file for transformers."""
     (tmp_path / "google").mkdir()
-    (tmp_path / "google" / "spiece.model").write_bytes(
-        (data / "albert" / "30k-clean.model").read_bytes()
-    )
+    (tmp_path / "google/spiece.model").write_bytes((data / "albert/30k-clean.model").read_bytes())
     report = extend_vocabulary(
         tmp_path / "google",
-        [data / "wiki-ko" / "wiki_03.gz"],
+        [data / "wiki-ko/wiki_03.gz"],
         tmp_path / "out",
         max_new=3000,
         max_lines=1500,

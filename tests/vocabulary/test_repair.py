@@ -2,14 +2,13 @@
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 import sentencepiece
 import torch
+from record_files import write_json
 from safetensors.torch import load_file, save_file
 
-from albertkit.config import AlbertConfig
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
 from albertkit.tokenizer import AlbertTokenizer
@@ -17,7 +16,7 @@ from albertkit.tokenizer.sentencepiece_model import read_facts
 from albertkit.vocabulary import repair_vocabulary
 
 
-def trained(sentences: list[str], folder: Path, **settings) -> bytes:
+def trained(sentences, folder, **settings):
     """SentencePiece's own defaults, from a file, whose path it writes into the model."""
     folder.mkdir()
     text = folder / "text.txt"
@@ -33,7 +32,7 @@ def trained(sentences: list[str], folder: Path, **settings) -> bytes:
     return model.getvalue()
 
 
-def with_weights(folder: Path, config: AlbertConfig, pad_token_id: int = 0) -> None:
+def with_weights(folder, config, pad_token_id=0):
     torch.manual_seed(0)
     model = AlbertForPreTraining(config)
     with torch.no_grad():
@@ -51,30 +50,31 @@ def with_weights(folder: Path, config: AlbertConfig, pad_token_id: int = 0) -> N
 @pytest.fixture
 def korean_layout(korean, config_of, tmp_path):
     """`<unk>` 0 `<s>` 1 `</s>` 2 [PAD] 3 [UNK] 4 [CLS] 5 [SEP] 6 [MASK] 7, as the best-known Korean notebook makes it."""
-    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]"]
+    symbols = "[PAD] [UNK] [CLS] [SEP] [MASK] [BOS] [EOS]".split()
     model = trained(korean, tmp_path / "old", user_defined_symbols=symbols)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     assert [processor.id_to_piece(i) for i in range(8)] == ["<unk>", "<s>", "</s>", *symbols[:5]]
-    (tmp_path / "old" / "tokenizer_config.json").write_text(
-        json.dumps(
-            {
-                "unk_token": "[UNK]",
-                "pad_token": "[PAD]",
-                "keep_accents": True,
-                "do_lower_case": False,
-            }
-        )
+    write_json(
+        tmp_path / "old/tokenizer_config.json",
+        {
+            "unk_token": "[UNK]",
+            "pad_token": "[PAD]",
+            "keep_accents": True,
+            "do_lower_case": False,
+        },
     )
     with_weights(tmp_path / "old", config_of(processor.get_piece_size() + 3))
     return tmp_path / "old", processor
 
 
 def test_the_korean_layout(korean_layout, tmp_path, korean):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     old, processor = korean_layout
-    with pytest.raises(AlbertKitError, match="albertkit tokenizer repair") as caught:
+    with pytest.raises(
+        AlbertKitError, match=r"(?s)\[wrong-tokenizer\].*albertkit tokenizer repair"
+    ):
         AlbertTokenizer.from_pretrained(old)
-    assert caught.value.slug == "wrong-tokenizer"
     report = repair_vocabulary(old, tmp_path / "new")
     assert report.moved == {
         "[PAD]": (3, 0),
@@ -87,8 +87,8 @@ def test_the_korean_layout(korean_layout, tmp_path, korean):
     assert report.compared > 40
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "new")
     assert tokenizer.vocab_size == processor.get_piece_size()
-    assert b"text.txt" not in (tmp_path / "new" / "spiece.model").read_bytes()
-    config = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert b"text.txt" not in (tmp_path / "new/spiece.model").read_bytes()
+    config = json.loads((tmp_path / "new/config.json").read_text())
     assert [config[key] for key in ("pad_token_id", "bos_token_id", "eos_token_id")] == [0, 2, 3]
     assert config["vocab_size"] == processor.get_piece_size() + 3
     # The model of each side in transformers, on the ids of each side's tokenizer: the same but for
@@ -118,10 +118,10 @@ def test_the_korean_layout(korean_layout, tmp_path, korean):
 def test_padding_behind_the_vocabulary(korean, config_of, tmp_path):
     model = trained(korean, tmp_path / "old", user_defined_symbols=["[CLS]", "[SEP]", "[MASK]"])
     size = sentencepiece.SentencePieceProcessor(model_proto=model).get_piece_size()
-    (tmp_path / "old" / "tokenizer_config.json").write_text(
+    (tmp_path / "old/tokenizer_config.json").write_text(
         '{"keep_accents": true, "do_lower_case": false}'
     )
-    (tmp_path / "old" / "added_tokens.json").write_text(json.dumps({"<pad>": size}))
+    write_json(tmp_path / "old/added_tokens.json", {"<pad>": size})
     with_weights(tmp_path / "old", config_of(size + 1), pad_token_id=size)
     facts = read_facts(model)
     report = repair_vocabulary(tmp_path / "old", tmp_path / "new")
@@ -160,7 +160,7 @@ def test_a_tokenizer_alone_and_the_command(korean_layout, tmp_path, run_command)
 
 
 def test_what_cannot_be_repaired(english_model, korean, tmp_path, slug_of):
-    def slug(folder: Path) -> str:
+    def slug(folder):
         error_info = slug_of(repair_vocabulary, folder, tmp_path / "new")
         assert not (tmp_path / "new").exists()
         return error_info
@@ -168,13 +168,12 @@ def test_what_cannot_be_repaired(english_model, korean, tmp_path, slug_of):
     assert slug(english_model) == "bad-value"
     trained(korean, tmp_path / "bare")
     assert slug(tmp_path / "bare") == "wrong-tokenizer"
-    (tmp_path / "bare" / "tokenizer_config.json").write_text(
-        json.dumps(
-            {"pad_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "</s>"}
-        )
+    write_json(
+        tmp_path / "bare/tokenizer_config.json",
+        {"pad_token": "<s>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "</s>"},
     )
     assert slug(tmp_path / "bare") == "wrong-tokenizer"
-    (tmp_path / "bare" / "added_tokens.json").write_text(json.dumps({"문서": 10**6}))
+    write_json(tmp_path / "bare/added_tokens.json", {"문서": 10**6})
     assert slug(tmp_path / "bare") == "wrong-tokenizer"
     (tmp_path / "empty").mkdir()
     assert slug(tmp_path / "empty") == "no-tokenizer"

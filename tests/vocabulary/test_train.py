@@ -3,6 +3,8 @@
 import gzip
 import json
 
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 import zstandard
 
@@ -22,11 +24,8 @@ def test_every_format_gives_the_same_bytes(korean, tmp_path):
         ),
         "d.wiki": f'<doc id="1" url="u" title="제목">\n제목\n\n{text}\n</doc>\n'.encode(),
     }
-    if arrow := pytest.importorskip("pyarrow"):
-        import pyarrow.parquet as parquet
-
-        parquet.write_table(arrow.table({"text": korean}), tmp_path / "e.parquet")
-        files["e.parquet"] = (tmp_path / "e.parquet").read_bytes()
+    parquet.write_table(pyarrow.table({"text": korean}), tmp_path / "e.parquet")
+    files["e.parquet"] = (tmp_path / "e.parquet").read_bytes()
     models = []
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -97,14 +96,13 @@ def test_the_same_error_has_the_same_name_everywhere(tmp_path, content, slug, sl
 
 def test_a_folder_of_something_else_is_left_alone(korean_file, tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(AlbertKitError, match=r"not part of a tokenizer: config\.json") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[exists\].*not part of a tokenizer: config\.json"):
         train_vocabulary([korean_file], tmp_path, vocab_size=300, overwrite=True)
-    assert caught.value.slug == "exists"
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_command(korean_file, tmp_path, run_command):
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    names = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
     settings = "--vocab-size 700 --reserve 4 --byte-fallback --split-digits --text-rules korean --special-pieces".split()
     ran = run_command(
         "tokenizer", "train", korean_file, "--out", tmp_path / "out", *settings, *names

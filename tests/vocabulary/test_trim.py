@@ -9,17 +9,20 @@ import pytest
 import sentencepiece
 import torch
 import transformers
+from record_files import write_json
 from tokenizers import BertWordPieceTokenizer
+from torch.testing import assert_close
 
 from albertkit.conversion.convert import convert
 from albertkit.embeddings import SentenceEncoder
+from albertkit.files import read_json
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, AlbertModel
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import NORMAL, read_facts, rebuild_model
 from albertkit.vocabulary import repair_vocabulary, trim_vocabulary
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIALS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +92,10 @@ def check_same_model(model_class, their_model, old_folder, new_folder, lines):
         states, logits = run_model(after, [new.cls_id, *ids, new.sep_id])
         old_states, old_logits = run_model(before, [old.cls_id, *old_ids, old.sep_id])
         assert all(torch.equal(*pair) for pair in zip(states, old_states, strict=True))
-        torch.testing.assert_close(logits, old_logits[..., order], atol=1e-5, rtol=0)
+        assert_close(logits, old_logits[..., order], atol=1e-5, rtol=0)
         their_states, their_logits = run_model(their_model, [old.cls_id, *old_ids, old.sep_id])
-        torch.testing.assert_close(states[-1], their_states[-1], atol=3e-5, rtol=0)
-        torch.testing.assert_close(logits, their_logits[..., order], atol=1e-3, rtol=0)
+        assert_close(states[-1], their_states[-1], atol=3e-5, rtol=0)
+        assert_close(logits, their_logits[..., order], atol=1e-3, rtol=0)
 
 
 def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
@@ -106,7 +109,7 @@ def test_a_bert_for_one_of_its_languages(bert, korean, tmp_path):
     assert report.text.lines == len(lines)
     assert report.text.tokens == sum(len(old.encode(line)) for line in lines)
     assert report.model_class == "AlbertForMaskedLM"
-    assert (tmp_path / "new" / "modules.json").read_bytes() == (bert / "modules.json").read_bytes()
+    assert (tmp_path / "new/modules.json").read_bytes() == (bert / "modules.json").read_bytes()
     assert AlbertForMaskedLM.from_pretrained(tmp_path / "new").config.vocab_size == new.vocab_size
     original = transformers.BertForMaskedLM.from_pretrained(bert).eval()
     check_same_model(AlbertForMaskedLM, original, bert, tmp_path / "new", lines[-20:])
@@ -192,13 +195,13 @@ def test_a_tokenizer_alone_and_what_is_refused(tmp_path, english, slug_of):
     )
     assert slug_of(trim_vocabulary, bpe, [file], tmp_path / "empty") == "unsupported"
     shutil.copytree(tmp_path / "unigram", tmp_path / "xlm-r")
-    settings = tmp_path / "xlm-r" / "tokenizer_config.json"
+    settings = tmp_path / "xlm-r/tokenizer_config.json"
     settings.write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
     slug = slug_of(trim_vocabulary, tmp_path / "xlm-r", [file], tmp_path / "empty")
     assert slug == "wrong-tokenizer"  # the model has ALBERT's pieces
     settings.write_text('{"tokenizer_class": "BartTokenizer"}')
     assert slug_of(trim_vocabulary, tmp_path / "xlm-r", [file], tmp_path / "empty") == "unsupported"
-    (tmp_path / "unigram" / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    (tmp_path / "unigram/config.json").write_text('{"model_type": "xlm-roberta"}')
     assert (
         "xlm-roberta" in trim_vocabulary(tmp_path / "unigram", [file], tmp_path / "alone").notes[0]
     )
@@ -222,7 +225,7 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     names = dict(cls="<s>", sep="</s>", pad="<pad>", unk="<unk>", mask="<mask>")
     settings = {f"{role}_token": name for role, name in names.items()}
     settings["tokenizer_class"] = "XLMRobertaTokenizer"
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    write_json(folder / "tokenizer_config.json", settings)
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=610,
@@ -247,9 +250,9 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
         }
         for index, (path, kind) in enumerate(kinds.items())
     ]
-    (folder / "modules.json").write_text(json.dumps(modules))
+    write_json(folder / "modules.json", modules)
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(
+    (folder / "1_Pooling/config.json").write_text(
         '{"word_embedding_dimension": 32, "pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}'
     )
     their_tokenizer = transformers.XLMRobertaTokenizer.from_pretrained(folder)
@@ -261,10 +264,10 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
     theirs.save_pretrained(tmp_path / "saved")
     their_tokenizer.save_pretrained(tmp_path / "saved")
     # and as transformers 4 does
-    saved = json.loads((tmp_path / "saved" / "tokenizer.json").read_text())
+    saved = read_json(tmp_path / "saved/tokenizer.json")
     spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
     saved["normalizer"] = {"type": "Sequence", "normalizers": [saved["normalizer"], spaces]}
-    (tmp_path / "saved" / "tokenizer.json").write_text(json.dumps(saved))
+    write_json(tmp_path / "saved/tokenizer.json", saved)
     repair_vocabulary(tmp_path / "saved", tmp_path / "from-json")
     cut = {**saved["added_tokens"][0], "id": 10, "content": "b", "special": False}
     damaged = [
@@ -274,16 +277,16 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
         (json.dumps(saved | {"added_tokens": [*saved["added_tokens"], cut]}), "wrong-tokenizer"),
     ]
     for content, slug in damaged:
-        (tmp_path / "saved" / "tokenizer.json").write_text(content)
+        (tmp_path / "saved/tokenizer.json").write_text(content)
         assert slug_of(repair_vocabulary, tmp_path / "saved", tmp_path / "none") == slug
-    (tmp_path / "saved" / "spiece.model").write_bytes(b"")
+    (tmp_path / "saved/spiece.model").write_bytes(b"")
     assert slug_of(repair_vocabulary, tmp_path / "saved", tmp_path / "none") == "bad-file"
     assert report.text.changed_lines > 0
     printed = run_command("tokenizer", "trim", folder, file, "--out", tmp_path / "again").out
     assert "\\n" not in printed
     assert len(printed.splitlines()) >= 6
     assert "no pooler" in caplog.text
-    assert "tokenizer_class" not in json.loads((tmp_path / "new" / "config.json").read_text())
+    assert "tokenizer_class" not in read_json(tmp_path / "new/config.json")
     for name in ("new", "renumbered", "from-json"):
         tokenizer = AlbertTokenizer.from_pretrained(tmp_path / name)
         ours = AlbertModel.from_pretrained(tmp_path / name).eval()
@@ -299,13 +302,14 @@ def test_a_bert_with_the_tokenizer_of_xlm_r(
                 continue
             equal_lines += 1
             (their_state, *_), (state, *_) = run_model(theirs, ids), run_model(ours, own_ids)
-            torch.testing.assert_close(state[-1], their_state[-1], atol=3e-5, rtol=0)
+            assert_close(state[-1], their_state[-1], atol=3e-5, rtol=0)
         assert equal_lines > (100 if name == "new" else 201)
     shutil.copytree(folder, tmp_path / "two")
     saved["model"]["vocab"][20:22] = saved["model"]["vocab"][21:19:-1]
-    (tmp_path / "two" / "tokenizer.json").write_text(json.dumps(saved))
+    write_json(tmp_path / "two/tokenizer.json", saved)
     assert slug_of(repair_vocabulary, tmp_path / "two", tmp_path / "none") == "wrong-tokenizer"
-    st = pytest.importorskip("sentence_transformers")
+    import sentence_transformers as st
+
     vectors = SentenceEncoder.from_pretrained(tmp_path / "renumbered").encode(korean[:8])
     their_vectors = st.SentenceTransformer(str(folder), device="cpu").encode(korean[:8])
     np.testing.assert_allclose(vectors, their_vectors, atol=1e-5)

@@ -1,6 +1,5 @@
 """Tiny random models of every type, as transformers writes them."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ _TOWERS = dict(vision_config={**_SIZES, **_IMAGE}, text_config=_TEXT)
 
 # model_type: transformers' configuration, its arguments, and the model that a checkpoint of this
 # type usually holds
-_MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
+_MODELS = {
     "videomae": (
         "VideoMAEConfig",
         {**_SIZES, **_IMAGE, "num_frames": 4, **_DECODER},
@@ -80,15 +79,15 @@ class Tiny(NamedTuple):
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Tiny]:
+def tiny(tmp_path_factory):
     """Make a tiny model of a type, every number of it random; `changes` of its configuration make another one."""
     import transformers
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    saved_models: dict[str, Tiny] = {}
+    saved_models = {}
 
-    def make(model_type: str, **changes: Any) -> Tiny:
+    def make(model_type, **changes):
         key = f"{model_type} {changes}"
         if key not in saved_models:
             config, values, model_class = _MODELS[model_type]

@@ -4,13 +4,12 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from record_files import write_json
 from safetensors.torch import load_file, save_file
 
 from albertkit.captioning.backbone import PixelValues, read_preprocessing
@@ -21,20 +20,20 @@ STANDARD = PixelValues((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 
 @pytest.fixture
-def clip(tiny: Callable[..., Any], tmp_path: Path) -> Path:
+def clip(tiny, tmp_path):
     """A copy of a tiny CLIP that a test may spoil."""
     return Path(shutil.copytree(tiny("clip").folder, tmp_path / "clip"))
 
 
-def _slug(name: str | Path, *arguments: Any) -> str:
+def _slug(name, *arguments):
     with pytest.raises(AlbertKitError) as raised:
         load_backbone(name if isinstance(name, str) else f"hf:{name}", *arguments)
     assert raised.value.hint
     return raised.value.slug
 
 
-def _change(file: Path, **changes: Any) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+def _change(file, **changes):
+    write_json(file, {**json.loads(file.read_text()), **changes})
 
 
 def test_importing_the_package_imports_no_transformers():
@@ -184,9 +183,8 @@ def test_frames_of_another_form_are_refused(tiny):
     backbone = load_backbone(f"hf:{tiny('clip').folder}")
     frames = torch.zeros(1, 4, 32, 32, 3, dtype=torch.uint8)
     for wrong in (frames.float(), frames[0], frames[:, :, :16], frames.movedim(-1, 2)):
-        with pytest.raises(ConfigError, match=r"frames are torch\.") as raised:
+        with pytest.raises(ConfigError, match=r"\[bad-value\].*frames are torch\."):
             backbone(wrong)
-        assert raised.value.slug == "bad-value"
 
 
 def test_fingerprint_is_of_weights_settings_and_pixels(clip, tmp_path):
@@ -287,7 +285,7 @@ def test_half_precision_checkpoints_compute_in_fp32(clip):
 )
 def test_processors_files_of_every_age(file, content, values, size, tmp_path):
     if file:
-        (tmp_path / file).write_text(json.dumps(content))
+        write_json(tmp_path / file, content)
     assert read_preprocessing(tmp_path, STANDARD) == (values, size)
 
 
@@ -299,10 +297,10 @@ def test_processors_files_of_every_age(file, content, values, size, tmp_path):
 def test_broken_processors_files_are_named(content, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(content)
     with pytest.raises(
-        ConfigError, match=r"preprocessor_config\.json` is not a supported image processor"
-    ) as raised:
+        ConfigError,
+        match=r"\[bad-value\].*preprocessor_config\.json` is not a supported image processor",
+    ):
         read_preprocessing(tmp_path, STANDARD)
-    assert raised.value.slug == "bad-value"
 
 
 def test_a_broken_processors_file_of_several_parts_is_named(tmp_path):

@@ -4,12 +4,13 @@ from itertools import product
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from albertkit.captioning.backbone import TokenGrid, pool_grid, pooled_grid
 from albertkit.errors import ConfigError
 
 
-def _by_loops(features: torch.Tensor, grid: TokenGrid, target: TokenGrid) -> torch.Tensor:
+def means_by_loops(features, grid, target):
     laid = features.double().unflatten(1, tuple(grid))
     means = []
     for token in product(*map(range, target)):
@@ -42,33 +43,20 @@ def test_space_goes_first_then_time(grid, max_tokens, expected):
     pooled, target = pool_grid(features, grid, max_tokens)
     assert target == expected
     assert pooled.shape == (2, target.num_tokens, 5)
-    torch.testing.assert_close(
-        pooled.double(), _by_loops(features, grid, target), atol=1e-6, rtol=0
-    )
-
-
-def test_a_grid_read_in_another_order_is_noticed():
-    grid = TokenGrid(4, 6, 6)
-    features = torch.randn(1, grid.num_tokens, 3, generator=torch.Generator().manual_seed(0))
-    # As if time were the last
-    wrong = features.unflatten(1, (6, 6, 4)).permute(0, 3, 1, 2, 4).flatten(1, 3)
-    target = pooled_grid(grid, 20)
-    difference = pool_grid(wrong, grid, 20)[0].double() - _by_loops(features, grid, target)
-    assert difference.abs().max() > 0.1
+    assert_close(pooled.double(), means_by_loops(features, grid, target), atol=1e-6, rtol=0)
 
 
 def test_gradients_flow_and_half_precision_stays():
     features = torch.randn(1, 32, 4, requires_grad=True)
     pool_grid(features, TokenGrid(2, 4, 4), 2)[0].sum().backward()
     assert features.grad is not None
-    torch.testing.assert_close(features.grad, torch.full_like(features, 1 / 16))
+    assert_close(features.grad, torch.full_like(features, 1 / 16))
     for dtype in (torch.float16, torch.bfloat16):
         assert pool_grid(torch.ones(1, 32, 4, dtype=dtype), TokenGrid(2, 4, 4), 8)[0].dtype == dtype
 
 
 def test_wrong_numbers_are_refused():
-    with pytest.raises(ConfigError, match=r"max_tokens is 0") as raised:
+    with pytest.raises(ConfigError, match=r"\[bad-value\].*max_tokens is 0"):
         pool_grid(torch.ones(1, 8, 4), TokenGrid(2, 2, 2), 0)
-    assert raised.value.slug == "bad-value"
     with pytest.raises(ConfigError, match=r"features are \[1, 9, 4\]"):
         pool_grid(torch.ones(1, 9, 4), TokenGrid(2, 2, 2), 4)

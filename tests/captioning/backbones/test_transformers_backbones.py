@@ -2,11 +2,11 @@
 
 import json
 import shutil
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.backbones import load_backbone
@@ -48,14 +48,14 @@ BY_HAND = {
 MEAN, STD = [0.41, 0.52, 0.33], [0.21, 0.32, 0.27]  # nobody's
 
 
-def _frames(batch: int, frames: int, size: int = 32, seed: int = 0) -> torch.Tensor:
+def _frames(batch, frames, size=32, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(
         0, 256, (batch, frames, size, size, 3), dtype=torch.uint8, generator=generator
     )
 
 
-def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tensor:
+def _pixels(model_type, frames, processor):
     """fp32 [B, T, 3, S, S], by transformers' processor or by hand in float64."""
     if processor is None:
         mean, std = (np.asarray(values) for values in BY_HAND[model_type])
@@ -70,14 +70,14 @@ def _pixels(model_type: str, frames: torch.Tensor, processor: Any) -> torch.Tens
     return torch.from_numpy(np.stack(pixels)).float()
 
 
-def _core(model_type: str, model: Any) -> Any:
+def _core(model_type, model):
     """The part of a saved model that makes tokens."""
     if model_type == "dinov3_vit":
         return model  # whose base_model_prefix is a part of it
     return getattr(model, "vision_model", None) or getattr(model, model.base_model_prefix, model)
 
 
-def _by_transformers(model_type: str, model: Any, pixels: torch.Tensor) -> torch.Tensor:
+def _by_transformers(model_type, model, pixels):
     """[B, T', H, W, D] of the model as it was before it was saved, laid out by loops over its documented order."""
     core = _core(model_type, model)
     with torch.no_grad():
@@ -119,7 +119,7 @@ def test_tokens_are_transformers_own(model_type, tiny, tmp_path):
     assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
     assert backbone.frame_size == 32
     expected = _by_transformers(model_type, saved.model, _pixels(model_type, frames, processor))
-    torch.testing.assert_close(tokens.unflatten(1, tuple(grid)), expected, atol=1e-5, rtol=1e-5)
+    assert_close(tokens.unflatten(1, tuple(grid)), expected, atol=1e-5, rtol=1e-5)
     # it would be noticed: one level of one pixel, and rows for columns
     frames[1, 2, 5, 6, 0] ^= 1
     assert (backbone(frames).unflatten(1, tuple(grid)) - expected).abs().max() > 1e-5
@@ -194,7 +194,7 @@ def test_another_size_is_interpolated_as_transformers_does_it(model_type, tiny):
         ]
     if model_type == "timesformer":
         hidden = hidden.unflatten(1, (36, 4)).transpose(1, 2)
-    torch.testing.assert_close(tokens, hidden.reshape(1, 144, -1), atol=1e-5, rtol=1e-5)
+    assert_close(tokens, hidden.reshape(1, 144, -1), atol=1e-5, rtol=1e-5)
 
 
 def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny):
@@ -217,7 +217,7 @@ def test_other_numbers_of_frames_where_the_positions_in_time_stretch(tiny):
             if model_type == "vjepa2":
                 with torch.no_grad():
                     expected = saved.model.get_vision_features(backbone.pixels.apply(frames))
-                torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=1e-5)
+                assert_close(tokens, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_timesformer_of_space_only_is_in_the_same_order(tiny):
@@ -244,7 +244,7 @@ def test_a_size_that_is_no_multiple_of_a_patch_loses_its_rim(tiny):
     frames = _frames(1, 2, size=30)
     with torch.no_grad():
         expected = saved.model.vision_model(backbone.pixels.apply(frames)[0]).last_hidden_state
-    torch.testing.assert_close(backbone(frames)[0], expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
+    assert_close(backbone(frames)[0], expected.flatten(0, 1), atol=1e-5, rtol=1e-5)
 
 
 def test_many_frames_in_parts_are_the_same(tiny, monkeypatch):
@@ -252,11 +252,11 @@ def test_many_frames_in_parts_are_the_same(tiny, monkeypatch):
         backbone = load_backbone(f"hf:{tiny(model_type).folder}")
         frames = _frames(3, 4)
         tokens = backbone(frames)
-        calls: list[int] = []
+        calls = []
         backbone.model.register_forward_pre_hook(
             lambda _, pixels, calls=calls: calls.append(len(pixels[0]))
         )
         monkeypatch.setattr("albertkit.captioning.backbones._PIXELS_PER_BATCH", 5 * 32 * 32)
-        torch.testing.assert_close(backbone(frames), tokens, atol=1e-6, rtol=0)
+        assert_close(backbone(frames), tokens, atol=1e-6, rtol=0)
         assert calls == ([5, 5, 2] if model_type == "clip" else [1, 1, 1])
         monkeypatch.undo()

@@ -1,21 +1,21 @@
-"""Video Swin: features of SwinBERT's own class, every parameter noticed, and checkpoints read and written back to the bit."""
+"""Video Swin: features of SwinBERT's own class, and checkpoints read and written back to the bit."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from swinbert_writer import published_state
+from torch.testing import assert_close
 
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.video_swin import PREFIX, VideoSwinBackbone
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 
 FOLDERS = ("a_small_window", "b_published_window", "c_uneven_no_patch_norm")
-TINY: dict[str, Any] = dict(
+TINY = dict(
     embed_dim=8,
     depths=[2, 2],
     num_heads=[2, 4],
@@ -25,7 +25,7 @@ TINY: dict[str, Any] = dict(
 )
 
 
-def tiny_swin(**changes: Any) -> VideoSwinBackbone:
+def tiny_swin(**changes):
     """A small one with every number random."""
     backbone = VideoSwinBackbone(**{**TINY, **changes})
     generator = torch.Generator().manual_seed(3)
@@ -50,21 +50,6 @@ def test_features_are_those_of_swinberts_class(golden, name):
         expected = torch.from_numpy(arrays[f"output_{number}"])
         assert features.shape == expected.shape
         assert (features - expected).abs().max() < 1e-5
-
-
-def test_every_parameter_is_noticed(golden):
-    folder = golden / "swin" / "a_small_window"
-    backbone = load_backbone(f"video-swin:{folder / 'state_dict.safetensors'}")
-    assert isinstance(backbone, VideoSwinBackbone)
-    arrays = np.load(folder / "inputs_outputs.npz")
-    pixels, expected = (torch.from_numpy(arrays[f"{name}_1"]) for name in ("input", "output"))
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in backbone.named_parameters():
-        before = parameter.clone()
-        parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
-        moved = (backbone.features(pixels) - expected).abs().max()
-        parameter.copy_(before)
-        assert moved > 1e-3, name
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -120,7 +105,7 @@ def test_tokens_lie_in_the_order_of_the_grid():
         tokens = backbone(frames)
         expected = backbone.features(pixels).permute(0, 2, 3, 4, 1).reshape(2, -1, 16)
     assert tokens.shape == (2, grid.num_tokens, backbone.out_dim)
-    torch.testing.assert_close(tokens, expected, atol=1e-5, rtol=0)
+    assert_close(tokens, expected, atol=1e-5, rtol=0)
 
 
 def test_published_sizes_want_their_frames():
@@ -147,7 +132,7 @@ def test_training_skips_blocks_and_evaluation_does_not():
     backbone = tiny_swin(drop_path_rate=0.9)
     pixels = torch.randn(2, 3, 4, 24, 24)
     with torch.no_grad():
-        torch.testing.assert_close(backbone.features(pixels), tiny_swin().features(pixels))
+        assert_close(backbone.features(pixels), tiny_swin().features(pixels))
         backbone.train()
         first = backbone.features(pixels)
         second = backbone.features(pixels)
@@ -162,9 +147,7 @@ def test_what_is_no_video_swin_is_refused(tmp_path):
     file = tmp_path / "swin.pth"
     index = "layers.0.blocks.1.attn.relative_position_index"
 
-    def refused(
-        changed: dict[str, Any], slug: str, fact: str, settings: dict[str, Any] | None = None
-    ) -> None:
+    def refused(changed, slug, fact, settings=None):
         torch.save(changed, file)
         with pytest.raises(AlbertKitError, match=fact) as raised:
             load_backbone(f"video-swin:{file}", settings)

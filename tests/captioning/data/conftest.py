@@ -1,20 +1,15 @@
 """Small videos made here, and a backbone whose features can be computed by hand."""
 
 import hashlib
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from albertkit.captioning.backbone import Backbone, TokenGrid
 
 
-def write_video(
-    path: Path, colours: list[tuple[int, int, int]], repeat: int = 2, size: int = 32
-) -> Path:
+def write_video(path, colours, repeat=2, size=32):
     """A video of flat colours, each shown for `repeat` frames, ten frames a second."""
     import av
 
@@ -37,12 +32,12 @@ def write_video(
 
 
 @pytest.fixture
-def make_video() -> Callable[..., Path]:
+def make_video():
     return write_video
 
 
 @pytest.fixture
-def videos(tmp_path: Path) -> list[Path]:
+def videos(tmp_path):
     """Five videos of four colours each, eight frames."""
     colours = np.random.default_rng(3).integers(0, 256, (5, 4, 3)).tolist()
     return [write_video(tmp_path / "videos" / f"clip {n}.mp4", colours[n]) for n in range(5)]
@@ -51,23 +46,23 @@ def videos(tmp_path: Path) -> list[Path]:
 class QuarterBackbone(Backbone):
     """Frozen; a token is the mean colour of a quarter of a frame, times `scale`."""
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, scale=1.0):
         super().__init__()
         self.name = "quarters"
         self.out_dim = 3
         self.frame_size = 16
         self.scale = scale
-        self.batches: list[int] = []
+        self.batches = []
 
-    def grid(self, num_frames: int, size: int) -> TokenGrid:
+    def grid(self, num_frames, size):
         return TokenGrid(num_frames, 2, 2)
 
-    def forward(self, frames: Tensor) -> Tensor:
+    def forward(self, frames):
         self.batches.append(len(frames))
         quarters = frames.float().unflatten(3, (2, -1)).unflatten(2, (2, -1)).mean((3, 5))
         return quarters.flatten(1, 3) * self.scale
 
-    def fingerprint(self) -> str:
+    def fingerprint(self):
         return hashlib.sha256(str(self.scale).encode()).hexdigest()
 
 
@@ -78,11 +73,11 @@ class TrainedBackbone(QuarterBackbone):
 
 
 @pytest.fixture
-def quarters() -> QuarterBackbone:
+def quarters():
     torch.set_num_threads(1)
     return QuarterBackbone()
 
 
 @pytest.fixture
-def trained() -> TrainedBackbone:
+def trained():
     return TrainedBackbone()

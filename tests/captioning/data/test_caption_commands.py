@@ -1,12 +1,8 @@
 """`albertkit caption prepare`, as a function of the command line."""
 
-import json
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-from record_files import read_records
+from record_files import read_records, write_json
 
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.prepared import PreparedClips
@@ -14,7 +10,7 @@ from benchmarks.moving_shapes import write_clip_manifest
 
 
 @pytest.fixture
-def prepare(run_command: Callable[..., Any]) -> Callable[..., Any]:
+def prepare(run_command):
     """`prepare(data, out, *flags)`: run the command."""
     return lambda data, out, *flags: run_command("caption", "prepare", data, "--out", out, *flags)
 
@@ -61,7 +57,7 @@ def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare
     }
     data = tmp_path / "MSRVTT.json"
     out = tmp_path / "out"
-    data.write_text(json.dumps(content))
+    write_json(data, content)
     printed = prepare(data, out, "--frames", 2, "--size", 32)
     lines = [
         line.removeprefix("warning: ")
@@ -76,7 +72,7 @@ def test_many_missing_videos_are_summarised_and_listed(tmp_path, videos, prepare
     assert [row["key"] for row in rows] == [f"video {n}" for n in range(6, 46)]
     assert "no video `video39`" in rows[-1]["reason"]
     content["videos"] = content["videos"][:5]
-    data.write_text(json.dumps(content))
+    write_json(data, content)
     prepare(data, out, "--frames", 2, "--size", 32)
     assert (out / "skipped.jsonl").read_text() == ""
     assert (

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,14 +26,14 @@ SAMPLING = FrameSampling(num_frames=4, size=16)
 
 
 @pytest.fixture
-def clips(videos: list[Path]) -> list[Clip]:
+def clips(videos):
     return [
         Clip(key=f"clip {n}", source=video, captions=(f"캡션 {n}\u2028\x85", "x"))
         for n, video in enumerate(videos)
     ]
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def everything(folder):
     return {
         str(file.relative_to(folder)): file.read_bytes()
         for file in sorted(folder.rglob("*"))
@@ -111,7 +110,7 @@ def test_a_second_run_does_nothing(tmp_path, clips, quarters):
 
 
 def test_by_content(tmp_path, clips, quarters):
-    copy = tmp_path / "videos" / "copy.mp4"
+    copy = tmp_path / "videos/copy.mp4"
     copy.write_bytes(clips[0].source.read_bytes())
     with_copies = [*clips, Clip(key="copy", source=copy), Clip(key="part", source=copy, end=0.5)]
     report = prepare_clips(with_copies, tmp_path / "out", quarters, SAMPLING)
@@ -174,10 +173,9 @@ def test_skipped_clips(tmp_path, clips, quarters, slug_of):
         slug_of(prepare_clips, clips, tmp_path / "stop", quarters, SAMPLING, on_error="stop")
         == "not-found"
     )
-    with pytest.raises(DataError, match="none of the 3 clips of train") as caught:
+    with pytest.raises(DataError, match=r"\[too-little-data\].*none of the 3 clips of train"):
         prepare_clips(clips[1:4], tmp_path / "none", quarters, SAMPLING)
-    assert caught.value.slug == "too-little-data"
-    assert len((tmp_path / "none" / "skipped.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "none/skipped.jsonl").read_text().splitlines()) == 3
     assert slug_of(PreparedClips.open, tmp_path / "none") == "wrong-kind"
 
 
@@ -195,7 +193,7 @@ def test_what_was_wrong_with_a_file_is_kept(tmp_path, make_video, quarters):
             (),
             expected,
         ]
-        (tmp_path / "out" / "clips-train.jsonl").unlink()
+        (tmp_path / "out/clips-train.jsonl").unlink()
 
 
 def test_splits_one_after_the_other(tmp_path, clips, quarters):
@@ -216,9 +214,8 @@ def test_another_backbone_or_sampling_is_another_folder(tmp_path, clips, quarter
         (quarters, replace(SAMPLING, num_frames=5), 196),
         (quarters, SAMPLING, 4),
     ):
-        with pytest.raises(DataError, match="was prepared otherwise") as caught:
+        with pytest.raises(DataError, match=r"\[changed\].*was prepared otherwise"):
             prepare_clips(clips, tmp_path / "out", backbone, sampling, max_tokens=tokens)
-        assert caught.value.slug == "changed"
     assert everything(tmp_path / "out") == files
 
 
@@ -243,7 +240,7 @@ def test_folders_that_are_not_prepared(tmp_path, clips, quarters, slug_of):
     prepare_clips(clips, tmp_path / "out", quarters, SAMPLING)
     facts = (tmp_path / "out/prepared.json").read_text()
 
-    def slug(text: str | None) -> str:
+    def slug(text):
         (tmp_path / "out/prepared.json").unlink(missing_ok=True)
         if text is not None:
             (tmp_path / "out/prepared.json").write_text(text)
@@ -325,7 +322,7 @@ def test_clips_of_the_wrong_kind(tmp_path, clips, quarters, slug_of):
     assert (
         slug_of(prepare_clips, {"../x": clips}, tmp_path / "out", quarters, SAMPLING) == "bad-value"
     )
-    assert not (tmp_path / "out" / "prepared.json").exists()
+    assert not (tmp_path / "out/prepared.json").exists()
 
 
 _KILLED = """

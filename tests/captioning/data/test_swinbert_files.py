@@ -28,7 +28,7 @@ SAMPLING = FrameSampling(num_frames=4, size=16, rounding="round")
 
 
 @pytest.fixture
-def clips(videos: list[Path]) -> list[Clip]:
+def clips(videos):
     return [
         Clip(key="ключ mit Raum", source=videos[0], captions=('첫 번째 "캡션"', "deux, ü")),
         Clip(key="b", source=videos[1], start=0.1, end=0.5, captions=("begin",)),
@@ -60,7 +60,7 @@ def test_bytes_as_swinbert_writes_them(tmp_path, videos):
 def test_rows_of_paths(tmp_path, clips):
     """Parts of one video share a row."""
     assert read_swinbert(write_swinbert(clips, tmp_path / "out", "train")) == clips
-    assert len(TsvFile(tmp_path / "out" / "train.img.tsv")) == 3
+    assert len(TsvFile(tmp_path / "out/train.img.tsv")) == 3
 
 
 def test_rows_of_frames(tmp_path, clips):
@@ -69,7 +69,7 @@ def test_rows_of_frames(tmp_path, clips):
         (clip.key, clip.captions) for clip in clips
     ]
     for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
-        assert clip.source == tmp_path / "out" / "train.img.tsv"
+        assert clip.source == tmp_path / "out/train.img.tsv"
         assert clip.row == number
         frames = frames_of(clip, SAMPLING)
         original_frames = frames_of(original_clip, SAMPLING)
@@ -96,7 +96,7 @@ def test_sampling_of_rows_is_swinberts(tmp_path):
     assert np.abs(floor.mean((1, 2, 3)) - [round(x * 24 / 15) * 10 for x in range(16)]).max() > 5
 
 
-def jpeg(value: int) -> bytes:
+def jpeg(value):
     stream = io.BytesIO()
     Image.new("RGB", (8, 8), (value,) * 3).save(stream, "JPEG", quality=100)
     return base64.b64encode(stream.getvalue())
@@ -127,7 +127,7 @@ def test_missing_and_broken_frames(tmp_path):
         )
 
 
-def write_composite(folder: Path, videos: list[Path]) -> None:
+def write_composite(folder, videos):
     for shard in range(2):
         names = [str(video) for video in videos[2 * shard : 2 * shard + 2]]
         write_tsv(folder / f"{shard}.img.tsv", [[name, name] for name in names])
@@ -160,7 +160,7 @@ def test_composite(tmp_path, videos):
 
 def test_paths_from_above_and_tvc(tmp_path, videos):
     """Paths begin where SwinBERT's code lies; TVC's have the span behind them, and the captions may repeat it."""
-    folder = tmp_path / "datasets" / "TVC"
+    folder = tmp_path / "datasets/TVC"
     names = ["videos/clip 0.mp4", "videos/clip 1.mp4_0.1_0.5", "videos/clip 2.mp4_0_1"]
     write_tsv(folder / "train.img.tsv", [[name, name] for name in names])
     records = [{"caption": "a", "start": 0.25, "end": 0.5, "asr": "words"}]
@@ -171,7 +171,7 @@ def test_paths_from_above_and_tvc(tmp_path, videos):
     (folder / "train.yaml").write_text("img: train.img.tsv\ncaption: train.caption.tsv\n")
     clips = [
         (c.key, c.source, c.start, c.end, c.captions)
-        for c in read_split_clips(tmp_path / "datasets" / "TVC")
+        for c in read_split_clips(tmp_path / "datasets/TVC")
     ]
     assert clips == [
         (names[0], videos[0], 0.25, 0.5, ("a",)),
@@ -183,7 +183,7 @@ def test_paths_from_above_and_tvc(tmp_path, videos):
 def test_what_is_wrong_is_named(tmp_path, clips, slug_of):
     path = write_swinbert(clips, tmp_path / "out", "train")
 
-    def slug(name: str, text: str) -> str:
+    def slug(name, text):
         write_swinbert(clips, tmp_path / "out", "train")
         (tmp_path / "out" / name).write_text(text)
         return slug_of(read_swinbert, path)

@@ -1,7 +1,5 @@
 """TSVs and their index, against a reader that works as SwinBERT's TSVFile does: seek, read a line, split at tabs, strip."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from swinbert_writer import write_tsv
@@ -12,7 +10,7 @@ from albertkit.errors import DataError
 ROWS = [["a", "x"], ["b c", "한국어 캡션"], ["ключ", '{"a": 1}', "", "z" * 300]]
 
 
-def as_swinbert_reads(path: Path) -> list[list[str]]:
+def as_swinbert_reads(path):
     offsets = [int(line) for line in path.with_suffix(".lineidx").read_text().splitlines()]
     rows = []
     with open(path, encoding="utf-8") as stream:
@@ -23,7 +21,7 @@ def as_swinbert_reads(path: Path) -> list[list[str]]:
 
 
 @pytest.fixture
-def tsv(tmp_path: Path) -> Path:
+def tsv(tmp_path):
     path = tmp_path / "train.img.tsv"
     write_tsv(path, ROWS)
     return path

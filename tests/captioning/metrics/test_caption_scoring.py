@@ -3,11 +3,10 @@
 import gzip
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from record_files import read_records
+from record_files import read_records, write_json
 
 from albertkit.captioning.metrics import score_captions
 from albertkit.captioning.score import read_caption_file, score_caption_files
@@ -17,12 +16,12 @@ CANDIDATES = {"7": "a red ball moves left", "clip 2": "ein größerer Kreis – 
 REFERENCES = {"7": ["a red ball moves left", "the ball goes left"], "clip 2": ["a larger circle"]}
 
 
-def published(data: Path) -> dict:
-    return json.loads((data / "captions" / "caption_metrics_reference.json").read_text())
+def published(data):
+    return json.loads((data / "captions/caption_metrics_reference.json").read_text())
 
 
 def test_published_scores_of_nlg_eval(data):
-    folder = data / "captions" / "nlg-eval"
+    folder = data / "captions/nlg-eval"
     scores = score_caption_files(folder / "hyp.txt", [folder / "ref1.txt", folder / "ref2.txt"])
     expected = {
         name: value for name, value in published(data)["expected"].items() if name != "METEOR"
@@ -44,7 +43,7 @@ def test_published_scores_of_one_caption(data, example):
     assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=1e-6)
 
 
-def tsv(captions: dict) -> str:
+def tsv(captions):
     records = {
         key: [{"caption": text} for text in ([value] if isinstance(value, str) else value)]
         for key, value in captions.items()
@@ -52,7 +51,7 @@ def tsv(captions: dict) -> str:
     return "".join(f"{key}\t{json.dumps(value)}\n" for key, value in records.items())
 
 
-def swinbert_predictions(captions: dict) -> str:
+def swinbert_predictions(captions):
     guesses = {
         key: [{"caption": text, "conf": 0.5}, {"caption": "worse", "conf": 0.1}]
         for key, text in captions.items()
@@ -60,13 +59,13 @@ def swinbert_predictions(captions: dict) -> str:
     return "".join(f"{key}\t{json.dumps(value)}\n" for key, value in guesses.items())
 
 
-def json_lines(name: str, text: str) -> Callable[[dict], str]:
+def json_lines(name, text):
     return lambda captions: "\n".join(
         json.dumps({name: key, text: value}) for key, value in captions.items()
     )
 
 
-def coco_results(captions: dict) -> str:
+def coco_results(captions):
     rows = [
         {"image_id": int(key) if key.isdigit() else key, "caption": text}
         for key, text in captions.items()
@@ -74,7 +73,7 @@ def coco_results(captions: dict) -> str:
     return json.dumps(rows, indent=2)
 
 
-def coco_annotations(captions: dict) -> str:
+def coco_annotations(captions):
     images = [{"id": int(key) if key.isdigit() else key, "file_name": key} for key in captions]
     pairs = [(image["id"], text) for image in images for text in captions[str(image["id"])]]
     annotations = [
@@ -257,14 +256,13 @@ def test_texts_and_lists_are_told_apart(references, candidates, slug_of):
 
 
 def test_a_clip_without_references_is_named():
-    with pytest.raises(DataError, match="clip `b` has no reference") as caught:
+    with pytest.raises(DataError, match=r"\[bad-label\].*clip `b` has no reference"):
         score_captions({"a": ["x"], "b": []}, {"a": "x", "b": "y"})
-    assert caught.value.slug == "bad-label"
 
 
 def test_command(tmp_path, run_command):
-    (tmp_path / "given").write_text(json.dumps(CANDIDATES))
-    (tmp_path / "truth").write_text(json.dumps(REFERENCES))
+    write_json(tmp_path / "given", CANDIDATES)
+    write_json(tmp_path / "truth", REFERENCES)
     files = ("caption", "score", tmp_path / "given", tmp_path / "truth")
     printed = run_command(*files, "--json").json
     expected = score_captions(REFERENCES, CANDIDATES)

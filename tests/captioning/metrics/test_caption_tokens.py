@@ -1,17 +1,14 @@
 """The tokenizer against Stanford's program as the scorer runs it: golden lines here, thousands more in `test_scorer_peer.py`."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from albertkit.captioning import metrics
 from albertkit.captioning.metrics import tokenize_captions
 
 
-def reference(golden: Path) -> dict[str, Any]:
-    return json.loads((golden / "captioning" / "metrics_ptb_meteor.json").read_text())
+def reference(golden):
+    return json.loads((golden / "captioning/metrics_ptb_meteor.json").read_text())
 
 
 def test_difficult_lines(golden):
@@ -28,21 +25,6 @@ def test_captions(golden):
     assert tokenize_captions(texts) == [
         tokens for item in items for tokens in item["reference_tokens"]
     ]
-
-
-def test_comparison_notices_a_missing_rule(golden, monkeypatch):
-    """Each rule that decides a token of these lines is missed when it is taken away; which they are, the lines say."""
-    lines = reference(golden)["tokenizer_only"]
-    rules = metrics._RULES
-    decisive = 0
-    for number, rule in enumerate(rules):
-        monkeypatch.setattr(metrics, "_RULES", rules[:number] + rules[number + 1 :])
-        metrics._tokenize.cache_clear()
-        wrong = [line for line in lines if tokenize_captions([line["text"]]) != [line["tokens"]]]
-        assert not wrong or any(rule.search(line["text"]) for line in wrong)
-        decisive += bool(wrong)
-    metrics._tokenize.cache_clear()
-    assert decisive >= len(rules) // 4
 
 
 # What Stanford's program printed, for cases that the golden lines lack.

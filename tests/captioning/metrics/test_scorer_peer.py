@@ -1,6 +1,5 @@
 """Against pycocoevalcap itself, installed or an unpacked wheel that ALBERTKIT_PYCOCOEVALCAP names, and its tokenizer in Java."""
 
-import json
 import os
 import random
 import shutil
@@ -10,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from albertkit.captioning.metrics import score_captions, tokenize_captions
+from albertkit.files import read_json
 
 pytestmark = pytest.mark.peer
 
-Captions = dict[str, list[str]]
-
 
 @pytest.fixture
-def package(monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(monkeypatch):
     if folder := os.environ.get("ALBERTKIT_PYCOCOEVALCAP"):
         monkeypatch.syspath_prepend(folder)
     module = pytest.importorskip("pycocoevalcap")
@@ -25,24 +23,24 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def java() -> str:
+def java():
     if (program := shutil.which("java")) is None:
         pytest.skip("there is no java")
     return program
 
 
-def cider_data(data: Path) -> tuple[Captions, Captions]:
+def cider_data(data):
     """CIDEr's own 500 scenes with 48 references each, and 400 candidates; an image has two of these."""
-    references: Captions = {}
-    for record in json.loads((data / "captions" / "cider" / "abstract48S.json").read_text()):
+    references = {}
+    for record in read_json(data / "captions/cider/abstract48S.json"):
         references.setdefault(record["image_id"], []).append(record["caption"])
-    records = json.loads((data / "captions" / "cider" / "abstract_candsB.json").read_text())
+    records = read_json(data / "captions/cider/abstract_candsB.json")
     candidates = {f"{index} {record['image_id']}": record for index, record in enumerate(records)}
     truth = {key: references[record["image_id"]] for key, record in candidates.items()}
     return truth, {key: [record["caption"]] for key, record in candidates.items()}
 
 
-def compare(gold: Captions, tokens: dict[str, str]) -> None:
+def compare(gold, tokens):
     """Assert that our scores of tokenised captions are theirs."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
@@ -75,7 +73,7 @@ def test_scores_of_odd_captions(package):
     """Few words, many repeats, empty captions and blanks in a row; sets of one clip too."""
     draw = random.Random(5)
 
-    def caption() -> str:
+    def caption():
         return " ".join(
             draw.choices(["a", "b", "c", "dd", ""], k=draw.choice([0, 1, 1, 2, 3, 5, 9]))
         )
@@ -102,7 +100,7 @@ def test_tokens_of_a_larger_set(package, data, java, tmp_path):
         "-Dfile.encoding=UTF-8",
         "-Dstdout.encoding=UTF-8",
         "-cp",
-        str(package / "tokenizer" / "*"),
+        str(package / "tokenizer/*"),
     ]
     command = [
         *program,

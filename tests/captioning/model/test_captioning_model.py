@@ -3,6 +3,7 @@
 import pytest
 import torch
 from small_models import tiny_config
+from torch.testing import assert_close
 
 from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.layers import CaptionConfig, gate_values
@@ -51,7 +52,7 @@ def test_context_and_caption_apart_equal_all_in_one(attention):
     if attention != "log":  # no share of 1 times -10,000 is a logarithm
         # All in one, as SwinBERT computes
         together = model.albert(ids, visual, mask)[0][:, : ids.shape[1]]
-        torch.testing.assert_close(hidden, together, atol=1e-5, rtol=0)
+        assert_close(hidden, together, atol=1e-5, rtol=0)
     full = captioner(num_visual_tokens=6)
     full.load_state_dict(model.state_dict(), strict=False)
     full_attention = _caption_states(full, ids, visual)
@@ -66,7 +67,7 @@ def test_padding_of_visual_tokens_changes_nothing(attention):
     alone = _caption_states(model, ids, visual)
     padded = torch.cat([visual, torch.randn(2, 3, 12)], 1)
     mask = torch.arange(9).expand(2, 9) < 6
-    torch.testing.assert_close(_caption_states(model, ids, padded, mask), alone, atol=1e-5, rtol=0)
+    assert_close(_caption_states(model, ids, padded, mask), alone, atol=1e-5, rtol=0)
     assert (_caption_states(model, ids, padded) - alone).abs().max() > 1e-3
 
 
@@ -112,7 +113,7 @@ def test_gradient_checkpointing_gives_the_same_gradients():
         ids, visual = _inputs(model)
         _caption_states(model, ids, visual).square().sum().backward()
         gradients.append(model.albert.img_embedding.projection.weight.grad)
-    torch.testing.assert_close(*gradients)
+    assert_close(*gradients)
 
 
 def test_untied_decoder_and_folder(tmp_path):
@@ -149,19 +150,17 @@ def test_frozen_embeddings_and_names_of_swinbert():
     ids, visual = _inputs(model)
     *_, attentions = model.albert(ids, visual)
     assert [tuple(of_layer.shape) for of_layer in attentions] == [(2, 2, 13, 13)] * 3
-    torch.testing.assert_close(attentions[0].sum(-1), torch.ones(2, 2, 13))
+    assert_close(attentions[0].sum(-1), torch.ones(2, 2, 13))
 
 
 def test_losses():
     logits = torch.randn(5, 9, dtype=torch.float64)
     labels = torch.tensor([0, 3, 8, 2, 2])
     plain = smoothed_losses(logits, labels, 0.0)
-    torch.testing.assert_close(
-        plain, torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-    )
+    assert_close(plain, torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
     target = torch.full((5, 9), 0.1 / 8, dtype=torch.float64).scatter(1, labels[:, None], 0.9)
     expected = torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction="none").sum(1)
-    torch.testing.assert_close(smoothed_losses(logits, labels, 0.1), expected)
+    assert_close(smoothed_losses(logits, labels, 0.1), expected)
     assert sorted(keep_easiest(plain, 0.3).tolist()) == sorted(plain.tolist())[:3]
     assert len(keep_easiest(plain[:1], 0.9)) == 1
 

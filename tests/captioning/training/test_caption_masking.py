@@ -10,7 +10,7 @@ MASK, FIRST, LAST = 4, 5, 57  # [MASK] and the pieces of the original's vocabula
 
 
 def test_number_of_predicted_pieces(golden):
-    cases = read_json(golden / "captioning" / "masked_counts.json")
+    cases = read_json(golden / "captioning/masked_counts.json")
     for case in cases:
         ours = [
             num_masked(length, case["mask_prob"], case["max_masked_tokens"])
@@ -20,7 +20,7 @@ def test_number_of_predicted_pieces(golden):
     assert num_masked(5, 0.5, 45) == 2  # half to even
 
 
-def _shares(case, draws, mask_prob=None):
+def shares_of_draws(case, draws):
     """Times each position was masked, and shares of [MASK], kept and other pieces."""
     length = case["seq_a_len"]
     ids = np.array([2, *(FIRST + np.arange(length - 2) % (LAST - FIRST)), 3])
@@ -32,7 +32,7 @@ def _shares(case, draws, mask_prob=None):
             ids,
             MASK,
             np.arange(58),
-            mask_prob or case["mask_prob"],
+            case["mask_prob"],
             case["max_masked_tokens"],
             generator,
         )
@@ -51,11 +51,11 @@ def _four_errors(p, draws):
 
 
 def test_draws(golden):
-    cases = read_json(golden / "captioning" / "masking_stats.json")
+    cases = read_json(golden / "captioning/masking_stats.json")
     assert len(cases) >= 3
     for case in cases:
         theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
-        ours, fates, count = _shares(case, 4000)
+        ours, fates, count = shares_of_draws(case, 4000)
         assert ours[0] == theirs[0] == 0  # [CLS]
         assert ours[-1] > 0  # [SEP]
         error = _four_errors(theirs, 4000) + _four_errors(theirs, case["draws"])
@@ -65,13 +65,6 @@ def test_draws(golden):
         assert (
             abs(fates - shares) <= _four_errors(shares, count) + _four_errors(shares, count)
         ).all()
-
-
-def test_another_rate_is_noticed(golden):
-    case = read_json(golden / "captioning" / "masking_stats.json")[0]
-    theirs = np.array(case["times_masked_by_position"][: case["seq_a_len"]]) / case["draws"]
-    ours, _, _ = _shares(case, 4000, mask_prob=case["mask_prob"] * 0.8)
-    assert (abs(ours - theirs) > _four_errors(theirs, 4000)).any()
 
 
 @pytest.mark.parametrize("ids", [[2, 3], [2, 9, 3]])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from record_files import read_records
+from record_files import read_records, write_lines
 from small_clips import save_tiny_clip, write_shapes
 
 from albertkit.captioning.backbones import load_backbone
@@ -179,7 +179,7 @@ def test_training_resumes_to_the_same_bits(kind, changes, shell, tmp_path, reque
     assert stopped.model is None
     assert stopped.steps < 4
     train_captioner(shell, data, halves, settings, resume=True)
-    first = read_tensors(tmp_path / "whole" / "best")
+    first = read_tensors(tmp_path / "whole/best")
     second = read_tensors(halves / "best")
     assert set(first) == set(second)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -213,7 +213,7 @@ def test_features_teach_what_they_say(features, shell, tmp_path):
     assert report.scores["exact_match"] == result.value
     lines = read_records(tmp_path / "dev.jsonl")
     assert {line["key"] for line in lines} == {f"c{n}" for n in range(22, 30)}
-    card = (tmp_path / "run" / "best" / "README.md").read_text()
+    card = (tmp_path / "run/best/README.md").read_text()
     assert "exact match" in card
     with pytest.raises(ConfigError, match="features of another backbone"):
         captioner.caption("clip.mp4")
@@ -223,10 +223,10 @@ def test_a_dev_clip_without_a_caption_is_refused_before_the_training(features, s
     data = Path(shutil.copytree(features, tmp_path / "data"))
     lines = (data / "clips-dev.jsonl").read_text().splitlines()
     lines[1] = json.dumps({**json.loads(lines[1]), "captions": []})
-    (data / "clips-dev.jsonl").write_text("\n".join(lines) + "\n")
+    write_lines(data / "clips-dev.jsonl", lines)
     with pytest.raises(DataError, match=r"`c23` of dev .* has no caption to compare with"):
         train_captioner(shell, data, tmp_path / "run", SMALL)
-    assert not (tmp_path / "run" / "run.toml").exists()
+    assert not (tmp_path / "run/run.toml").exists()
 
 
 def test_captioner_of_frames_from_its_folder(frames, shell, tmp_path):
@@ -243,7 +243,7 @@ def test_captioner_of_frames_from_its_folder(frames, shell, tmp_path):
     assert captioner.describe(context)[0][0].text == captions[0].text
     # Trained on from there: the visual side and the backbone go on, and the frozen parts do not.
     further = train_captioner(
-        tmp_path / "run" / "best", frames, tmp_path / "further", dataclasses.replace(SMALL, steps=1)
+        tmp_path / "run/best", frames, tmp_path / "further", dataclasses.replace(SMALL, steps=1)
     )
     assert further.steps == 1
 
@@ -262,7 +262,7 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
         return part.total.item() / part.count
 
     trained = VideoCaptioner.from_pretrained(tmp_path / "run")
-    goes_on, notes = start_captioner(tmp_path / "run" / "best", clips, SMALL, 6)
+    goes_on, notes = start_captioner(tmp_path / "run/best", clips, SMALL, 6)
     assert goes_on.model.caption.objective == "causal"
     assert goes_on.model.caption.video_attention == "diagonal"
     assert loss_of(goes_on, settings) == pytest.approx(loss_of(trained, settings), abs=1e-6)
@@ -270,9 +270,9 @@ def test_a_captioner_goes_on_as_it_was_trained(features, shell, tmp_path):
     train_captioner(
         tmp_path / "run", features, tmp_path / "further", dataclasses.replace(SMALL, steps=1)
     )
-    assert 'objective = "causal"' in (tmp_path / "further" / "run.toml").read_text()
+    assert 'objective = "causal"' in (tmp_path / "further/run.toml").read_text()
     mlm = dataclasses.replace(SMALL, objective="mlm")
-    switched, notes = start_captioner(tmp_path / "run" / "best", clips, mlm, 6)
+    switched, notes = start_captioner(tmp_path / "run/best", clips, mlm, 6)
     assert switched.model.caption.objective == "mlm"
     assert any(line.startswith("objective: mlm as asked") for line in notes)
     fresh, notes = start_captioner(shell, clips, SMALL, 6)

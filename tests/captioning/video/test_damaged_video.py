@@ -26,7 +26,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def slug_of(path, *args) -> str:
+def slug_of(path, *args):
     with pytest.raises(DataError) as caught:
         sample_frames(path, SAMPLING, *args)
     assert str(path) in caught.value.message
@@ -34,7 +34,7 @@ def slug_of(path, *args) -> str:
     return caught.value.slug
 
 
-def cut(path, share: float):
+def cut(path, share):
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
     return path
@@ -49,7 +49,7 @@ def test_not_there_not_a_file_nothing_in_it(tmp_path):
     assert slug_of(tmp_path / "zero.mp4") == "bad-file"
 
 
-@pytest.mark.parametrize("name", ["text.mp4", "text.txt", "noise.mp4", "list.m3u8", "list.mp4"])
+@pytest.mark.parametrize("name", "text.mp4 text.txt noise.mp4 list.m3u8 list.mp4".split())
 def test_what_is_no_video(tmp_path, clip, name):
     """FFmpeg would draw a .txt as pictures, and follow a playlist to other files."""
     target = clip("other.mp4", 5)
@@ -163,7 +163,7 @@ def test_what_hangs_on_a_lost_keyframe_is_left_out(key, expected, clip, spell):
     assert frames.notes == ("10 of 60 frames cannot be decoded",)
 
 
-def overwrite(path, numbers) -> None:
+def overwrite(path, numbers):
     """Put zeros where the packets of these numbers are."""
     with av.open(str(path)) as container:
         packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
@@ -283,7 +283,7 @@ def test_frames_larger_than_the_limit(tmp_path, clip, monkeypatch):
     strip = clip("strip.mkv", [np.zeros((2, 16000, 3), np.uint8)], codec="ffv1", pix_fmt="bgr0")
     assert slug_of(strip) == "too-large"  # 96 x 768,000 when its shorter side is 96
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
+    def chunk(kind, body):
         return pack(">I", len(body)) + kind + body + pack(">I", zlib.crc32(kind + body))
 
     rows = zlib.compressobj(1)

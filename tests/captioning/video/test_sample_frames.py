@@ -7,6 +7,7 @@ import av
 import numpy as np
 import pytest
 from av.video.reformatter import Interpolation
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image, ImageOps
 
 import albertkit.captioning.video as decode
@@ -61,8 +62,8 @@ def test_frames_are_those_of_decoding_everything(name, clip, spell, decode_every
             expected = [frames[index] for index in sampling.frame_indices(len(frames))]
             sampled = sample_frames(path, sampling, start, end)
             assert spell(sampled.pixels) == spell(np.stack([picture for _, picture in expected]))
-            np.testing.assert_array_equal(sampled.pixels, [picture for _, picture in expected])
-            np.testing.assert_allclose(sampled.times, [time for time, _ in expected], atol=2e-6)
+            assert_array_equal(sampled.pixels, [picture for _, picture in expected])
+            assert_allclose(sampled.times, [time for time, _ in expected], atol=2e-6)
             assert sampled.notes == ()
     if sought is not None:
         assert len(decoded_all) == (0 if sought else 2 * len(CLIPS))
@@ -110,9 +111,7 @@ def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_every
         sampling = FrameSampling(num_frames=5, size=96)
         frames = sample_frames(path, sampling)
         assert spell(frames.pixels) == [4, 12, 20, 28, 36]
-        np.testing.assert_allclose(
-            frames.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3
-        )
+        assert_allclose(frames.times, np.array(pts)[[4, 12, 20, 28, 36]] / 1000, atol=2e-3)
         within_span = [number for number, time in enumerate(pts) if 2000 <= time <= 4000]
         frames = sample_frames(path, sampling, 2.0, 4.0)
         assert spell(frames.pixels) == [
@@ -121,12 +120,12 @@ def test_variable_frame_rate_counts_frames_not_seconds(clip, spell, decode_every
     assert not decoded_all
 
 
-def test_times_start_where_the_file_starts(clip, spell):
+def test_times_start_where_the_file_starts(clip):
     """MPEG-TS begins its clock at 1.4 s."""
     frames = sample_frames(
         clip("clip.ts", 50), FrameSampling(num_frames=2, size=96, rounding="floor")
     )
-    np.testing.assert_allclose(frames.times, [0.0, 49 / 25], atol=1e-9)
+    assert_allclose(frames.times, [0.0, 49 / 25], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["clip.h264", "clip.avi"])
@@ -136,7 +135,7 @@ def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
         clip(name, 50, options={"bf": "3"}), FrameSampling(num_frames=3, size=96), 1.0, None
     )
     assert spell(frames.pixels) == [29, 37, 45]
-    np.testing.assert_allclose(frames.times, np.array([29, 37, 45]) / 25, atol=1e-5)
+    assert_allclose(frames.times, np.array([29, 37, 45]) / 25, atol=1e-5)
     assert frames.notes == (
         "the file has no presentation times: frames are counted at 25 frames a second",
     )
@@ -154,7 +153,7 @@ def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everythi
     frames = decode_everything(path, 96)
     assert spell(np.stack([picture for _, picture in frames])) == list(range(15, 50))
     sampled = sample_frames(path, FrameSampling(num_frames=35, size=96))
-    np.testing.assert_array_equal(sampled.pixels, [picture for _, picture in frames])
+    assert_array_equal(sampled.pixels, [picture for _, picture in frames])
     assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [
         27,
         33,
@@ -253,7 +252,7 @@ def test_a_change_of_size_midway(tmp_path, clip):
     large = clip("large.ts", [np.full((128, 128, 3), 200, np.uint8)] * 10)
     (tmp_path / "both.ts").write_bytes(small.read_bytes() + large.read_bytes())
     pixels = sample_frames(tmp_path / "both.ts", FrameSampling(num_frames=4, size=48)).pixels
-    np.testing.assert_allclose(pixels.mean(axis=(1, 2, 3)), [60, 60, 200, 200], atol=3)
+    assert_allclose(pixels.mean(axis=(1, 2, 3)), [60, 60, 200, 200], atol=3)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +320,7 @@ def test_frames_are_mirrored_as_displayed(clip, matrix):
     )
     path.write_bytes(content)
     displayed = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
-    np.testing.assert_array_equal(displayed, MATRICES[matrix](plain))
+    assert_array_equal(displayed, MATRICES[matrix](plain))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -19,7 +19,7 @@ MANY = 15_000  # more than three blocks of 256 KB
 TYPES = "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 
 
-def write(folder: Path) -> None:
+def write(folder):
     rng = np.random.default_rng(0)
     values = {kind: tf.cast(tf.constant(rng.normal(size=(3, 5)) * 10), kind) for kind in TYPES}
     values["string"] = tf.constant([[b"", b"one"], [b"\xff\x00", b"long" * 1000]])
@@ -79,7 +79,7 @@ def write(folder: Path) -> None:
     (folder / "values.pickle").write_bytes(pickle.dumps(described))
 
 
-def read(folder: Path) -> None:
+def read(folder):
     reader = tf.train.load_checkpoint(str(folder / "ours"))
     shapes = reader.get_variable_to_shape_map()
     types = reader.get_variable_to_dtype_map()

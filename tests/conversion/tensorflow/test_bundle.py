@@ -1,11 +1,11 @@
 """Tensor bundles beside TensorFlow's own: every golden checkpoint, damage, and the ways to name a checkpoint."""
 
-import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from albertkit.conversion.tensorflow.bundle import (
     TensorBundle,
@@ -17,6 +17,7 @@ from albertkit.conversion.tensorflow.bundle import (
 from albertkit.conversion.tensorflow.records import MalformedError, crc32c, masked, write_varint
 from albertkit.conversion.tensorflow.table import MESSAGES, read_table, write_table
 from albertkit.errors import AlbertKitError
+from albertkit.files import read_json
 
 TF1 = (
     "classifier_mnli", "pretrain_a", "pretrain_a/start", "pretrain_b", "pretrain_c", "pretrain_d", "pretrain_e", "race",
@@ -45,7 +46,7 @@ TENSORS = {
 }
 
 
-def rewrite_entry(prefix: str, name: str, change) -> None:
+def rewrite_entry(prefix, name, change):
     """Change what the index says of a tensor, or of everything (""); the checksums of the index stay good."""
     index = Path(f"{prefix}.index")
     entries = dict(read_table(index.read_bytes()))
@@ -71,7 +72,7 @@ def test_tensorflow_1(golden, folder, tmp_path):
         if (path / "variables.json").exists()
         else path.parent / "variables.json"
     )
-    variables = json.loads(described.read_text())
+    variables = read_json(described)
     assert {
         n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)} for n in bundle.names
     } == variables
@@ -111,12 +112,12 @@ def test_values_are_those_that_the_outputs_come_from(golden):
 def test_tensorflow_2(golden, folder):
     path = golden / "tf2" / folder
     bundle = TensorBundle.open(path)
-    keys = json.loads((path / "keys.json").read_text())["keys"]
+    keys = read_json(path / "keys.json")["keys"]
     assert {
         n: {"shape": list(bundle.shape(n)), "dtype": bundle.dtype(n)}
         for n in [*bundle.names, GRAPH]
     } == keys
-    graph = json.loads((path / "object_graph.json").read_text())
+    graph = read_json(path / "object_graph.json")
     attributes = [attribute for node in graph for attribute in node["attributes"]]
     assert bundle.variable_names == {a["checkpoint_key"]: a["full_name"] for a in attributes}
 
@@ -132,7 +133,7 @@ def test_tensorflow_2(golden, folder):
         expected = dict(np.load(path / "weights_by_name.npz"))
         assert set(expected) == set(by_name)
     for name, values in expected.items():
-        np.testing.assert_array_equal(by_name[name], values)
+        assert_array_equal(by_name[name], values)
         assert by_name[name].dtype == values.dtype
 
 
@@ -150,7 +151,7 @@ def test_what_is_written_is_read(prefix):
     for name, values in TENSORS.items():
         values_read = bundle.read(name)
         assert bundle.shape(name) == values.shape == values_read.shape
-        np.testing.assert_array_equal(values_read, values)
+        assert_array_equal(values_read, values)
         kind = "string" if values.dtype == object else values.dtype.name
         assert bundle.dtype(name) == kind
         assert values_read.dtype == (np.float32 if kind == "float16" else values.dtype)
@@ -164,13 +165,13 @@ def test_bfloat16_becomes_float32(tmp_path):
     rewrite_entry(f"{tmp_path}/b", "x", lambda entry: setattr(entry, "dtype", 14))
     bundle = TensorBundle.open(tmp_path)
     assert bundle.dtype("x") == "bfloat16"
-    np.testing.assert_array_equal(bundle.read("x"), values)
+    assert_array_equal(bundle.read("x"), values)
 
 
 def test_non_contiguous_and_big_endian_arrays(tmp_path):
     values = np.arange(12, dtype=">f4").reshape(3, 4).T
     write_bundle(tmp_path / "x", {"x": values})
-    np.testing.assert_array_equal(TensorBundle.open(tmp_path).read("x"), values)
+    assert_array_equal(TensorBundle.open(tmp_path).read("x"), values)
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path, slug_of):
@@ -235,12 +236,11 @@ def test_shards(tmp_path):
 
     rewrite_entry(f"{tmp_path}/x", "b", move)
     bundle = TensorBundle.open(tmp_path)
-    np.testing.assert_array_equal(bundle.read("a"), np.arange(4))
-    np.testing.assert_array_equal(bundle.read("b"), np.arange(5))
+    assert_array_equal(bundle.read("a"), np.arange(4))
+    assert_array_equal(bundle.read("b"), np.arange(5))
     (tmp_path / "x.data-00001-of-00002").unlink()
-    with pytest.raises(AlbertKitError, match=r"x\.data-00001-of-00002") as caught:
+    with pytest.raises(AlbertKitError, match=r"\[missing-file\].*x\.data-00001-of-00002"):
         TensorBundle.open(tmp_path)
-    assert caught.value.slug == "missing-file"
 
 
 def test_a_shard_cut_short(prefix):
@@ -329,11 +329,11 @@ def test_what_is_in_a_checkpoint_but_is_not_read(prefix):
 
 
 def test_ways_to_name_a_checkpoint(tmp_path, slug_of):
-    def write(path: str) -> str:
+    def write(path):
         write_bundle(tmp_path / path, {"path": np.array(path.encode(), object)})
         return path
 
-    def opened(path: str) -> str:
+    def opened(path):
         return TensorBundle.open(tmp_path / path).read("path").item().decode()
 
     assert slug_of(TensorBundle.open, tmp_path) == "not-found"

@@ -26,14 +26,14 @@ DTYPES = (*range(-1, 26), 999)
 EMPTY_BLOCK = struct.pack("<II", 0, 1)
 
 
-def flip(rng: random.Random, data: bytes) -> bytes:
+def flip(rng, data):
     damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
     return bytes(damaged)
 
 
-def overwrite(rng: random.Random, data: bytes) -> bytes:
+def overwrite(rng, data):
     """Some bytes replaced, put in or left out; often by a hostile length."""
     start = rng.randrange(len(data) + 1)
     end = min(len(data), start + rng.choice((0, 1, 2, 5, 20)))
@@ -79,7 +79,7 @@ def overwritten_index(rng, index, data):
 # Hostility with good checksums: it may be a checkpoint.
 
 
-def joined(blocks: list[bytes], kinds: list[int], entries: list[tuple[bytes, int]]) -> bytes:
+def joined(blocks, kinds, entries):
     """A table of these data blocks, with an index of entries (key, number of the block); the metaindex and index last."""
     table = b""
     handles = []
@@ -185,9 +185,7 @@ def hostile_graph(rng, index, data):
     return _added(index, data, OBJECT_GRAPH, lengths + tail, checksum, [])
 
 
-def _added(
-    index: bytes, data: bytes, name: str, stored: bytes, checksum: int, shape: list[int]
-) -> tuple[bytes, bytes]:
+def _added(index, data, name, stored, checksum, shape):
     entries = dict(read_table(index))
     entry = MESSAGES["Entry"](
         dtype=7,
@@ -206,7 +204,7 @@ HOSTILITY = (
 )  # fmt: skip
 
 
-def read_everything(path: Path) -> int:
+def read_everything(path):
     """Read every tensor; the number of errors."""
     try:
         bundle = TensorBundle.open(path)
@@ -226,7 +224,7 @@ def read_everything(path: Path) -> int:
     return errors
 
 
-def attack(source: TensorBundle, variants: range, folder: Path) -> None:
+def attack(source, variants, folder):
     """Try that many variants of a checkpoint."""
     path = folder / "x"
     suffix = ".data-00000-of-00001"

@@ -25,13 +25,13 @@ from albertkit.errors import DataError
 @pytest.fixture(scope="module")
 def original(golden):
     """200 records that create_pretraining_data.py wrote with TensorFlow 1.15."""
-    return golden / "masking" / "seq128_cap20.tfrecord"
+    return golden / "masking/seq128_cap20.tfrecord"
 
 
 @pytest.fixture
 def contents(golden):
     """What TensorFlow 1.15 read from them."""
-    return [json.loads(line) for line in (golden / "masking" / "seq128_cap20.jsonl").open()]
+    return [json.loads(line) for line in (golden / "masking/seq128_cap20.jsonl").open()]
 
 
 def plain(features):
@@ -97,7 +97,7 @@ def test_examples_come_back(features):
     )
 
 
-def test_records_are_read_in_any_order(original, tmp_path):
+def test_records_are_read_in_any_order(tmp_path):
     payloads = [bytes([n]) * (n * 37 % 101) for n in range(50)]  # the first is empty
     (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame, payloads)))
     records = RecordFile(tmp_path / "some.tfrecord")
@@ -173,9 +173,8 @@ def test_a_hostile_length_allocates_nothing(tmp_path):
 def test_other_files_are_no_records(tmp_path, content):
     path = tmp_path / "some.tfrecord"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is not a TFRecord file") as caught:
+    with pytest.raises(DataError, match=r"\[corrupt\].*is not a TFRecord file"):
         RecordFile(path)
-    assert caught.value.slug == "corrupt"
 
 
 def test_compressed_records_are_refused_with_the_command_that_helps(tmp_path):

@@ -5,10 +5,10 @@ import io
 import json
 import random
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from albertkit.conversion.tensorflow.bundle import (
     MAX_GRAPH_BYTES,
@@ -21,23 +21,23 @@ from albertkit.conversion.tensorflow.bundle import (
 from albertkit.errors import AlbertKitError
 
 
-def scalar(text: bytes) -> np.ndarray:
+def scalar(text):
     return np.array(text, object)
 
 
-def fact_of(call) -> str:
+def fact_of(call):
     with pytest.raises(AlbertKitError) as caught:
         call()
     assert caught.value.slug == "corrupt"
     return caught.value.message
 
 
-def open_and_close(path: Path) -> None:
+def open_and_close(path):
     with open_saved_model(path):
         pass
 
 
-def pack(path: Path, files: dict[str, bytes], *members: tarfile.TarInfo) -> Path:
+def pack(path, files, *members):
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
@@ -95,7 +95,7 @@ def test_saved_models(golden, folder, tmp_path):
             expected = dict(np.load(golden / "tf2/mg23_model/weights_by_name.npz"))
             assert set(expected) == set(by_name)
         for name, values in expected.items():
-            np.testing.assert_array_equal(by_name[name], values)
+            assert_array_equal(by_name[name], values)
 
 
 def test_a_module_of_tensorflow_1(module, tmp_path):
@@ -114,7 +114,7 @@ def test_a_module_of_tensorflow_1(module, tmp_path):
             assert bundle.variable_names == {
                 "module/bert/pooler/dense/bias": "module/bert/pooler/dense/bias"
             }
-            np.testing.assert_array_equal(bundle.read("module/bert/pooler/dense/bias"), [0, 1, 2])
+            assert_array_equal(bundle.read("module/bert/pooler/dense/bias"), [0, 1, 2])
             assert {name: file.read_bytes() for name, file in assets.items()} == {
                 "30k-clean.model": b"pieces"
             }

@@ -16,14 +16,14 @@ from albertkit.conversion.tensorflow.records import (
 from albertkit.conversion.tensorflow.table import BLOCK_SIZE, read_table, write_table
 
 
-def repaired(table: bytes, offset: int, contents: bytes, kind: int = 0) -> bytes:
+def repaired(table, offset, contents, kind=0):
     """The table with a block's bytes replaced by as many others, and a good checksum behind them."""
     typed = contents + bytes([kind])
     trailed = typed + struct.pack("<I", masked(crc32c(typed)))
     return table[:offset] + trailed + table[offset + len(trailed) :]
 
 
-def block_of(entry: bytes, restarts: int = 1) -> bytes:
+def block_of(entry, restarts=1):
     """A table whose first block holds just these bytes."""
     contents = entry + struct.pack("<II", 0, restarts)
     placeholder = write_table([(b"k" * (len(entry) - 3), b"")])

@@ -83,7 +83,7 @@ def caption(
 @torch.inference_mode()
 def _rows(config: AlbertConfig, visual_tokens: int, words: int, rounds: int) -> Iterator[Row]:
     torch.manual_seed(0)
-    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=WIDTH).put_into(config)).eval()
+    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=WIDTH).stored_in(config)).eval()
     model.predictions.bias.data[IDS.end] = -1e4
     visual = torch.randn(1, visual_tokens, WIDTH)
     recompute = partial(from_everything, model, visual, words)
@@ -219,7 +219,7 @@ class Update:
     def __init__(self, config: AlbertConfig, visual_tokens: int, batch_size: int) -> None:
         torch.manual_seed(0)
         caption = CaptionConfig(img_feature_dim=WIDTH, visual_norm=False)
-        self.model = AlbertForImageCaptioning(caption.put_into(config)).train()
+        self.model = AlbertForImageCaptioning(caption.stored_in(config)).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
         text = torch.ones(batch_size, LENGTH, dtype=torch.bool)
         masked = torch.zeros(batch_size, LENGTH, dtype=torch.long)

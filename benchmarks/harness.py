@@ -28,7 +28,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from albertkit.config import AlbertConfig
-from albertkit.report.doctor import machine
+from albertkit.report.doctor import machine_facts
 from albertkit.training.processes import choose_precision
 
 CPU = torch.device("cpu")
@@ -365,7 +365,7 @@ def versions(*packages: str) -> dict[str, str]:
     """Return versions of Python, albertkit, the machine, and the packages named (those installed)."""
     values = {
         "python": platform.python_version(),
-        "machine": machine()["cpu"],
+        "machine": machine_facts()["cpu"],
         "cores": str(os.cpu_count()),
     }
     for package in ("albertkit", *packages):

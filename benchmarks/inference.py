@@ -15,7 +15,7 @@ from torch import Tensor
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.engine import Precision, has, native_bf16
+from albertkit.engines.engine import Precision, has_instructions, native_bf16
 from albertkit.model import AlbertModel
 from albertkit.training.processes import find_device
 from benchmarks.harness import (
@@ -413,7 +413,7 @@ def matrix_products(precisions: Iterable[str], width: int) -> dict[str, States]:
         if precision != "int8":
             dtype = torch.bfloat16 if precision == "bf16" else torch.float32
             products[precision] = _packed_product(rows.to(dtype), weight.to(dtype))
-        elif has("avx512_vnni", "amx_int8"):
+        elif has_instructions("avx512_vnni", "amx_int8"):
             products[precision] = _int8_product(width)
     return products
 

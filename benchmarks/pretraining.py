@@ -24,7 +24,12 @@ from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.tables import IGNORED
 from albertkit.training.optimizers import clip_gradients, make_optimizer
-from albertkit.training.processes import bf16_peak_flops, choose_precision, find_device, repeatable
+from albertkit.training.processes import (
+    bf16_peak_flops,
+    choose_precision,
+    find_device,
+    repeatable_results,
+)
 from benchmarks.harness import (
     CPU,
     TIMING,
@@ -260,7 +265,7 @@ def _our_steps(
     on_device = [batch.to(device) for batch in batches]
 
     def run() -> None:
-        with repeatable(device):
+        with repeatable_results(device):
             for batch in on_device:
                 parts = objective.losses(batch).values()
                 torch.stack([part.total / max(part.count, 1) for part in parts]).sum().backward()

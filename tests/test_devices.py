@@ -9,11 +9,11 @@ from torch.testing import assert_close
 from albertkit.config import AlbertConfig
 from albertkit.engines import load_engine
 from albertkit.model import AlbertForPreTraining, PackedBatch
-from albertkit.model.attention import packed_attention, varlen_fault
+from albertkit.model.attention import packed_attention, varlen_attention_problem
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.training.loop import LoopSettings, TrainingRecipe, train
 from albertkit.training.monitor import Display
-from albertkit.training.processes import World, repeatable
+from albertkit.training.processes import World, repeatable_results
 
 DEVICES = [
     pytest.param(torch.device("cpu"), id="cpu"),
@@ -58,7 +58,7 @@ def batch_of(lengths, seed=0):
 def gradients(model, batch):
     model.zero_grad(set_to_none=True)
     losses = model.pretraining_losses(batch)
-    loss = losses[0] / losses[4] + losses[1] / losses[5]
+    loss = losses.masked_lm.mean() + losses.sentence_order.mean()
     loss.backward()
     return loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
 
@@ -76,7 +76,7 @@ def test_packed_attention_and_its_gradient(device, size):
     )
     weights = torch.randn(sum(LENGTHS), heads * size, generator=generator).to(device)
     if device.type == "cuda":
-        assert varlen_fault(device) == ""
+        assert varlen_attention_problem(device) == ""
     actual = packed_attention(qkv, batch, heads)
     (actual.float() * weights).sum().backward()
     exact = qkv.detach().float().requires_grad_()
@@ -186,7 +186,7 @@ def run(folder, device, steps, optimizer, resume=False):
         forbid_waiting(device, False)
         save_file({"x": torch.zeros(1)}, target / "model.safetensors")
 
-    with repeatable(device):
+    with repeatable_results(device):
         recipe = TrainingRecipe(
             model=model,
             objective=PretrainingObjective(model),

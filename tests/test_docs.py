@@ -168,7 +168,7 @@ def captioning(folder, start):
 
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+    config = CaptionConfig(img_feature_dim=64, grid=grid).stored_in(
         albertkit.AlbertConfig.from_pretrained(start)
     )
     model = albertkit.AlbertForImageCaptioning(config)

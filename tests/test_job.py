@@ -97,7 +97,7 @@ class Interrupted(Exception):
 
 def interrupted(folder, monkeypatch, appends=6):
     """A job that ended after so many lines of its log."""
-    append = Job._append
+    append = Job._append_commit
     remaining = iter(range(appends))
 
     def ending(self, commit):
@@ -106,7 +106,7 @@ def interrupted(folder, monkeypatch, appends=6):
         append(self, commit)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "_append", ending)
+        patch.setattr(Job, "_append_commit", ending)
         with pytest.raises(Interrupted):
             count(folder)
 

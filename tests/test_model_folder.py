@@ -25,12 +25,12 @@ from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.model_paths import (
-    describe_model,
+    describe_selected_model,
     loading_digest,
     local_folder,
     model_of_run,
-    or_model_of_run,
-    write_selected,
+    model_of_run_or_folder,
+    record_selected_model,
 )
 from albertkit.pretraining.run import next_commands
 from albertkit.tasks.models import save_task_model
@@ -84,11 +84,11 @@ def runs(tmp_path_factory):
         )
         grid = TokenGrid(1, 1, 1)
         captioner = AlbertForImageCaptioning(
-            CaptionConfig(img_feature_dim=8, grid=grid).put_into(config)
+            CaptionConfig(img_feature_dim=8, grid=grid).stored_in(config)
         )
         VideoCaptioner(captioner, tokenizer).save_pretrained(folders["captioning"])
         for kind, folder in folders.items():
-            write_selected(
+            record_selected_model(
                 folder,
                 1_200 + seed,
                 "masked_lm_loss" if kind == "pretraining" else "accuracy",
@@ -146,7 +146,7 @@ def test_every_command_finds_the_model_of_every_run(runs, tmp_path, monkeypatch,
     def reached(folder):
         raise Reached(str(folder))
 
-    monkeypatch.setattr(model_paths, "describe_model", reached)
+    monkeypatch.setattr(model_paths, "describe_selected_model", reached)
     clip = SimpleNamespace(captions=["a fox"])
     clips = SimpleNamespace(clips=lambda _: [clip], grid=(1, 1))
     monkeypatch.setattr(PreparedClips, "open", lambda _: clips)
@@ -218,7 +218,7 @@ def test_the_model_of_a_run_is_best_or_else_final(tmp_path):
     run.mkdir()
     assert model_of_run(run) is None
     # A folder of another kind, such as a tokenizer's
-    assert or_model_of_run(run) == local_folder(run) == run
+    assert model_of_run_or_folder(run) == local_folder(run) == run
     (run / "run.toml").write_text("")
     with pytest.raises(DataError, match="has no model yet, neither best/ nor final/") as caught:
         model_of_run(run)
@@ -252,16 +252,16 @@ def test_a_run_of_several_seeds_that_is_not_finished_names_the_model_of_a_seed(t
 
 
 def test_what_was_recorded_of_a_model_is_described_as_far_as_it_can_be_read(tmp_path):
-    assert describe_model(tmp_path) == str(tmp_path)  # of a version that recorded nothing
+    assert describe_selected_model(tmp_path) == str(tmp_path)  # of a version that recorded nothing
     for value in (float("nan"), float("-inf"), None):
-        write_selected(tmp_path, 12_000, "spearman", value)
-        assert describe_model(tmp_path) == f"{tmp_path}, step 12,000"
+        record_selected_model(tmp_path, 12_000, "spearman", value)
+        assert describe_selected_model(tmp_path) == f"{tmp_path}, step 12,000"
         assert "NaN" not in (tmp_path / "selected.json").read_text()
-    write_selected(tmp_path, 12_000, "masked_lm_loss", 7.09149)
-    assert describe_model(tmp_path) == f"{tmp_path}, step 12,000, masked lm loss 7.091"
+    record_selected_model(tmp_path, 12_000, "masked_lm_loss", 7.09149)
+    assert describe_selected_model(tmp_path) == f"{tmp_path}, step 12,000, masked lm loss 7.091"
     for broken in ("", "[]", '{"step": "x", "metric": 3, "value": []}', "{"):
         (tmp_path / "selected.json").write_text(broken)
-        assert describe_model(tmp_path) == str(tmp_path)
+        assert describe_selected_model(tmp_path) == str(tmp_path)
 
 
 def test_a_misspelt_path_is_answered_with_the_nearest_folder_and_no_network(tmp_path, monkeypatch):

@@ -48,7 +48,7 @@ _WHERE = {
     "pretrain": "albertkit.pretraining",
     "evaluate": "albertkit.pretraining",
     "FinetuneSettings": "albertkit.tasks.settings",
-    "Columns": "albertkit.command",
+    "Columns": "albertkit.tables.columns",
     "finetune": "albertkit.tasks.finetune",
     "find_task": "albertkit.tasks.registry",
     "register_task": "albertkit.tasks.registry",

@@ -39,7 +39,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
@@ -48,7 +48,6 @@ from types import NoneType
 from typing import (
     Annotated,
     Any,
-    ClassVar,
     Literal,
     ParamSpec,
     Protocol,
@@ -62,9 +61,9 @@ from typing import (
 
 from cyclopts import Parameter
 
-from albertkit.encodings import normalize
-from albertkit.errors import ConfigError, OnError, find_address, suggest_name
+from albertkit.errors import ConfigError, OnError, restore_url, suggest_name
 from albertkit.printable import escape_json, print_note
+from albertkit.tables.columns import Columns
 from albertkit.validation import Positive, field_types, is_of_type, list_wrong_fields
 
 Arguments = ParamSpec("Arguments")
@@ -110,12 +109,12 @@ class Command:
     @property
     def settings(self) -> type | None:
         """The class of the settings that a `--config-file` holds; None if the command has none."""
-        return settings_of(import_attribute(self.options))
+        return settings_class_of(import_attribute(self.options))
 
     def make_cli_function(self) -> Callable[..., int]:
         """Make the function that the command line calls, with one parameter for each option."""
         options_class = import_attribute(self.options)
-        signature = inspect.Signature(self._parameters(options_class))
+        signature = inspect.Signature(self._signature_parameters(options_class))
         field_names = {field.name for field in dataclasses.fields(options_class)}
 
         def call(*args: Any, **kwargs: Any) -> int:
@@ -128,7 +127,7 @@ class Command:
             if "json" in field_names:
                 values["json"] = json
             # The log of a service is JSON
-            with loading_message(self.name) if self.json else nullcontext():
+            with show_loading_message(self.name) if self.json else nullcontext():
                 run = import_attribute(self.run)
             result = run(options_class(**values))
             return present(result, json, import_attribute(self.show) if self.show else None)
@@ -138,7 +137,9 @@ class Command:
         documents = [inspect.getdoc(kind) or "" for kind in options_class.__mro__[:-1]]
         summary = documents[0].partition("\nAttributes:\n")[0]
         lines = (
-            [f"    config_file: {_CONFIG_FILE}"] if settings_of(options_class) is not None else []
+            [f"    config_file: {_CONFIG_FILE}"]
+            if settings_class_of(options_class) is not None
+            else []
         )
         lines += [f"    json: {_JSON}"] if self.json else []
         undescribed = {field.name for field, _ in _ordered_options(options_class)}
@@ -155,7 +156,7 @@ class Command:
         call.__name__ = call.__qualname__ = self.identifier
         return call
 
-    def _parameters(self, options_class: type) -> list[inspect.Parameter]:
+    def _signature_parameters(self, options_class: type) -> list[inspect.Parameter]:
         options = _ordered_options(options_class)
         collecting = (
             n
@@ -191,10 +192,10 @@ class Command:
                 annotation=kind,
             )
             parameters.append(parameter)
-        if settings_of(options_class) is not None:
-            parameters.append(_flag("config_file", Path | None, None))
+        if settings_class_of(options_class) is not None:
+            parameters.append(_keyword_parameter("config_file", Path | None, None))
         if self.json:
-            parameters.append(_flag("json", bool, False))
+            parameters.append(_keyword_parameter("json", bool, False))
         return sorted(parameters, key=lambda parameter: parameter.kind)
 
 
@@ -236,16 +237,16 @@ def takes(
 def check_values(options: Any) -> None:
     """Refuse options whose values are not of the types of their fields, in their ranges and among their choices.
 
-    Settings (`settings_of`) check themselves, with everything else that is wrong with them.
+    Settings (`settings_class_of`) check themselves, with everything else that is wrong with them.
 
     Raises:
         ConfigError: unknown-name for a choice that does not exist, else bad-value.
     """
-    settings = settings_of(type(options))
+    settings = settings_class_of(type(options))
     problems = list_wrong_fields(options)
     for name, kind in field_types(options).items():
         value = getattr(options, name)
-        if (choices := _choices(kind)) and not is_of_type(value, kind):
+        if (choices := _literal_choices(kind)) and not is_of_type(value, kind):
             raise ConfigError(
                 "unknown-name",
                 f"{name} cannot be `{value}`",
@@ -256,7 +257,7 @@ def check_values(options: Any) -> None:
             Path in kinds
             and str not in kinds
             and value is not None
-            and (address := find_address(value))
+            and (address := restore_url(value))
         ):
             raise ConfigError(
                 "bad-value",
@@ -277,15 +278,15 @@ def check_values(options: Any) -> None:
         )
 
 
-def _choices(kind: Any) -> list[Any]:
-    if get_origin(kind) is Literal:
-        return list(get_args(kind))
-    return [choice for part in get_args(kind) for choice in _choices(part)]
+def _literal_choices(annotation: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in _literal_choices(part)]
 
 
-def settings_of(options: type) -> type | None:
-    """Return the class of the settings within a command's options, which a file can hold too; None if it has none."""
-    kinds = get_type_hints(options).values()
+def settings_class_of(options_class: type) -> type | None:
+    """Return the class of the settings within a command's options class, which a file can hold too; None if it has none."""
+    kinds = get_type_hints(options_class).values()
     return next(
         (
             k
@@ -312,18 +313,18 @@ def present(result: Any, json: bool, show: Callable[[Any], None] | None = None) 
         if show is not None:
             show(result)
         else:
-            from albertkit.output.render import to_terminal
+            from albertkit.output.render import print_sections
 
-            to_terminal(result.sections())
+            print_sections(result.sections())
         for warning in getattr(result, "warnings", ()):
             print_note(f"warning: {warning}")
     return getattr(result, "exit_status", 0)
 
 
 @contextmanager
-def loading_message(name: str) -> Iterator[None]:
+def show_loading_message(command: str) -> Iterator[None]:
     """Print on stderr that a command is loading if that takes longer than `_SILENCE`, as the first time on a cold disk."""
-    timer = threading.Timer(_SILENCE, print_note, [f"albertkit {name}: loading"])
+    timer = threading.Timer(_SILENCE, print_note, [f"albertkit {command}: loading"])
     timer.daemon = True
     if os.environ.get("RANK", "0") == "0":  # the first process of a launch
         timer.start()
@@ -349,8 +350,10 @@ def import_attribute(path: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _flag(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+def _keyword_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
 def _ordered_options(options_class: type) -> list[tuple[dataclasses.Field[Any], Any]]:
@@ -391,53 +394,6 @@ class BatchOptions:
 
     batch_tokens: Positive = 8192
     precision: Precision = "auto"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """Names of the columns of a table. None: the column is missing, or has the task's usual name.
-
-    Attributes:
-        text: Column of the text, or of the first text of a pair; of multiple choice the text to
-            read first.
-        pair: Column of the second text; of multiple choice the question.
-        label: Column of the label (name or number). For `multilabel`: several 0/1 columns,
-            separated by commas.
-        id: Column of example ids for the predictions. Default: `id`, `index`, `idx` or `guid` if
-            there is one, else the row number from 0.
-        columns: Names of all columns of a file without a header, separated by commas.
-        quoted: Allow quoted fields. Default: yes for comma-separated files, no for tab-separated
-            files.
-    """
-
-    title: ClassVar[str] = "Columns of a table"
-    text: Annotated[str | None, Parameter(name=("--text-column", "--text"))] = None
-    pair: Annotated[str | None, Parameter(name=("--pair-column", "--pair"))] = None
-    label: Annotated[str | None, Parameter(name=("--label-column", "--label"))] = None
-    id: Annotated[str | None, Parameter(name=("--id-column", "--id"))] = None
-    columns: str | None = None
-    quoted: bool | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("text", "pair", "label", "id", "columns"):  # as a table's columns are compared
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, normalize("NFC", value))
-
-    def settings(self) -> dict[str, object]:
-        """Return the names that are given, as fields of a task on texts."""
-        named_columns = {name: value for name, value in vars(self).items() if value is not None}
-        if self.columns is not None:
-            named_columns["columns"] = tuple(name.strip() for name in self.columns.split(","))
-        return named_columns
-
-
-def format_options(fields: Iterable[str]) -> str:
-    """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
-    options = [
-        f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}"
-        for name in fields
-    ]
-    return " and ".join(options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -224,8 +224,8 @@ class AlbertConfig:
 
     def problems(self) -> list[str]:
         """List everything that makes this configuration impossible."""
-        kinds = _types()
-        values = {name: value for name, value in self.foreign.items() if not _is_empty(value)}
+        kinds = _field_types()
+        values = {name: value for name, value in self.foreign.items() if not _is_empty_value(value)}
         for name in kinds.keys() & vars(self).keys():
             value = getattr(self, name)
             # transformers writes null for none
@@ -263,7 +263,7 @@ class AlbertConfig:
             )
         labels = self.foreign.get("id2label")
         num_labels = self.foreign.get("num_labels")
-        if labels and not _are_numbered(labels):
+        if labels and not _are_numbers(labels):
             keys = ", ".join(sorted(map(str, labels))[:5])
             problems.append(
                 f"id2label has the keys {keys}, they must be the numbers 0 to {len(labels) - 1}"
@@ -522,12 +522,12 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
     return AlbertConfig.from_dict(known_values, source=f"`{file}`"), notes
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty_value(value: Any) -> bool:
     """Return whether a value of a foreign key says nothing; transformers reads such keys as if they were absent."""
     return value is None or value in ("", [], {})
 
 
-def _are_numbered(labels: Mapping[Any, Any]) -> bool:
+def _are_numbers(labels: Mapping[Any, Any]) -> bool:
     """Return whether keys are the numbers from 0, in any form that `int` reads, as transformers does: " 1", "01"."""
     try:
         return sorted(map(int, labels)) == list(range(len(labels)))
@@ -539,7 +539,7 @@ def _check_computable(values: Mapping[str, Any], source: str) -> None:
     """Refuse values that ask for a computation that is not ALBERT's; another value would give other numbers silently."""
     for key, usual in _USUAL_VALUES.items():
         value = values.get(key)
-        says_nothing = _is_empty(value)
+        says_nothing = _is_empty_value(value)
         if key == "hidden_act":  # a field, whose type is checked later
             says_nothing = not isinstance(value, str)
         if says_nothing or value in usual:
@@ -559,6 +559,6 @@ def _warn_once(text: str) -> None:
 
 
 @cache
-def _types() -> dict[str, Any]:
+def _field_types() -> dict[str, Any]:
     """Return the types of the fields, with their limits, and of the foreign keys that are read."""
     return get_type_hints(AlbertConfig, include_extras=True) | _FOREIGN_TYPES

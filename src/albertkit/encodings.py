@@ -27,46 +27,46 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MIN_MOJIBAKE = 100  # characters beyond ASCII; fewer may be a language's own
 
 
-def _foreign_letters(text: str) -> str:
+def _non_ascii_letters(text: str) -> str:
     """Return the characters beyond ASCII that are no punctuation."""
     return _PUNCTUATION.sub("", "".join(character for character in text if character > "\x7f"))
 
 
-def _in_rows(encoding: str, first: int, last: int) -> Callable[[str], bool]:
+def _is_in_charset_rows(encoding: str, first_row: int, last_row: int) -> Callable[[str], bool]:
     """Return whether a character is in these rows of a character set, where its common characters are."""
 
     def common(character: str) -> bool:
         code = character.encode(encoding, "ignore")
-        return len(code) == 2 and first <= code[0] <= last
+        return len(code) == 2 and first_row <= code[0] <= last_row
 
     return common
 
 
-def _share(characters: Iterable[str], *kinds: Callable[[str], bool]) -> float:
-    matches = [any(kind(character) for kind in kinds) for character in characters]
+def _matching_share(items: Iterable[str], *predicates: Callable[[str], bool]) -> float:
+    matches = [any(kind(character) for kind in predicates) for character in items]
     return sum(matches) / max(len(matches), 1)
 
 
-def _kana(character: str) -> bool:
+def _is_kana(character: str) -> bool:
     return "\u3041" <= character <= "\u30ff"
 
 
-def _japanese(text: str) -> float:
-    letters = _foreign_letters(text)
+def _japanese_share(text: str) -> float:
+    letters = _non_ascii_letters(text)
     return (
-        _share(letters, _kana, _in_rows("euc_jp", 0xB0, 0xCF))
-        if _share(letters, _kana) > 0.15
+        _matching_share(letters, _is_kana, _is_in_charset_rows("euc_jp", 0xB0, 0xCF))
+        if _matching_share(letters, _is_kana) > 0.15
         else 0.0
     )
 
 
-def _cyrillic(text: str) -> float:
+def _cyrillic_share(text: str) -> float:
     """Return the share of the words beyond ASCII that are Cyrillic throughout, in lower case but for the first letter.
 
     Words of one letter say nothing: the French "à" is one.
     """
     words = [word for word in _WORD.findall(text) if len(word) > 1 and not word.isascii()]
-    return _share(
+    return _matching_share(
         words,
         lambda word: (
             all("\u0401" <= character <= "\u0451" for character in word)
@@ -79,15 +79,21 @@ def _cyrillic(text: str) -> float:
 # but hardly the reverse.
 _CANDIDATES: dict[str, Callable[[str], float]] = {
     # Syllables and single letters
-    "CP949": lambda text: _share(
-        _foreign_letters(text), _in_rows("euc_kr", 0xB0, 0xC8), _in_rows("euc_kr", 0xA4, 0xA4)
+    "CP949": lambda text: _matching_share(
+        _non_ascii_letters(text),
+        _is_in_charset_rows("euc_kr", 0xB0, 0xC8),
+        _is_in_charset_rows("euc_kr", 0xA4, 0xA4),
     ),
-    "SHIFT_JIS": _japanese,
-    "EUC-JP": _japanese,
-    "GB18030": lambda text: _share(_foreign_letters(text), _in_rows("gb2312", 0xB0, 0xD7)),
-    "BIG5": lambda text: _share(_foreign_letters(text), _in_rows("big5", 0xA4, 0xC6)),
-    "CP1251": _cyrillic,
-    "KOI8-R": _cyrillic,
+    "SHIFT_JIS": _japanese_share,
+    "EUC-JP": _japanese_share,
+    "GB18030": lambda text: _matching_share(
+        _non_ascii_letters(text), _is_in_charset_rows("gb2312", 0xB0, 0xD7)
+    ),
+    "BIG5": lambda text: _matching_share(
+        _non_ascii_letters(text), _is_in_charset_rows("big5", 0xA4, 0xC6)
+    ),
+    "CP1251": _cyrillic_share,
+    "KOI8-R": _cyrillic_share,
 }
 
 _WIDER = {"SHIFT_JIS": "CP932", "BIG5": "CP950"}  # as Windows writes them
@@ -123,16 +129,16 @@ def likely_encoding(sample: bytes) -> str | None:
             if plain > 0.95 * len(text) and ascii_part > 0.05 * len(text):
                 return name
         return None
-    if _decode(sample, "utf-8")[1] > _FITS:
+    if _decode_with_share(sample, "utf-8")[1] > _FITS:
         return "UTF-8"
     for name, fitting in _CANDIDATES.items():
-        text, sound = _decode(sample, name)
+        text, sound = _decode_with_share(sample, name)
         if sound > _FITS and fitting(text) > _FITS:
             return name
     return None
 
 
-def _decode(sample: bytes, encoding: str) -> tuple[str, float]:
+def _decode_with_share(sample: bytes, encoding: str) -> tuple[str, float]:
     """Return the text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
     text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
     num_foreign = sum(character > "\x7f" for character in text)
@@ -143,10 +149,10 @@ def _decode(sample: bytes, encoding: str) -> tuple[str, float]:
 
 def conversion_command(path: str, encoding: str) -> str:
     """Return the command that makes a file UTF-8, in a file of the same kind."""
-    return _filtered(path, f"iconv -f {encoding} -t UTF-8")
+    return _filter_command(path, f"iconv -f {encoding} -t UTF-8")
 
 
-def _filtered(path: str, program: str) -> str:
+def _filter_command(path: str, program: str) -> str:
     """Return the command that sends a file through a program into a file of the same kind, unpacked."""
     stem, ending = os.path.splitext(path)
     unpack = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}.get(ending.lower())
@@ -165,7 +171,7 @@ def encoding_advice(sample: bytes) -> str:
     name = likely_encoding(sample)
     if name == "UTF-8":
         return _DAMAGED
-    return f"{_guess(name, sample)} convert it: `iconv -f {name or 'LATIN1'} -t UTF-8`"
+    return f"{_describe_encoding(name, sample)} convert it: `iconv -f {name or 'LATIN1'} -t UTF-8`"
 
 
 def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
@@ -195,7 +201,7 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
     if not num_foreign:  # the half is an escape of JSON
         return "a character beyond U+FFFF takes two escapes of JSON, such as \\ud83d\\ude00: write both, or none"
     counted = f"{num_foreign:,} of {num_lines:,} lines are not UTF-8"
-    leave_out = _filtered(path, "LC_ALL=C.UTF-8 grep -ax '.*'")
+    leave_out = _filter_command(path, "LC_ALL=C.UTF-8 grep -ax '.*'")
     name = likely_encoding(sample[:SAMPLE_BYTES])
     if name == "UTF-8":
         return f"{counted}; {_DAMAGED}; or leave out these lines: `{leave_out}`"
@@ -204,12 +210,12 @@ def file_encoding_advice(lines: Iterable[bytes], path: str) -> str:
     else:
         codec = next((codec for codec in (name, _WIDER.get(name, name)) if codec in complete), name)
     if not num_utf8 and codec in complete:
-        return f"{_guess(name and codec, sample)} convert it: `{conversion_command(path, codec)}`"
+        return f"{_describe_encoding(name and codec, sample)} convert it: `{conversion_command(path, codec)}`"
     replacement = "" if codec in complete else ", bytes that cannot be decoded replaced"
-    language = _guess(name and codec, sample, "they")
+    language = _describe_encoding(name and codec, sample, "they")
     return (
         f"{counted}, {num_utf8:,} others are; {language} convert these lines alone{replacement}: "
-        f"`{_filtered(path, _LINE_PROGRAM.format(codec))}`; or leave them out: `{leave_out}`"
+        f"`{_filter_command(path, _LINE_PROGRAM.format(codec))}`; or leave them out: `{leave_out}`"
     )
 
 
@@ -222,16 +228,18 @@ def can_decode(line: bytes, encoding: str) -> bool:
     return True
 
 
-def _guess(name: str | None, sample: bytes, subject: Literal["it", "they"] = "it") -> str:
+def _describe_encoding(
+    encoding: str | None, sample: bytes, subject: Literal["it", "they"] = "it"
+) -> str:
     """Return the first half of a sentence of advice: what the text, or its lines, seem to be."""
     is_, reads = ("is", "reads") if subject == "it" else ("are", "read")
-    if name is None:
+    if encoding is None:
         return f"if {subject} {is_} in a Western European language,"
-    begins = " ".join(sample.decode(name, "ignore").split())[:20]
-    return f"{subject} {reads} as {name} (“{begins}…”);"
+    begins = " ".join(sample.decode(encoding, "ignore").split())[:20]
+    return f"{subject} {reads} as {encoding} (“{begins}…”);"
 
 
-def check_utf8_name(name: str) -> None:
+def check_path_is_utf8(name: str) -> None:
     """Refuse a file name, or a word of the command line, that is not UTF-8: no JSON and no page could hold it."""
     readable = name.encode("utf-8", "backslashreplace").decode()
     if readable != name:
@@ -315,23 +323,23 @@ def normalize(form: NormalForm, text: str) -> str:
     decomposition: NormalForm = "NFKD" if "K" in form else "NFD"
     # A long run has a mark at one of these positions. To search every text for runs takes 0.4 us a
     # character.
-    if _marks(decomposition).isdisjoint(text[::_LONG_RUN]):
+    if _combining_characters(decomposition).isdisjoint(text[::_LONG_RUN]):
         return unicodedata.normalize(form, text)
 
     def ordered(run: re.Match[str]) -> str:
         marks = "".join(unicodedata.normalize(decomposition, mark) for mark in run.group())
         return "".join(sorted(marks, key=unicodedata.combining))
 
-    return unicodedata.normalize(form, _long_runs(decomposition).sub(ordered, text))
+    return unicodedata.normalize(form, _long_mark_runs(decomposition).sub(ordered, text))
 
 
 @cache
-def _long_runs(decomposition: NormalForm) -> re.Pattern[str]:
-    return re.compile(f"[{''.join(sorted(_marks(decomposition)))}]{{{_LONG_RUN},}}")
+def _long_mark_runs(decomposition: NormalForm) -> re.Pattern[str]:
+    return re.compile(f"[{''.join(sorted(_combining_characters(decomposition)))}]{{{_LONG_RUN},}}")
 
 
 @cache
-def _marks(decomposition: NormalForm) -> frozenset[str]:
+def _combining_characters(decomposition: NormalForm) -> frozenset[str]:
     """Return the characters whose decomposition has combining marks alone. Takes 0.04 s once."""
     marks = []
     for code in range(_AFTER_THE_MARKS):

@@ -126,29 +126,29 @@ def format_list(names: Sequence[str], max_names: int = 8) -> str:
     return ", ".join(names[:max_names]) + remainder
 
 
-def find_address(path: str | os.PathLike[str]) -> str | None:
+def restore_url(path: str | os.PathLike[str]) -> str | None:
     """Return the address that a path is (`gs://bucket/run`, of which pathlib makes `gs:/bucket/run`); None for a path."""
     address = _ADDRESS.fullmatch(os.fspath(path))
     return f"{address[1]}://{address[2]}" if address else None
 
 
-def suggest_path(path: str | os.PathLike[str], otherwise: str) -> str:
-    """Return a hint for a path where nothing is: the existing one that is probably meant; `otherwise` if no name is near."""
+def suggest_existing_path(path: str | os.PathLike[str], default_hint: str) -> str:
+    """Return a hint for a path where nothing is: the existing one that is probably meant; `default_hint` if no name is near."""
     missing_path = Path(path)
-    if address := find_address(path):
+    if address := restore_url(path):
         return f"this is read from this machine only: copy `{address}` here first"
     try:
         if missing_path.exists():
-            return otherwise
+            return default_hint
         parent = next(
             (ancestor for ancestor in missing_path.parents if ancestor.is_dir()), Path(".")
         )
         wrong, *remaining_parts = missing_path.relative_to(parent).parts
         close = closest_name(wrong, sorted(os.listdir(parent))[:_MAX_COMPARED_NAMES], 0.7)
     except (OSError, ValueError):  # a folder that cannot be read; a zero byte in the name
-        return otherwise
+        return default_hint
     if close is None:
-        return otherwise
+        return default_hint
     suggested_path = parent.joinpath(close, *remaining_parts)
     return f"did you mean `{suggested_path if suggested_path.exists() else parent / close}`?"
 
@@ -184,7 +184,11 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
             )
         if error.errno == errno.ENOENT:
             hint = "check the path; globs need quotes"
-            hint = suggest_path(error.filename, hint) if isinstance(error.filename, str) else hint
+            hint = (
+                suggest_existing_path(error.filename, hint)
+                if isinstance(error.filename, str)
+                else hint
+            )
             return DataError("not-found", f"no such file or folder:{quoted_path}", hint)
         if error.errno == errno.EISDIR:
             return DataError(

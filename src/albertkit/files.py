@@ -28,9 +28,9 @@ from albertkit.errors import (
     ConfigError,
     DataError,
     MachineError,
-    find_address,
     format_list,
-    suggest_path,
+    restore_url,
+    suggest_existing_path,
 )
 
 _TEMPORARY = ".partial-"
@@ -67,7 +67,7 @@ def sync_folder(folder: StrPath) -> None:
 
 def check_local(path: StrPath) -> Path:
     """Return a path to write to; `Path("gs://bucket/run")` would be the folder `gs:` here, and the bucket stay empty."""
-    if address := find_address(path):
+    if address := restore_url(path):
         raise ConfigError(
             "bad-value",
             f"`{address}` is an address: this is written to folders of this machine",
@@ -91,7 +91,7 @@ def atomic_file(path: StrPath, mode: str = "wb") -> Iterator[IO[Any]]:
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with open(temporary, mode, **text) as stream:  # type: ignore[call-overload]
-            _lock(stream.fileno())
+            _try_lock(stream.fileno())
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -117,9 +117,9 @@ def atomic_folder(path: StrPath) -> Iterator[Path]:
     temporary = _temporary_path(target)
     temporary.mkdir()
     old = None
-    descriptor = _open_to_lock(temporary)
+    descriptor = _open_lock_file(temporary)
     try:
-        _lock(descriptor)
+        _try_lock(descriptor)
         yield temporary
         # A rename may reach the disk before what was written: each file is flushed first.
         for file in temporary.rglob("*"):
@@ -162,10 +162,10 @@ def remove_folder(path: StrPath) -> None:
 def remove_leftovers(folder: StrPath) -> None:
     """Delete what killed processes left half-written in a folder; what was moved aside for nothing goes back."""
     for leftover in Path(folder).glob(f"{_TEMPORARY}*"):
-        _settle_leftover(leftover)
+        _remove_or_restore_leftover(leftover)
 
 
-def _settle_leftover(leftover: Path) -> None:
+def _remove_or_restore_leftover(leftover: Path) -> None:
     """Remove what a dead process has left; a folder whose successor never came takes its name again."""
     moved = _MOVED_ASIDE.fullmatch(leftover.name)
     if moved and not (target := leftover.with_name(moved[1])).exists():
@@ -187,24 +187,24 @@ def _remove_leftovers_of(target: Path) -> None:
         file for file in target.parent.glob(f"{_TEMPORARY}*") if name.fullmatch(file.name)
     ]:
         try:
-            descriptor = _open_to_lock(leftover)
+            descriptor = _open_lock_file(leftover)
         except OSError:  # gone meanwhile, or another user's
             continue
         try:
-            if _lock(descriptor):
-                _settle_leftover(leftover)
+            if _try_lock(descriptor):
+                _remove_or_restore_leftover(leftover)
         finally:
             os.close(descriptor)
 
 
-def _open_to_lock(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """Open a file or folder; for a folder on Windows, which opens none, a file beside it that stays there."""
     if os.name == "nt" and path.is_dir():
         return os.open(path.with_name(f".lock-{path.name}"), os.O_RDWR | os.O_CREAT)
     return os.open(path, os.O_RDONLY)
 
 
-def _lock(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock a file or folder for as long as this process lives and has it open; False if another process has locked it.
 
     True, too, where the system or the file system has no locks for it (folders of NFS).
@@ -237,9 +237,9 @@ def lock_folder(
     new_folders = [new_folder for new_folder in (path, *path.parents) if not new_folder.exists()]
     while True:
         path.mkdir(parents=True, exist_ok=True)
-        descriptor = _open_to_lock(path)
-        locked = _lock(descriptor)
-        if not locked or _is_open(path, descriptor):
+        descriptor = _open_lock_file(path)
+        locked = _try_lock(descriptor)
+        if not locked or _is_descriptor_of(path, descriptor):
             break
         os.close(descriptor)  # another process has just removed what it had made
     try:
@@ -251,14 +251,14 @@ def lock_folder(
             )
         yield
     finally:
-        if locked and (not path.exists() or _is_open(path, descriptor)):
+        if locked and (not path.exists() or _is_descriptor_of(path, descriptor)):
             for new_folder in filter(Path.exists, new_folders):
                 with suppress(OSError):  # not empty
                     new_folder.rmdir()
         os.close(descriptor)
 
 
-def _is_open(folder: Path, descriptor: int) -> bool:
+def _is_descriptor_of(folder: Path, descriptor: int) -> bool:
     """Return whether a descriptor still stands for what lies at a path."""
     return os.name == "nt" or (
         folder.exists() and os.path.samestat(os.fstat(descriptor), os.stat(folder))
@@ -298,7 +298,7 @@ def check_regular_file(path: StrPath, kind: str = "file") -> Path:
         raise DataError(
             "not-found",
             f"no {kind} at `{path}`",
-            suggest_path(path, "check the path"),
+            suggest_existing_path(path, "check the path"),
         ) from None
     except ValueError:  # a zero byte in the name
         raise DataError(
@@ -404,16 +404,16 @@ def new_folder(out: Path) -> Iterator[Path]:
         yield folder
 
 
-def check_other_files(folder: StrPath, ours: Sequence[str], owner: str) -> None:
-    """Refuse an output folder that holds other files than ours, which could be overwritten.
+def check_other_files(folder: StrPath, allowed_patterns: Sequence[str], owner: str) -> None:
+    """Refuse an output folder that holds other files than those allowed, which could be overwritten.
 
     Args:
         folder: The folder; it need not exist.
-        ours: Patterns of the names that may be there.
-        owner: Whose part ours are, for the message: "a run".
+        allowed_patterns: Patterns of the names that may be there.
+        owner: What those files are part of, for the message: "a run".
     """
     other_files = sorted(
-        file.name for file in Path(folder).glob("*") if not any(map(file.match, ours))
+        file.name for file in Path(folder).glob("*") if not any(map(file.match, allowed_patterns))
     )
     if other_files:
         raise CheckpointError(
@@ -451,7 +451,7 @@ def read_text(path: StrPath, kind: str = "file") -> str:
         ) from None
 
 
-def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def object_with_unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON; a key given twice is a ValueError."""
     record = dict(pairs)
     if len(record) < len(pairs):
@@ -464,7 +464,7 @@ def unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of JSON that holds data: `json.loads` keeps the last value of a key given twice, this refuses it."""
-    return json.loads(text, object_pairs_hook=unique_keys)
+    return json.loads(text, object_pairs_hook=object_with_unique_keys)
 
 
 def parse_yaml(text: str | bytes) -> Any:
@@ -476,7 +476,7 @@ def parse_yaml(text: str | bytes) -> Any:
             self, anchor: str | None
         ) -> yaml.MappingNode:  # before `<<` adds the keys of another
             node = super().compose_mapping_node(anchor)
-            unique_keys([(str(key.value), value) for key, value in node.value])
+            object_with_unique_keys([(str(key.value), value) for key, value in node.value])
             return node
 
     return yaml.load(text, UniqueKeyLoader)
@@ -563,7 +563,7 @@ def write_checksums(folder: StrPath) -> None:
         stream.writelines(lines)
 
 
-def changed_files(folder: StrPath, patterns: Sequence[str] = ("*",)) -> list[str]:
+def files_not_matching_checksums(folder: StrPath, patterns: Sequence[str] = ("*",)) -> list[str]:
     """List files of a folder that differ from its `SHA256SUMS` or are missing; none if there is no such file.
 
     Args:

@@ -31,7 +31,7 @@ from albertkit.files import (
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.output.render import package_versions, settings_sections, write_page
 from albertkit.output.sections import Commands, FactList, Result, Section
-from albertkit.pretraining.card import measures, measures_table
+from albertkit.pretraining.card import list_measures, table_of_measures
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.quickstart_options import QuickstartOptions
@@ -165,35 +165,37 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     """
     started = time.monotonic()
     out = check_folder_name(options.out)
-    _claim(out, options)
+    _claim_folder(out, options)
 
-    _say("[bold]1 of 5[/] text")
+    _print_progress("[bold]1 of 5[/] text")
     inputs = list(options.corpus)
     if not inputs:
         text = out / "corpus.txt"
         # A build that was interrupted goes on only with the file it began with
         if not text.exists():
             write_builtin_corpus(text)
-        _say(f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB")
+        _print_progress(
+            f"  the documentation that came with this Python: {text.stat().st_size / 1e6:.1f} MB"
+        )
         inputs = [str(text)]
 
-    _say("[bold]2 of 5[/] tokenizer")
+    _print_progress("[bold]2 of 5[/] tokenizer")
     tokenizer_folder = out / "tokenizer"
     if not (tokenizer_folder / "tokenizer_config.json").exists():
         train_tokenizer(
-            _sample(inputs),
+            _sample_lines(inputs),
             tokenizer_folder,
             vocab_size=options.vocab_size,
             text_rules=options.text_rules,
             seed=options.seed,
             overwrite=True,
         )
-    _say(f"  {options.vocab_size:,} tokens")
+    _print_progress(f"  {options.vocab_size:,} tokens")
 
-    _say("[bold]3 of 5[/] token store")
-    store = _store(out, inputs)
+    _print_progress("[bold]3 of 5[/] token store")
+    store = _build_quickstart_store(out, inputs)
 
-    _say("[bold]4 of 5[/] pretraining")
+    _print_progress("[bold]4 of 5[/] pretraining")
     AlbertConfig(vocab_size=store.vocab_size, **SHAPE).save_pretrained(out)
     settings = replace(
         SETTINGS,
@@ -206,7 +208,7 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     if result.model is None:
         raise KeyboardInterrupt if exit_status() == 130 else SystemExit(exit_status())
 
-    _say("[bold]5 of 5[/] evaluation on held-out documents")
+    _print_progress("[bold]5 of 5[/] evaluation on held-out documents")
     numbers = evaluate(result.model, store).to_dict()
     loaded = AlbertForPreTraining.from_pretrained(result.model, strict=True)
     tokenizer = store.tokenizer()
@@ -227,23 +229,23 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
     )
 
 
-def _say(line: str) -> None:
+def _print_progress(line: str) -> None:
     Console(stderr=True, highlight=False).print(line)
 
 
-def _store(out: Path, inputs: list[str]) -> TokenStore:
+def _build_quickstart_store(out: Path, inputs: list[str]) -> TokenStore:
     layout = settings_for(find_inputs(inputs))
     if layout != BuildSettings():
-        _say(
+        _print_progress(
             f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}"
         )
     built = build_store(inputs, out / "store", out / "tokenizer", layout)
     store = TokenStore.open(out / "store")
-    _say(
+    _print_progress(
         f"  {store.num_documents:,} documents, {store.num_sentences:,} sentences, {store.num_tokens:,} tokens"
     )
     for warning in built.warnings:
-        _say(f"  {warning}")
+        _print_progress(f"  {warning}")
     return store
 
 
@@ -265,7 +267,7 @@ def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _claim(out: Path, options: QuickstartOptions) -> None:
+def _claim_folder(out: Path, options: QuickstartOptions) -> None:
     """Make sure that the folder is new, or was begun with the same options."""
     chosen = {name: value for name, value in asdict(options).items() if name != "out"} | {
         "corpus": list(options.corpus)
@@ -287,7 +289,7 @@ def _claim(out: Path, options: QuickstartOptions) -> None:
         write_json(recorded, chosen)
 
 
-def _sample(inputs: list[str]) -> Iterable[str]:
+def _sample_lines(inputs: list[str]) -> Iterable[str]:
     """Yield lines of the first documents, up to what the tokenizer's training should hold."""
     num_characters = 0
     for document in read_documents(inputs):
@@ -317,7 +319,7 @@ def _write_report(
         pretraining_highlights(numbers, numbers),
         *curve_sections(run, numbers),
         *filled_masks([asdict(example) for example in examples]),
-        measures_table(measures(numbers, numbers), "All numbers"),
+        table_of_measures(list_measures(numbers, numbers), "All numbers"),
         FactList(counts, "Corpus"),
         *settings_sections(settings.to_dict(), package_versions()),
         Commands(quickstart_next_commands(out), "What to try next"),

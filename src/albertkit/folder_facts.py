@@ -87,14 +87,14 @@ class FolderFacts:
     @classmethod
     def from_folder(cls, folder: Path) -> "FolderFacts":
         """Read the facts of a folder; a missing file says nothing."""
-        tokenizer = _object(folder / TOKENIZER_CONFIG)
+        tokenizer = _read_json_object(folder / TOKENIZER_CONFIG)
         if "added_tokens_decoder" not in tokenizer:  # else transformers does not read it
-            tokenizer |= _object(folder / "special_tokens_map.json")
+            tokenizer |= _read_json_object(folder / "special_tokens_map.json")
         return cls(
             folder,
-            _object(folder / "config.json"),
+            _read_json_object(folder / "config.json"),
             tokenizer,
-            _object(folder / _SENTENCE_SETTINGS),
+            _read_json_object(folder / _SENTENCE_SETTINGS),
         )
 
     # --- the tokenizer ----------------------------------------------------------------------------
@@ -112,10 +112,10 @@ class FolderFacts:
         """
         name = self.tokenizer_class
         if name is not None and name not in (*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES):
-            raise self._unread_tokenizer(f"of the class `{name}`")
+            raise self._unread_tokenizer_error(f"of the class `{name}`")
         remote = self.tokenizer.get("auto_map")
         if remote:
-            raise self._unread_tokenizer(f"of a class of its own, `auto_map` {remote}")
+            raise self._unread_tokenizer_error(f"of a class of its own, `auto_map` {remote}")
         # Settings of these classes that cut words otherwise, and the values that do not
         splits: dict[str, tuple[Any, ...]] = {
             "word_tokenizer_type": ("basic", None),
@@ -133,14 +133,14 @@ class FolderFacts:
                 )
         for key, usual in splits.items():
             if (value := self.tokenizer.get(key)) not in usual:
-                raise self._unread_tokenizer(f"with `{key}` {value!r}")
+                raise self._unread_tokenizer_error(f"with `{key}` {value!r}")
 
     @property
     def is_xlm_r(self) -> bool:
         """Return whether the tokenizer's class numbers the pieces of its model as XLM-R's does."""
         return self.tokenizer_class in _XLM_R_CLASSES
 
-    def _unread_tokenizer(self, kind: str) -> CheckpointError:
+    def _unread_tokenizer_error(self, kind: str) -> CheckpointError:
         fact = f"`{self.folder}` has a tokenizer {kind}, which is not read here"
         if self.is_xlm_r:
             return CheckpointError(
@@ -195,13 +195,15 @@ class FolderFacts:
                     token = {"content": value} if isinstance(value, str) else dict(value)
                     names[token["content"]] = {**token, "special": True}
             tokens = []
-            for content, number in _object(self.folder / "added_tokens.json").items():
+            for content, number in _read_json_object(self.folder / "added_tokens.json").items():
                 tokens.append(
-                    _added_token({"content": content, "special": content in names}, _number(number))
+                    _parse_added_token(
+                        {"content": content, "special": content in names}, _check_int(number)
+                    )
                 )
             numbered_names = {added.content for added in tokens}
             tokens += [
-                _added_token(token, None)
+                _parse_added_token(token, None)
                 for name, token in names.items()
                 if name not in numbered_names
             ]
@@ -211,9 +213,9 @@ class FolderFacts:
                 with suppress(msgspec.MsgspecError):  # its reader says what is wrong
                     facts = msgspec.json.decode(json_content, type=_JsonFacts)
             for token in facts.added_tokens or []:
-                tokens.append(_added_token(token, _number(token["id"])))
+                tokens.append(_parse_added_token(token, _check_int(token["id"])))
             for number, token in (self.tokenizer.get("added_tokens_decoder") or {}).items():
-                tokens.append(_added_token(token, int(number)))
+                tokens.append(_parse_added_token(token, int(number)))
             return {token.content: token for token in tokens if token.content}
         except (TypeError, ValueError, KeyError, AttributeError):
             raise CheckpointError(
@@ -222,7 +224,7 @@ class FolderFacts:
                 f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again",
             ) from None
 
-    def mask_flags(self, name: str) -> tuple[str, ...]:
+    def mask_token_flags(self, name: str) -> tuple[str, ...]:
         """Return which of `single_word` and `normalized` are set for the mask, by its name.
 
         transformers 5 reads those of `mask_token` for a `vocab.txt` alone.
@@ -233,7 +235,7 @@ class FolderFacts:
             any(self.folder.glob("vocab*.txt")) and not (self.folder / TOKENIZER_JSON).exists()
         )
         if token is None and isinstance(stated, Mapping) and has_vocabulary:
-            token = _added_token({**stated, "special": True}, None)
+            token = _parse_added_token({**stated, "special": True}, None)
         return tuple(
             flag
             for flag in ("single_word", "normalized")
@@ -249,7 +251,7 @@ class FolderFacts:
             CheckpointError: unsupported.
         """
         if (self.folder / "adapter_config.json").exists():
-            adapter = _object(self.folder / "adapter_config.json")
+            adapter = _read_json_object(self.folder / "adapter_config.json")
             base = adapter.get("base_model_name_or_path") or adapter.get("model_name")
             fact = f"`{self.folder}` is a {adapter.get('peft_type', 'transformers')} adapter of `{base}`, not a whole model"
             hint = f"merge it first: {_MERGE.format(folder=self.folder)}"
@@ -277,24 +279,24 @@ class FolderFacts:
     # --- sentence-transformers --------------------------------------------------------------------
 
     @property
-    def names_are_tokens(self) -> bool:
+    def reads_special_names_as_tokens(self) -> bool:
         """Return whether the name of a special token in a text is that token, as SentenceTransformer reads its folders."""
         return not self.is_ours and not self.tokenizer.get("split_special_tokens")
 
     def module_types(self) -> list[str]:
         """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
-        return [str(module.get("type")).rpartition(".")[2] for module in self._modules()]
+        return [str(module.get("type")).rpartition(".")[2] for module in self._sentence_modules()]
 
-    def sentence_files(self) -> list[Path]:
+    def sentence_encoder_files(self) -> list[Path]:
         """Return the files and folders that make a vector of the encoder's states; empty if there are none."""
-        paths = [str(module.get("path")) for module in self._modules()]
+        paths = [str(module.get("path")) for module in self._sentence_modules()]
         # The encoder itself in a folder below, or what leads out of the folder
         if "" not in paths or any(Path(path).name != path for path in paths):
             return []
         files = [self.folder / name for name in (*_SENTENCE_FILES, *filter(None, paths))]
         return [file for file in files if file.exists()]
 
-    def _modules(self) -> list[dict[str, Any]]:
+    def _sentence_modules(self) -> list[dict[str, Any]]:
         file = self.folder / _MODULES
         modules = read_json(file, "list of modules") if file.exists() else []
         listed = modules if isinstance(modules, list) else []
@@ -306,17 +308,17 @@ class FolderFacts:
         kind = self.sentences.get("model_type")
         if kind is not None and (self.folder / _MODULES).exists():
             return kind == "CrossEncoder"
-        return self._is_classifier and (self._has_cross_encoder_mark or self.has_unnamed_score)
+        return self._is_classifier and (self._has_cross_encoder_mark or self.has_unexplained_output)
 
     @property
-    def has_unnamed_score(self) -> bool:
+    def has_unexplained_output(self) -> bool:
         """Return whether a classifier has one output, and nothing says what it is.
 
         Such folders are most CrossEncoders before version 4, and regressions of transformers before
         4.6; both libraries put a sigmoid on that output today.
         """
         is_named = self._has_cross_encoder_mark or self.model.get("problem_type") is not None
-        return self._is_classifier and self._outputs == 1 and not is_named
+        return self._is_classifier and self._num_outputs == 1 and not is_named
 
     @property
     def _is_classifier(self) -> bool:
@@ -327,11 +329,13 @@ class FolderFacts:
     def _has_cross_encoder_mark(self) -> bool:
         has_settings = isinstance(self.model.get("sentence_transformers"), dict)
         return (
-            has_settings or self._activation is not None or self.module_types() == ["Transformer"]
+            has_settings
+            or self._saved_activation is not None
+            or self.module_types() == ["Transformer"]
         )
 
     @property
-    def _outputs(self) -> int:
+    def _num_outputs(self) -> int:
         # transformers writes neither where there are two.
         return self.model.get("num_labels") or len(self.model.get("id2label") or "ab")
 
@@ -350,7 +354,7 @@ class FolderFacts:
             )
 
     @property
-    def _activation(self) -> str | None:
+    def _saved_activation(self) -> str | None:
         version_4 = self.model.get("sentence_transformers")
         stated = [
             self.sentences.get("activation_fn") if self.module_types() else None,
@@ -371,40 +375,40 @@ class FolderFacts:
                 f"the CrossEncoder in `{self.folder}` puts a prompt before every text",
                 "set default_prompt_name to null, and put it before the texts yourself",
             )
-        if self._activation is None:
-            return "sigmoid" if self._outputs == 1 and self.is_cross_encoder else "identity"
+        if self._saved_activation is None:
+            return "sigmoid" if self._num_outputs == 1 and self.is_cross_encoder else "identity"
         match = re.fullmatch(
             r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)",
-            self._activation,
+            self._saved_activation,
         )
         if match is None:
             raise CheckpointError(
                 "unsupported",
-                f"`{self.folder}` has the activation `{self._activation}`",
+                f"`{self.folder}` has the activation `{self._saved_activation}`",
                 "only torch's Identity and Sigmoid are computed here",
             )
         return match[1].lower()
 
 
-def _object(file: Path) -> dict[str, Any]:
+def _read_json_object(file: Path) -> dict[str, Any]:
     content = read_json(file, "configuration") if file.exists() else {}
     return content if isinstance(content, dict) else {}
 
 
-def _number(value: Any) -> int:
+def _check_int(value: Any) -> int:
     # true is an int, too.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
     return value
 
 
-def _added_token(token: Mapping[str, Any], number: int | None) -> AddedToken:
+def _parse_added_token(token: Mapping[str, Any], token_id: int | None) -> AddedToken:
     if not isinstance(token["content"], str):
         raise TypeError(token)
     special = bool(token.get("special", False))
     usual = {"normalized": not special}
     return AddedToken(
         token["content"],
-        number,
+        token_id,
         {flag: bool(token.get(flag, usual.get(flag, False))) for flag in _FLAGS},
     )

@@ -98,7 +98,7 @@ class _Loop(CPUDispatcher):
     ) -> None:
         super().__init__(function, locals, targetoptions)
         options = {**(targetoptions or {}), "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        self._part = _Part(function, targetoptions=options, pipeline_class=_PartCompiler)
+        self._part = _InlinedPart(function, targetoptions=options, pipeline_class=_PartCompiler)
 
     def is_compiled(self, *arguments: Any) -> bool:
         """Return whether a call can begin at once: its code is in memory or on the disk, or cannot be kept there."""
@@ -116,7 +116,7 @@ class _Loop(CPUDispatcher):
         return self._part.get_overload(sig)
 
 
-class _Part(CPUDispatcher):
+class _InlinedPart(CPUDispatcher):
     def add_overload(self, cres: Any) -> None:
         """Keep what was compiled; numba would look for the function that Python calls."""
         self.overloads[tuple(cres.signature.args)] = cres
@@ -164,7 +164,7 @@ class _PartCompiler(CompilerBase):
         return [passes]
 
 
-class Helpers:
+class HelperThreads:
     """Threads that help the calling one with compiled loops.
 
     Attributes:
@@ -173,21 +173,21 @@ class Helpers:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._forget()
+        self._reset_after_fork()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
+            os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Begin anew: a fork has none of the threads, and would find the lock as it was."""
         self.free = Lock()
         self._size = 0
         self._executor: ThreadPoolExecutor | None = None
 
-    def submit(self, size: int, work: Callable[..., None], *arguments: Any) -> Future[None]:
-        """Let one of at least `size` threads call work(*arguments)."""
-        if self._executor is None or self._size < size:
-            self._executor = ThreadPoolExecutor(size, self._name)
-            self._size = size
+    def submit(self, num_threads: int, work: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Let one of at least `num_threads` threads call work(*arguments)."""
+        if self._executor is None or self._size < num_threads:
+            self._executor = ThreadPoolExecutor(num_threads, self._name)
+            self._size = num_threads
         return self._executor.submit(work, *arguments)
 
 
@@ -217,12 +217,12 @@ def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:
     call_llvm(builder, "llvm.prefetch.p0", [pointer, read_access, locality, data_cache])
 
 
-def call_shared(
+def call_once_emitted(
     builder: Any,
     name: str,
     emit: Callable[..., Any],
     arguments: list[Any],
-    returns: type[ir.Type] = ir.VoidType,
+    return_type: type[ir.Type] = ir.VoidType,
 ) -> Any:
     """Emit a call of a function that a module has once: inlined, its loops would be in every caller.
 
@@ -232,11 +232,11 @@ def call_shared(
         emit: Called at first use with a builder within the function and its arguments; returns what
             the function shall.
         arguments: Of the call.
-        returns: The class of the type of the result.
+        return_type: The class of the type of the result.
     """
     module = builder.module
     if name not in module.globals:
-        kind = ir.FunctionType(returns(), [argument.type for argument in arguments])
+        kind = ir.FunctionType(return_type(), [argument.type for argument in arguments])
         function = ir.Function(module, kind, name)
         function.linkage = "linkonce_odr"
         function.attributes.add("noinline")

@@ -74,7 +74,7 @@ class _State:
                 self.files[name] = committed
 
 
-class _Growing:
+class _GrowingFile:
     """A file that is appended to, with its size and the SHA-256 of all of it."""
 
     def __init__(self, path: Path, size: int, sha256: Any) -> None:
@@ -131,7 +131,7 @@ class Job:
         self.progress = ProgressBar(title, total, unit, progress and not rank)
         self.resumed = False
         self._state = _State()
-        self._growing: dict[str, _Growing] = {}
+        self._growing: dict[str, _GrowingFile] = {}
         self._hashes: dict[str, Any] = {}  # of files that may be appended to
         self._changed: set[str] = set()
         self._discarded: set[str] = set()
@@ -155,11 +155,11 @@ class Job:
         with ExitStack() as resources:
             resources.enter_context(lock_folder(self.folder, self._rank == 0, self.into))
             try:
-                self._take_up()
+                self._resume_from_log()
             except AlbertKitError:
                 if not self._overwrite or self._rank:
                     raise
-                self._begin()
+                self._start_afresh()
             resources.enter_context(self.progress)
             self._resources = resources.pop_all()
         return self
@@ -167,14 +167,14 @@ class Job:
     def __exit__(self, *_: Any) -> None:
         with self._resources:
             with suppress(OSError):  # such as the full disk that ended the work
-                self._close()
+                self._close_streams()
             state = self._state
             if (
                 self._rank == 0
                 and self.folder.exists()
                 and not (state.facts or state.files or state.marks)
             ):
-                self._clear()  # nothing to go on from
+                self._empty_folder()  # nothing to go on from
                 with suppress(OSError):
                     self.folder.rmdir()
 
@@ -206,11 +206,11 @@ class Job:
         for name in names:
             path = self.folder / name
             files[name] = Committed(path.stat().st_size, sha256_file(path))
-        self._append({"files": files})
+        self._append_commit({"files": files})
 
     def mark(self, name: str) -> None:
         """Note that a part is done which leaves no file here."""
-        self._append({"marks": [name]})
+        self._append_commit({"marks": [name]})
 
     # --- files that grow --------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Job:
             size = self.files[name].bytes if name in self.files else 0
             # That of what is committed was computed when the work was taken up.
             sha256 = self._hashes.pop(name) if size else hashlib.sha256()
-            growing = self._growing[name] = _Growing(self.folder / name, size, sha256)
+            growing = self._growing[name] = _GrowingFile(self.folder / name, size, sha256)
         growing.write(content)
         self._changed.add(name)
 
@@ -258,7 +258,7 @@ class Job:
         if files.keys() - self.files.keys():
             sync_folder(self.folder)
         # Then only are files deleted: a kill leaves one too many, never one too few.
-        self._append({"facts": facts, "files": files})
+        self._append_commit({"facts": facts, "files": files})
         for name in self._discarded:
             if name in self._growing:
                 self._growing.pop(name).stream.close()
@@ -288,8 +288,8 @@ class Job:
         if self._changed:
             self.commit(**self.facts)
         if not self.finished:
-            self._close()
-            self._append({"finished": last})
+            self._close_streams()
+            self._append_commit({"finished": last})
         # First: without it a mixture of old and new files is no result.
         (self.into / last).unlink(missing_ok=True)
         sync_folder(self.into)
@@ -305,7 +305,7 @@ class Job:
             if (self.folder / name).exists():
                 os.replace(self.folder / name, target)
                 sync_folder(target.parent)
-        self._clear()
+        self._empty_folder()
         shutil.rmtree(self.folder)
 
     def state(self, kind: type[T]) -> T:
@@ -319,19 +319,19 @@ class Job:
 
     def clear(self) -> None:
         """Give up: delete all that was done."""
-        self._clear()
+        self._empty_folder()
         self._state = _State(key=self.key)
 
     # --- taking up --------------------------------------------------------------------------------
 
-    def _take_up(self) -> None:
+    def _resume_from_log(self) -> None:
         self._state = state = _State()
         for log in sorted(self.folder.glob("commits*.jsonl")):  # that of process 0 decides
             for commit in _read_log(log):
                 state.add(commit)
         if state.key is None or (state.finished and not (self.folder / state.finished).exists()):
             # What is there was left by a kill between the last step and the removal of the folder
-            self._begin()
+            self._start_afresh()
             return
         check_made_from(self.into, state.key, self.key, unfinished=True)
         for name, committed in state.files.items():
@@ -359,15 +359,15 @@ class Job:
                     file.unlink()
         self.resumed = bool(state.facts or state.files or state.marks)
 
-    def _begin(self) -> None:
-        self._clear()
+    def _start_afresh(self) -> None:
+        self._empty_folder()
         self._state = _State()
-        self._append({"key": dict(self.key)})
+        self._append_commit({"key": dict(self.key)})
         sync_folder(self.folder)
 
-    def _clear(self) -> None:
+    def _empty_folder(self) -> None:
         """Empty the folder, the log first: what is left without it is nothing."""
-        self._close()
+        self._close_streams()
         for entry in sorted(self.folder.iterdir(), key=lambda entry: entry.name != _LOG):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
@@ -377,16 +377,16 @@ class Job:
         self._changed = set()
         self._discarded = set()
 
-    def _close(self) -> None:
+    def _close_streams(self) -> None:
         while self._growing:
             self._growing.popitem()[1].stream.close()
 
-    def _append(self, commit: _Commit) -> None:
+    def _append_commit(self, commit: _Commit) -> None:
         """Add a line to the log and bring it to the disk."""
         text = json.dumps(commit)
         log = self.folder / (f"commits-{self._rank}.jsonl" if self._rank else _LOG)
         with open(log, "ab") as stream:
-            stream.write(f"{_digest(text)} {text}\n".encode())
+            stream.write(f"{_line_digest(text)} {text}\n".encode())
             _flush_to_disk(stream)
         self._state.add(_decode_commit(text))
         self._last_commit = time.monotonic()
@@ -394,8 +394,8 @@ class Job:
 
 def check_made_from(
     path: Path | str,
-    before: Any,
-    now: Mapping[str, Any],
+    recorded_inputs: Any,
+    current_inputs: Mapping[str, Any],
     *,
     unfinished: bool = False,
 ) -> None:
@@ -403,15 +403,17 @@ def check_made_from(
 
     Args:
         path: Where it lies.
-        before: What it was made from.
-        now: What it should be made from.
+        recorded_inputs: What it was made from.
+        current_inputs: What it should be made from.
         unfinished: Whether it is unfinished work; else a result.
     """
-    plain = json.loads(json.dumps(now))
-    if not isinstance(before, dict):
-        before = {}
+    plain = json.loads(json.dumps(current_inputs))
+    if not isinstance(recorded_inputs, dict):
+        recorded_inputs = {}
     if differing := [
-        name for name in sorted(before | plain) if before.get(name) != plain.get(name)
+        name
+        for name in sorted(recorded_inputs | plain)
+        if recorded_inputs.get(name) != plain.get(name)
     ]:
         contents = (
             "unfinished work that began otherwise"
@@ -442,7 +444,7 @@ def _read_log(log: Path) -> Iterator[_Commit]:
         os.truncate(log, len(content) - len(lines[-1]))
     for line in lines[:-1]:
         digest, _, text = line.decode("utf-8", "replace").partition(" ")
-        if digest != _digest(text):
+        if digest != _line_digest(text):
             raise corrupt_error(log, "sha256 mismatch")
         try:
             commit = _decode_commit(text)
@@ -462,7 +464,7 @@ def _decode_commit(text: str) -> _Commit:
     return msgspec.json.decode(text, type=_Commit)
 
 
-def _digest(text: str) -> str:
+def _line_digest(text: str) -> str:
     return sha256_bytes(text.encode())[:16]
 
 

@@ -54,7 +54,7 @@ def loop_cache(function: Callable[..., Any]) -> caching._Cache:
         RuntimeError: There is no folder to read or to write. OSError: There is no source to read.
     """
     path = inspect.getfile(function)
-    return LoopCache(function) if is_as_imported(path) else caching.NullCache()
+    return LoopCache(function) if is_unchanged_since_import(path) else caching.NullCache()
 
 
 class LoopCache(caching.FunctionCache):
@@ -135,7 +135,7 @@ class CodeFiles:
     def load(self, key: Any) -> Any:
         """Return what was saved under the key; None if nothing was, or the file is damaged."""
         try:
-            data = self._path(key).read_bytes()
+            data = self._loop_file(key).read_bytes()
         except OSError:
             return None
         if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
@@ -147,7 +147,7 @@ class CodeFiles:
         """Save the code; a disk that is full or read-only costs the next process a compilation, not this one its result."""
         data = caching.dumps(((self._made_from, key), code))
         try:
-            with atomic_file(self._path(key)) as stream:
+            with atomic_file(self._loop_file(key)) as stream:
                 stream.write(hashlib.sha256(data).digest() + data)
         except OSError as error:
             logger.debug("a compiled loop was not cached: %s", error)
@@ -157,7 +157,7 @@ class CodeFiles:
         for path in self._folder.glob(f"{self._stem}-*.loop"):
             path.unlink(missing_ok=True)
 
-    def _path(self, key: Any) -> Path:
+    def _loop_file(self, key: Any) -> Path:
         digest = hashlib.sha256(repr((self._made_from, key)).encode()).hexdigest()
         return self._folder / f"{self._stem}-{digest[:24]}.loop"
 
@@ -188,7 +188,7 @@ def sources_digest(path: str) -> str:
     ).hexdigest()
 
 
-def is_as_imported(path: str) -> bool:
+def is_unchanged_since_import(path: str) -> bool:
     """Return whether no source has changed since this process began: else it would save old functions as new ones."""
     return not any(
         _START_TIME < source.stat().st_mtime < time.time() for source in source_files(path)

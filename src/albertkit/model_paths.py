@@ -26,9 +26,9 @@ from albertkit.errors import (
     MachineError,
     MissingExtraError,
     closest_name,
-    find_address,
     first_line,
     format_list,
+    restore_url,
 )
 from albertkit.files import StrPath, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.folder_facts import FolderFacts
@@ -53,7 +53,7 @@ def is_remote(location: StrPath) -> bool:
 
 
 @contextmanager
-def reaching(url: str) -> Iterator[None]:
+def network_errors_as_ours(url: str) -> Iterator[None]:
     """State what goes wrong with an address as one of our errors."""
     try:
         yield
@@ -61,7 +61,7 @@ def reaching(url: str) -> Iterator[None]:
         # fsspec says "not found" of a server that cannot be reached, or refuses, too
         cause = error.__cause__
         if isinstance(cause, OSError) or getattr(cause, "status", 404) not in (404, 410):
-            raise _unreachable(url, cause) from None
+            raise _unreachable_error(url, cause) from None
         raise DataError(
             "not-found",
             f"no such file or folder: `{url}`",
@@ -88,10 +88,10 @@ def reaching(url: str) -> Iterator[None]:
             errno.EDQUOT,
         ):
             raise  # the disk here
-        raise _unreachable(url, error) from None
+        raise _unreachable_error(url, error) from None
 
 
-def _unreachable(url: str, error: BaseException | None) -> MachineError:
+def _unreachable_error(url: str, error: BaseException | None) -> MachineError:
     return MachineError(
         "unreachable",
         f"`{url}`: {type(error).__name__}: {error}",
@@ -103,7 +103,7 @@ def file_system(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the path in it."""
     import fsspec  # a fifth of the time of `--help`
 
-    with reaching(url):
+    with network_errors_as_ours(url):
         system, path = fsspec.core.url_to_fs(url)
         return system, path.rstrip("/")
 
@@ -209,7 +209,7 @@ def local_folder(
             "the path of a model is empty",
             "name a folder; . is the current one",
         )
-    if address := find_address(source):
+    if address := restore_url(source):
         raise DataError(
             "not-found",
             f"`{address}` is an address; models are read from folders and from the hub",
@@ -219,10 +219,10 @@ def local_folder(
         of_run = model_of_run(path)
         if of_run is None:
             if weights:
-                _check_no_data(path)
+                _refuse_data_folder(path)
                 FolderFacts.from_folder(path).check_model()
             return path
-        logger.info("model  %s", describe_model(of_run))
+        logger.info("model  %s", describe_selected_model(of_run))
         return of_run
     if path.is_file():
         raise DataError(
@@ -286,7 +286,7 @@ def model_kind(folder: StrPath) -> str:
     return "a run" if any((path / name).is_file() for name in _OF_A_RUN) else ""
 
 
-def _check_no_data(folder: Path) -> None:
+def _refuse_data_folder(folder: Path) -> None:
     """Refuse a token store, and a folder of data in which no file is one of a model or a tokenizer."""
     names = sorted(file.name for file in folder.iterdir() if file.is_file())
     if "manifest.json" in names:
@@ -308,14 +308,14 @@ def _check_no_data(folder: Path) -> None:
         )
 
 
-def or_model_of_run(folder: str | Path) -> Path:
+def model_of_run_or_folder(folder: str | Path) -> Path:
     """Return the model of a run, or the folder itself if it is none; nothing is downloaded or logged."""
     return model_of_run(folder) or Path(folder)
 
 
 def is_captioner_folder(folder: str | Path) -> bool:
     """Return whether a folder is a captioner's, or a run that left one."""
-    return (or_model_of_run(folder) / CAPTIONER_FILE).exists()
+    return (model_of_run_or_folder(folder) / CAPTIONER_FILE).exists()
 
 
 def captioner_error(folder: str | Path) -> CheckpointError:
@@ -376,7 +376,7 @@ def loading_digest(folder: StrPath) -> Iterator[str]:
         )
 
 
-def describe_model(folder: Path) -> str:
+def describe_selected_model(folder: Path) -> str:
     """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
     try:
         selected = read_typed(folder / SELECTED, Selected)
@@ -390,7 +390,7 @@ def describe_model(folder: Path) -> str:
     )
 
 
-def write_selected(folder: Path, step: int, metric: str, value: float | None) -> None:
+def record_selected_model(folder: Path, step: int, metric: str, value: float | None) -> None:
     """Record in the folder of a run's model which step it is of, and its value of the metric that selects.
 
     Args:
@@ -413,7 +413,7 @@ def numbered_folders(folder: Path, name: str) -> list[Path]:
     return sorted(folders, key=lambda p: int(p.name.rpartition("-")[2]))
 
 
-def runs_inside(folder: Path) -> list[Path]:
+def find_runs(folder: Path) -> list[Path]:
     """Return the runs that lie in a folder, such as that of a quickstart."""
     return sorted(file.parent for file in folder.glob("*/run.toml"))
 
@@ -446,16 +446,16 @@ def _suggest_folder(path: Path) -> str:
 
 
 def _download(repo_id: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    hub = open_hub()
+    hub = import_huggingface_hub()
     try:
         return Path(
             hub.snapshot_download(repo_id, revision=revision, allow_patterns=list(patterns))
         )
     except Exception as error:
-        raise explain_hub(error, repo_id, revision) from error
+        raise explain_hub_error(error, repo_id, revision) from error
 
 
-def open_hub() -> Any:
+def import_huggingface_hub() -> Any:
     """Return the package `huggingface_hub`."""
     try:
         import huggingface_hub
@@ -468,7 +468,9 @@ def open_hub() -> Any:
     return huggingface_hub
 
 
-def explain_hub(error: Exception, repo_id: str, revision: str | None = None) -> AlbertKitError:
+def explain_hub_error(
+    error: Exception, repo_id: str, revision: str | None = None
+) -> AlbertKitError:
     """Return an error of the hub, or of the network library below it, as one of ours; they have no base class in common."""
     from huggingface_hub.errors import (
         HFValidationError,

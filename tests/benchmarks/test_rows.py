@@ -225,7 +225,7 @@ def test_the_bounds_of_states(precision, change, good):
 def test_words_of_another_video_differ(tiny_model):
     config = tiny_model(AlbertModel).config.with_changes(initializer_range=0.3)
     torch.manual_seed(0)
-    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=512).put_into(config)).eval()
+    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=512).stored_in(config)).eval()
     visual, other_visual = torch.randn(2, 1, 12, 512)
     with torch.inference_mode():
         words = captioning.from_cache(model, visual, 5, torch.float32)

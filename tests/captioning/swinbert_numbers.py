@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.layers import gate_values
+from albertkit.captioning.layers import gate_matrix
 from albertkit.captioning.model import AlbertForImageCaptioning
 from albertkit.conversion.initial import init_model
 from albertkit.swinbert.checkpoints import load_swinbert
@@ -44,9 +44,9 @@ class Original:
         arrays = self.arrays(name)
         dtype = self.model.dtype
         mask = torch.tensor(arrays["attention_mask"]).to(dtype)
-        if self.model.caption.learned:
+        if self.model.caption.has_learned_gate:
             text = arrays["input_ids"].shape[1]
-            mask[:, text:, text:] = gate_values(
+            mask[:, text:, text:] = gate_matrix(
                 self.model.albert.video_gate.detach(), self.model.caption.hard_gate
             )
         return {

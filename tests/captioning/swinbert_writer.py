@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 from albertkit.captioning.clips import clip_key
-from albertkit.captioning.prepare import frames_of
+from albertkit.captioning.prepare import decode_clip_frames
 from albertkit.captioning.video_swin import PREFIX, relative_position_index
 
 
@@ -86,7 +86,7 @@ def write_swinbert(clips, folder, split, sampling=None):
 def jpegs(clip, sampling):
     """Frames of a clip in base64, in the quality of OpenCV."""
     pictures = []
-    for pixels in frames_of(clip, sampling).pixels:
+    for pixels in decode_clip_frames(clip, sampling).pixels:
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, "JPEG", quality=95)
         pictures.append(base64.b64encode(stream.getvalue()))

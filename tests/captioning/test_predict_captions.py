@@ -30,7 +30,7 @@ def captioner(shell, tmp_path_factory):
     torch.manual_seed(0)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+    config = CaptionConfig(img_feature_dim=64, grid=grid).stored_in(
         AlbertConfig.from_pretrained(shell)
     )
     model = AlbertForImageCaptioning(config)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import CheckpointError
@@ -12,6 +11,7 @@ from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassificatio
 from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.pretraining.preparation import initialise_from_checkpoint
 from albertkit.pretraining.settings import PretrainSettings
+from albertkit.tables.columns import Columns
 from albertkit.tasks.models import load_encoder, load_task_model, save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer

@@ -43,8 +43,8 @@ def test_googles_lists_are_covered(golden):
             assert (slot is None) != (parameter is None), variable
             if parameter:
                 covered.add(re.sub(r"group_\d", "group_0", variable))
-                assert names.well_shaped(tuple(facts["shape"]), parameter[1])
-                assert names.heads_of(tuple(facts["shape"]), parameter[1]) is None
+                assert names.has_rank_of_layout(tuple(facts["shape"]), parameter[1])
+                assert names.num_heads_from_shape(tuple(facts["shape"]), parameter[1]) is None
     assert covered == {row.tf1.format(g=0, i=0) for row in ROWS}
 
 
@@ -55,8 +55,8 @@ def test_the_model_gardens_names_are_covered(golden):
             for variable, values in np.load(folder / "weights_by_name.npz").items():
                 parameter = names.parameter_of_variable(variable)
                 assert parameter is not None, variable
-                assert names.well_shaped(values.shape, parameter[1])
-                heads = names.heads_of(values.shape, parameter[1])
+                assert names.has_rank_of_layout(values.shape, parameter[1])
+                heads = names.num_heads_from_shape(values.shape, parameter[1])
                 expected = read_json(folder / "albert_config.json")["num_attention_heads"]
                 assert heads in (None, expected)
                 assert (heads is not None) == (
@@ -135,4 +135,4 @@ def test_layouts_are_undone(layout):
     }.get(layout)
     if split:
         assert np.array_equal(names.from_tensorflow(stored.reshape(split), layout), torchs)
-        assert names.heads_of(split, layout) == 2
+        assert names.num_heads_from_shape(split, layout) == 2

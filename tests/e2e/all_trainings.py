@@ -123,7 +123,7 @@ def training(name: str, data: Path, out: Path) -> Callable[[], object]:
             data / "store", out / name, PretrainSettings(**pretraining(data, **taught))
         )
 
-    from albertkit.command import Columns
+    from albertkit.tables.columns import Columns
 
     model = data / "model"
     columns = Columns(text="first", pair="second", label="score")

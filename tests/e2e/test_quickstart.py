@@ -13,7 +13,7 @@ from small_loop import replay_plans
 import albertkit
 from albertkit import first_run
 from albertkit.first_run import SETTINGS
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.pretraining.run import PretrainResult, pretrain
 from albertkit.training import launch, loop
 
@@ -65,7 +65,7 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(
     assert result.report.exists()
 
     capsys.readouterr()
-    to_terminal(albertkit.quickstart(tmp_path / "out", corpus=corpus, **options).sections())
+    print_sections(albertkit.quickstart(tmp_path / "out", corpus=corpus, **options).sections())
     printed = " ".join(capsys.readouterr().out.split())
     steps = pretraining["steps"]
     assert f"6 seconds in all for {steps} updates, {steps} of them made before it" in printed
@@ -80,7 +80,7 @@ def test_a_killed_quickstart_goes_on_and_uses_the_time_it_was_given(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
     capsys.readouterr()
-    to_terminal(result.sections())
+    print_sections(result.sections())
     printed = capsys.readouterr().out
     assert 0 < result.earlier_updates < 6 < steps  # of the call that was killed
     assert f"for {steps} updates, {result.earlier_updates} of them made before" in printed

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from record_files import write_lines
 
-from albertkit.command import Columns
 from albertkit.embeddings import augment as scoring
-from albertkit.embeddings.augment import CrossEncoder, augment, balance_bands
+from albertkit.embeddings.augment import CrossEncoder, augment, balance_score_bands
 from albertkit.errors import AlbertKitError
+from albertkit.tables.columns import Columns
 from albertkit.tables.table import Table
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import load_task_model, run_model
@@ -254,10 +254,10 @@ def test_the_command_prints_the_bands(gold, cross_encoder, tmp_path, run_command
 
 def test_no_limit_keeps_everything_and_no_rows_are_no_error():
     scores = np.random.default_rng(0).uniform(0, 5, 100)
-    kept_rows, bands = balance_bands(scores, 0, 5, 0, seed=0)
+    kept_rows, bands = balance_score_bands(scores, 0, 5, 0, seed=0)
     assert len(kept_rows) == 100 == sum(band["before"] for band in bands)
-    assert balance_bands(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
-    assert balance_bands(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
+    assert balance_score_bands(scores[:0], 0, 5, 2.0, seed=0)[0].tolist() == []
+    assert balance_score_bands(np.array([5.0, 0.0]), 0, 5, 2.0, seed=0)[1][-1]["before"] == 1
 
 
 def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(

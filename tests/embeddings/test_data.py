@@ -19,12 +19,16 @@ from albertkit.embeddings.data import (
     read_scored_pairs,
     read_texts,
     select_entailed,
-    split_rows,
+    split_train_and_dev_rows,
 )
 from albertkit.embeddings.losses import EmbeddingObjective, TeacherDistance
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.train import apply_settings, example_features, number_texts
+from albertkit.embeddings.train import (
+    apply_length_and_dropout,
+    example_features,
+    number_equal_texts,
+)
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 
@@ -40,7 +44,7 @@ def read_data(kind, data, *, on_error="stop", held_out=0.1, **options):
     return read_embedding_data(options, True, BadRows(on_error))
 
 
-def texts_of(file, columns=UNNAMED, count=None):
+def texts_of_example(file, columns=UNNAMED, count=None):
     return read_texts(file, columns, count, BadRows())
 
 
@@ -141,7 +145,7 @@ CONNECTED = {
 @pytest.mark.parametrize("name", CONNECTED)
 def test_held_out_pairs_have_no_text_in_common_with_train(write_rows, name):
     rows = CONNECTED[name]
-    train, dev = split_rows(rows, 0.2, Path("data"))
+    train, dev = split_train_and_dev_rows(rows, 0.2, Path("data"))
     assert sorted(train + dev) == list(range(90))
     assert 18 <= len(dev) <= 20
 
@@ -160,18 +164,18 @@ def test_held_out_pairs_have_no_text_in_common_with_train(write_rows, name):
 
 def test_too_few_rows_cannot_be_held_out():
     with pytest.raises(DataError, match="no dev file"):
-        split_rows([("one", "two")], 0.5, Path("data"))
+        split_train_and_dev_rows([("one", "two")], 0.5, Path("data"))
 
 
 def test_texts_are_lines_and_rows_are_tables(write_rows):
     lines = write_rows("lines.txt", "one, two", "", '"three"')
-    assert texts_of(lines) == [("one, two",), ('"three"',)]
+    assert texts_of_example(lines) == [("one, two",), ('"three"',)]
     rows = write_rows("rows.txt", "one\ttwo\tby A", "three\tfour\tby B")
-    assert texts_of(rows) == [("one", "two", "by A"), ("three", "four", "by B")]
+    assert texts_of_example(rows) == [("one", "two", "by A"), ("three", "four", "by B")]
     columns = Columns(columns="en,ko,by", text="ko", pair="en")
-    assert texts_of(rows, columns, 2) == [("two", "one"), ("four", "three")]
+    assert texts_of_example(rows, columns, 2) == [("two", "one"), ("four", "three")]
     table = write_rows("named.csv", "x,y", "one,two")
-    assert texts_of(table, Columns(text="y")) == [("two",)]
+    assert texts_of_example(table, Columns(text="y")) == [("two",)]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +188,7 @@ def test_texts_are_lines_and_rows_are_tables(write_rows):
 )
 def test_wrong_columns_are_refused_with_the_line(write_rows, rows, slug, message, error_of):
     file = write_rows("pairs.tsv", *rows)
-    error = error_of(texts_of, file, UNNAMED, 2)
+    error = error_of(texts_of_example, file, UNNAMED, 2)
     assert error.slug == slug
     assert message in error.message
 
@@ -263,7 +267,7 @@ def test_an_update_is_whole_examples_with_their_own_targets(encoder, pairs):
 
 
 def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pairs):
-    numbers = number_texts(pairs)
+    numbers = number_equal_texts(pairs)
     assert numbers[28, 0] == numbers[0, 0]
     assert numbers[29, 1] == numbers[1, 0]
     features = example_features(encoder, pairs.texts)
@@ -285,7 +289,7 @@ def test_an_example_that_shares_a_text_with_another_is_no_negative(encoder, pair
 
 def test_another_dropout_changes_nothing_but_training(encoder):
     before = encoder.encode(["the quick brown fox"], precision="fp32")
-    apply_settings(encoder, EmbedSettings(dropout=0.1, length=20))
+    apply_length_and_dropout(encoder, EmbedSettings(dropout=0.1, length=20))
     assert encoder.max_length == 20
     assert np.array_equal(encoder.eval().encode(["the quick brown fox"], precision="fp32"), before)
     features = encoder.features(["the quick brown fox"] * 2)
@@ -324,13 +328,13 @@ def test_a_column_without_sentences_is_refused_with_the_options_that_name_the_ot
 ):
     rows = [f"{text}\t{text[::-1]}\t{of_row(n)}" for n, text in enumerate(SENTENCES)]
     file = write_rows("pairs.tsv", *rows)
-    error = error_of(texts_of, file)
+    error = error_of(texts_of_example, file)
     assert error.slug == "doubtful"
     assert "`column 3` holds" in error.message
     assert message in error.message
     assert error.hint == "name the columns to read: --columns c1,c2,c3 --text c1 --pair c2"
     columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert texts_of(file, columns) == [(text, text[::-1]) for text in SENTENCES]
+    assert texts_of_example(file, columns) == [(text, text[::-1]) for text in SENTENCES]
 
 
 def test_named_columns_of_json_and_several_languages_are_hinted_at(write_rows):
@@ -338,12 +342,12 @@ def test_named_columns_of_json_and_several_languages_are_hinted_at(write_rows):
         f'{{"id": "a{n}", "one": "{text}", "two": "{text} 가"}}' for n, text in enumerate(SENTENCES)
     ]
     with pytest.raises(DataError, match="`id` holds ids") as caught:
-        texts_of(write_rows("pairs.jsonl", *rows))
+        texts_of_example(write_rows("pairs.jsonl", *rows))
     assert caught.value.hint == "name the columns to read: --text one --pair two"
     rows = [f"{n}\t{text}\t{text}a\t{text}b" for n, text in enumerate(SENTENCES)]
     file = write_rows("four.tsv", *rows)
     with pytest.raises(DataError) as caught:
-        texts_of(file)
+        texts_of_example(file)
     assert caught.value.hint.endswith(f"or keep all 3 of them: cut -f 2,3,4 {file} > texts.tsv")
 
 
@@ -352,23 +356,23 @@ def test_sentences_are_not_taken_for_anything_else(write_rows):
         f"query: {text}\t{text}\t2020년에 {text} 태어났습니다" for n, text in enumerate(SENTENCES)
     ]
     rows += ["Hello\tAnswered 14 of 20 questions, see https://example.org\t그래"] * 9
-    assert len(texts_of(write_rows("a.tsv", *rows))) == 36
+    assert len(texts_of_example(write_rows("a.tsv", *rows))) == 36
 
 
 def test_tatoeba_as_downloaded_is_refused(data):
     file = data / "parallel-en-ko/tatoeba_kor-eng.txt"
     with pytest.raises(DataError, match=r"\[doubtful\].*`column 3` holds licence notes"):
-        texts_of(file)
+        texts_of_example(file)
     columns = Columns(columns="c1,c2,c3", text="c1", pair="c2")
-    assert texts_of(file, columns)[0] == ("Who?", "누구?")
+    assert texts_of_example(file, columns)[0] == ("Who?", "누구?")
 
 
 def test_a_table_is_not_read_as_lines(write_rows, error_of):
     file = write_rows("t.tsv", "one\ttwo", "three\tfour")
-    error = error_of(texts_of, file, UNNAMED, 1)
+    error = error_of(texts_of_example, file, UNNAMED, 1)
     assert error.slug == "doubtful"
     assert error.hint.endswith("--columns c1,c2 --text c2")
-    assert len(texts_of(write_rows("u.txt", "one\ttwo", "three"), UNNAMED, 1)) == 2
+    assert len(texts_of_example(write_rows("u.txt", "one\ttwo", "three"), UNNAMED, 1)) == 2
 
 
 # --- triplets, and the names of pairs -------------------------------------------------------------
@@ -426,9 +430,12 @@ def test_lists_of_positives_and_negatives_meet_in_turn(write_rows):
     notes = "\n".join(loaded.notes)
     assert "not read: `pos_scores`, `type`" in notes
     assert "1 of 2 dev examples are in train, too" in notes
-    assert texts_of(file, UNNAMED, 2) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
+    assert texts_of_example(file, UNNAMED, 2) == [("q1", "a"), ("q1", "b"), ("q2", "c")]
     renamed = write_rows("other.jsonl", json.dumps({"ask": "q1", "found": ["a", "b"]}))
-    assert texts_of(renamed, Columns(text="ask", pair="found"), 2) == [("q1", "a"), ("q1", "b")]
+    assert texts_of_example(renamed, Columns(text="ask", pair="found"), 2) == [
+        ("q1", "a"),
+        ("q1", "b"),
+    ]
     bad_rows = BadRows()
     assert read_texts(file, Columns(text="query", pair="pos"), 2, bad_rows, negatives=True)[0] == (
         "q1",
@@ -437,7 +444,7 @@ def test_lists_of_positives_and_negatives_meet_in_turn(write_rows):
     assert bad_rows.notes == [f"`{file}`: read: `query`, `pos`; not read: `neg`"]
     # A table of separated fields has no lists
     csv = write_rows("list.csv", "query,pos", 'q1,"[""a""]"')
-    assert texts_of(csv, UNNAMED, 2) == [("q1", '["a"]')]
+    assert texts_of_example(csv, UNNAMED, 2) == [("q1", '["a"]')]
 
 
 def test_several_negatives_are_all_of_an_example(write_rows):
@@ -467,11 +474,11 @@ def test_triplets_that_lack_a_text_are_refused(write_rows, row, message):
 def test_a_header_of_pairs_is_known_by_its_names(write_rows, tmp_path):
     rows = [f"what is {n}?\tit is {n}." for n in range(3)]
     for header in ("question\tanswer", "English\tKorean", "ko\ten"):
-        assert texts_of(write_rows("h.tsv", header, *rows), UNNAMED, 2)[0] == (
+        assert texts_of_example(write_rows("h.tsv", header, *rows), UNNAMED, 2)[0] == (
             "what is 0?",
             "it is 0.",
         )
-        assert len(texts_of(tmp_path / "h.tsv")) == 3
+        assert len(texts_of_example(tmp_path / "h.tsv")) == 3
     bad_rows = BadRows()
     assert len(read_texts(write_rows("o.tsv", "first\tsecond", *rows), Columns(), 2, bad_rows)) == 4
     (note,) = bad_rows.notes

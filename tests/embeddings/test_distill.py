@@ -9,9 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 from record_files import write_lines
 
-from albertkit.command import Columns
 from albertkit.embeddings import distill as storing
-from albertkit.embeddings.data import split_rows
+from albertkit.embeddings.data import split_train_and_dev_rows
 from albertkit.embeddings.distill import (
     Teacher,
     compute_teacher_vectors,
@@ -19,10 +18,11 @@ from albertkit.embeddings.distill import (
     find_teacher,
     principal_components,
 )
-from albertkit.embeddings.encoder import SentenceEncoder, unknown_shares
+from albertkit.embeddings.encoder import SentenceEncoder, unknown_word_and_token_shares
 from albertkit.embeddings.losses import TeacherRows, TeacherSpace
 from albertkit.embeddings.settings import DistillSettings
 from albertkit.errors import CheckpointError, ConfigError, DataError
+from albertkit.tables.columns import Columns
 from albertkit.training import processes
 from albertkit.training.processes import join_world
 
@@ -134,7 +134,7 @@ def test_the_mean_of_a_teacher_is_taken_out_where_it_is_wanted(start, lesson, tm
     )
     assert "--center-teacher" in capfd.readouterr().err
     texts = (lesson / "texts.txt").read_text().splitlines()
-    train_rows = split_rows([(text,) for text in texts], SETTINGS.held_out, lesson)[0]
+    train_rows = split_train_and_dev_rows([(text,) for text in texts], SETTINGS.held_out, lesson)[0]
     centred = shifted - shifted[train_rows].mean(0)
     np.save(tmp_path / "centred.npy", centred / np.linalg.norm(centred, axis=1, keepdims=True))
     before = distill(
@@ -164,7 +164,7 @@ def test_what_the_student_cannot_read_is_refused_unless_forced(start, lesson, tm
 
 def test_unknown_shares_count_words_and_tokens(encoder):
     tokenizer = encoder.tokenizer
-    words, tokens = unknown_shares(["the quick 여우", "the dog"], tokenizer)
+    words, tokens = unknown_word_and_token_shares(["the quick 여우", "the dog"], tokenizer)
     ids = [i for word in ("the", "quick", "여우", "the", "dog") for i in tokenizer.encode(word)]
     assert words == 1 / 5
     assert tokens == ids.count(tokenizer.unk_id) / len(ids)

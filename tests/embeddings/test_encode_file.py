@@ -44,7 +44,7 @@ def encode(encoder, file, tmp_path):
     )
 
 
-def texts_of(file):
+def texts_of_example(file):
     return file.read_text(encoding="utf-8").split("\n")[:-1]
 
 
@@ -66,7 +66,7 @@ def largest_difference(a, b):
 def test_the_rows_are_the_vectors_in_order(encode, encoder, file, tmp_path, small, ending):
     out = tmp_path / f"v.{ending}"
     report = encode(out)
-    expected = encoder.encode(texts_of(file), precision="fp32")
+    expected = encoder.encode(texts_of_example(file), precision="fp32")
     vectors = vectors_of(out)
     assert vectors.shape == (300, 32)
     assert vectors.dtype == np.float32
@@ -89,7 +89,7 @@ def test_settings(encode, encoder, file, tmp_path, small):
     vectors = np.load(tmp_path / "v.npy", mmap_mode="r")
     assert vectors.shape == (300, 8)
     assert vectors.dtype == np.float16
-    expected = encoder.encode(texts_of(file), precision="fp32", dimension=8, normalize=True)
+    expected = encoder.encode(texts_of_example(file), precision="fp32", dimension=8, normalize=True)
     assert 0 < largest_difference(vectors, expected) < 1e-3
     encode("v.parquet", dtype="float16")
     assert str(parquet.read_schema(tmp_path / "v.parquet").field("vector").type) == (
@@ -285,13 +285,13 @@ def test_what_was_done_is_not_done_again(encode, tmp_path, small, monkeypatch):
     interrupt(monkeypatch, encode, out)
     assert not out.exists()
     computed = []
-    encode_run = SentenceEncoder.encode_run
+    encode_batch_of_features = SentenceEncoder.encode_batch_of_features
 
     def counting(self, features, run, *arguments):
         computed.extend(run)
-        return encode_run(self, features, run, *arguments)
+        return encode_batch_of_features(self, features, run, *arguments)
 
-    monkeypatch.setattr(SentenceEncoder, "encode_run", counting)
+    monkeypatch.setattr(SentenceEncoder, "encode_batch_of_features", counting)
     report = encode(out)
     assert report.resumed == 200
     assert undisturbed.resumed == 0
@@ -306,7 +306,7 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
     first = encode(out)
     before = out.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(SentenceEncoder, "encode_run", None)
+        patch.setattr(SentenceEncoder, "encode_batch_of_features", None)
         second = encode(out)
     assert second.notes[0] == "already encoded: `v.npy` holds these vectors, nothing was computed"
     assert second.resumed == 300
@@ -331,7 +331,7 @@ def test_a_finished_file_is_not_computed_again_and_not_replaced_by_another(
 def test_texts_that_are_cut_are_counted_also_after_an_interruption(
     encode, encoder, file, tmp_path, small, monkeypatch
 ):
-    texts = texts_of(file)
+    texts = texts_of_example(file)
     too_long = sum(len(encoder.tokenizer.encode(text)) > 30 for text in texts)
     assert too_long > 50
     report = encode("v.npy", length=32)
@@ -375,17 +375,20 @@ def test_it_goes_on_only_as_it_began(encode, encoder, file, tmp_path, small, mon
     with pytest.raises(AlbertKitError, match="differing: input"):
         encode(out)
     assert encode(out, overwrite=True).resumed == 0
-    assert largest_difference(np.load(out), encoder.encode(texts_of(file), precision="fp32")) < 2e-6
+    assert (
+        largest_difference(np.load(out), encoder.encode(texts_of_example(file), precision="fp32"))
+        < 2e-6
+    )
 
 
 def test_a_file_that_changes_while_it_is_read(encode, file, tmp_path, small, monkeypatch, slug_of):
-    encode_run = SentenceEncoder.encode_run
+    encode_batch_of_features = SentenceEncoder.encode_batch_of_features
 
     def changing(self, *arguments):
         os.utime(file, ns=(1, 1))
-        return encode_run(self, *arguments)
+        return encode_batch_of_features(self, *arguments)
 
-    monkeypatch.setattr(SentenceEncoder, "encode_run", changing)
+    monkeypatch.setattr(SentenceEncoder, "encode_batch_of_features", changing)
     assert slug_of(encode, "v.npy") == "changed"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 
@@ -426,7 +429,7 @@ def test_the_command(checkpoint, encoder, file, tmp_path, run_command):
     assert process.err == ""
     assert (
         largest_difference(
-            np.load(tmp_path / "v.npy"), encoder.encode(texts_of(file), precision="fp32")
+            np.load(tmp_path / "v.npy"), encoder.encode(texts_of_example(file), precision="fp32")
         )
         < 2e-6
     )
@@ -441,7 +444,7 @@ def test_any_model_of_sentence_transformers_writes_its_own_vectors_also_after_an
 ):
     import sentence_transformers as st
 
-    texts = texts_of(file)
+    texts = texts_of_example(file)
     theirs = st.SentenceTransformer(str(other_model), device="cpu")
     report = encode_file(other_model, file, tmp_path / "v.npy", batch_tokens=300)
     assert report.precision == "fp32"

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from record_files import write_json, write_lines
 
-from albertkit.command import Columns
 from albertkit.embeddings.encode import encode_file
-from albertkit.embeddings.encoder import SentenceEncoder, unknown_note
+from albertkit.embeddings.encoder import SentenceEncoder, unknown_words_note
 from albertkit.embeddings.evaluate import (
     SIMILARITIES,
     EmbeddingEvaluation,
@@ -24,6 +23,7 @@ from albertkit.embeddings.options import EmbedEvaluateOptions
 from albertkit.errors import AlbertKitError
 from albertkit.files import read_json
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 
 TABLE = Columns(text="one", pair="other", label="score")
@@ -349,8 +349,10 @@ def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(
         write_lines(texts, lines)
         report = encode_file(checkpoint, texts, tmp_path / f"{expected}.npy")
         assert any("does not know 100% of the words" in note for note in report.notes) == expected
-        assert bool(unknown_note(lines, AlbertTokenizer.from_pretrained(checkpoint))) == expected
-    assert unknown_note(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
+        assert (
+            bool(unknown_words_note(lines, AlbertTokenizer.from_pretrained(checkpoint))) == expected
+        )
+    assert unknown_words_note(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
 
 
 def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from albertkit.embeddings.losses import TeacherDistance, make_loss, without_repeats
+from albertkit.embeddings.losses import TeacherDistance, make_loss, positions_without_repeated_texts
 from albertkit.embeddings.settings import EmbedSettings
 from albertkit.errors import ConfigError
 
@@ -96,7 +96,9 @@ def test_matryoshka_refuses_what_cannot_be():
 
 
 def test_of_examples_that_share_a_text_the_first_stays():
-    assert without_repeats([(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]).tolist() == [
+    assert positions_without_repeated_texts(
+        [(1, 2), (3, 4), (5, 1), (3, 6), (7, 7), (4, 8), (5, 9)]
+    ).tolist() == [
         0,
         1,
         4,
@@ -135,6 +137,6 @@ def test_a_scale_multiplies_the_cosines(name):
 )
 def test_a_scale_that_cannot_be_is_refused(options, message):
     settings = EmbedSettings(**options)
-    refuse = settings.check if "loss" not in options else lambda: settings.loss_for("scores")
+    refuse = settings.check if "loss" not in options else lambda: settings.choose_loss("scores")
     with pytest.raises(ConfigError, match=message):
         refuse()

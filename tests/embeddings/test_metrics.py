@@ -10,17 +10,17 @@ from scipy.stats import spearmanr
 from albertkit.embeddings import metrics
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
-    constants,
+    constant_input_findings,
     correlation_intervals,
     mean_random_cosine,
+    normalize_vectors,
     pair_cosines,
-    retrieval_figures,
+    retrieval_scores,
     similarities,
     similarity_scores,
     tfidf_vectors,
-    unit_vectors,
 )
-from albertkit.tokenizer.ragged import ragged
+from albertkit.tokenizer.ragged import concatenate_ids
 
 CASES = [
     "main", "integer_vectors_with_ties", "first_20", "one_zero_vector", "constant_embeddings", "constant_labels",
@@ -84,7 +84,7 @@ def test_a_zero_vector_has_cosine_zero():
     ],
 )
 def test_constants_are_named(sts, name, words):
-    notes = constants(*case_of(sts, name))
+    notes = constant_input_findings(*case_of(sts, name))
     assert words in notes[0] if words else notes == []
 
 
@@ -106,7 +106,7 @@ def test_one_number_of_a_vector_has_a_constant_cosine_and_other_similarities():
     scores = similarity_scores(a, b, labels)
     assert scores["spearman_cosine"] is None
     assert scores["spearman_dot"] == pytest.approx(spearmanr(a * b, labels)[0])
-    assert constants(a, b, labels) == ["every pair has the same similarity: cosine"]
+    assert constant_input_findings(a, b, labels) == ["every pair has the same similarity: cosine"]
 
 
 def test_the_interval_of_a_correlation_covers_it_and_shrinks_with_more_pairs(sts):
@@ -140,7 +140,7 @@ def sides():
 
 def counted(a, b):
     """Share of rows whose largest cosine is on the diagonal, and the mean of 1 / rank, by sorting."""
-    cosines = unit_vectors(a) @ unit_vectors(b).T
+    cosines = normalize_vectors(a) @ normalize_vectors(b).T
     ranks = [list(np.argsort(-row)).index(n) + 1 for n, row in enumerate(cosines)]
     return np.mean(np.array(ranks) == 1), np.mean(1 / np.array(ranks))
 
@@ -148,7 +148,7 @@ def counted(a, b):
 def test_figures_are_those_of_sorting(sides, monkeypatch):
     monkeypatch.setattr(metrics, "_QUERIES_PER_BLOCK", 16)  # several blocks, the last one shorter
     a, b = sides
-    figures = retrieval_figures(unit_vectors(a), unit_vectors(b))
+    figures = retrieval_scores(normalize_vectors(a), normalize_vectors(b))
     forward = counted(a, b)
     backward = counted(b, a)
     assert 0.2 < forward[0] < 0.9
@@ -166,15 +166,15 @@ def test_figures_are_those_of_sorting(sides, monkeypatch):
 
 def test_an_equal_text_is_no_rival(sides):
     """Three pairs with one second text: without the texts each finds its own in one of three cases."""
-    b = unit_vectors(np.repeat(sides[1][:1], 3, axis=0))
-    assert retrieval_figures(b, b)["forward"] == pytest.approx(1 / 3)
-    assert retrieval_figures(b, b, list("abc"), list("xxx"))["forward"] == 1
-    assert retrieval_figures(b, b, list("abc"), list("xxx"))["backward"] == pytest.approx(1 / 3)
+    b = normalize_vectors(np.repeat(sides[1][:1], 3, axis=0))
+    assert retrieval_scores(b, b)["forward"] == pytest.approx(1 / 3)
+    assert retrieval_scores(b, b, list("abc"), list("xxx"))["forward"] == 1
+    assert retrieval_scores(b, b, list("abc"), list("xxx"))["backward"] == pytest.approx(1 / 3)
 
 
 def test_constant_vectors_score_as_guessing():
-    constant = unit_vectors(np.ones((20, 4), np.float32))
-    figures = retrieval_figures(constant, constant)
+    constant = normalize_vectors(np.ones((20, 4), np.float32))
+    figures = retrieval_scores(constant, constant)
     assert (figures["forward"], figures["backward"]) == pytest.approx((1 / 20, 1 / 20))
 
 
@@ -184,7 +184,7 @@ def test_the_bag_of_tokens_is_tfidf():
 
     random = np.random.default_rng(0)
     rows = [random.integers(0, 12, random.integers(1, 9)).astype(np.int32) for _ in range(30)]
-    bags = tfidf_vectors(ragged(rows))
+    bags = tfidf_vectors(concatenate_ids(rows))
     texts = [" ".join(map(str, row)) for row in rows]
     theirs = TfidfVectorizer(token_pattern=r"\S+").fit_transform(texts)
     assert_allclose((bags @ bags.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-12)
@@ -195,6 +195,6 @@ def test_the_bag_of_tokens_is_tfidf():
 
 
 def test_a_text_without_a_token_is_like_no_other():
-    bags = tfidf_vectors(ragged([np.array([3, 4], np.int32), np.array([], np.int32)]))
+    bags = tfidf_vectors(concatenate_ids([np.array([3, 4], np.int32), np.array([], np.int32)]))
     assert pair_cosines(bags[:1], bags[1:]).tolist() == [0]
-    assert retrieval_figures(bags, bags)["forward"] == 0.75  # the empty one ties with the other
+    assert retrieval_scores(bags, bags)["forward"] == 0.75  # the empty one ties with the other

@@ -14,7 +14,7 @@ from albertkit.embeddings.augment import (
     random_neighbours,
     semantic_neighbours,
 )
-from albertkit.tokenizer.ragged import ragged
+from albertkit.tokenizer.ragged import concatenate_ids
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def bm25(rows, k1=1.5, b=0.75):
 
 def chosen_and_best(rows, k, scores):
     """Of each text the scores of the neighbours chosen, and the k best scores of others."""
-    nearest = bm25_neighbours(ragged(rows), k)
+    nearest = bm25_neighbours(concatenate_ids(rows), k)
     chosen = [
         [scores[n, m] if m != NO_NEIGHBOUR else 0.0 for m in row] for n, row in enumerate(nearest)
     ]
@@ -79,7 +79,7 @@ def test_the_compiled_search_of_many_texts_finds_the_same(rows, monkeypatch):
 
 def test_texts_without_a_common_token_are_no_neighbours():
     nearest = bm25_neighbours(
-        ragged([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2
+        concatenate_ids([np.array(row, np.int32) for row in ([5, 6], [6, 7], [8], [9])]), 2
     )
     assert nearest.tolist() == [
         [1, NO_NEIGHBOUR],

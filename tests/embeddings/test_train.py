@@ -8,18 +8,18 @@ import torch
 from record_files import read_records, write_lines, write_records
 
 from albertkit.batches.features import ExampleStream
-from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.data import read_embedding_data
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.losses import EmbeddingObjective, make_loss
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings
-from albertkit.embeddings.train import example_features, number_texts, train_embeddings
+from albertkit.embeddings.train import example_features, number_equal_texts, train_embeddings
 from albertkit.errors import ConfigError
 from albertkit.files import read_json
 from albertkit.model import AlbertForPreTraining
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.metrics import regression_scores
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -260,7 +260,12 @@ def test_the_loss_of_triplets_is_that_of_sentence_transformers(encoder, words, t
     data = read_embedding_data(options, True, BadRows())
     features = example_features(encoder, data.train.texts)
     objective = EmbeddingObjective(
-        encoder, "mnrl", make_loss("mnrl", encoder.dimension), 3, None, number_texts(data.train)
+        encoder,
+        "mnrl",
+        make_loss("mnrl", encoder.dimension),
+        3,
+        None,
+        number_equal_texts(data.train),
     )
     part = objective.losses(
         next(ExampleStream(features, grouped=True, batch_size=12, batch_tokens=1 << 62))[0]

@@ -60,7 +60,7 @@ def test_the_model_itself_answers_until_the_process_has_ended(
     with torch.no_grad():
         expected = model.encode(batch), model.encode(batch, positions=positions)
     engine = packed_engine(model, precision)
-    (note,) = compile_loops.compile_elsewhere(engine)
+    (note,) = compile_loops.start_compiling_in_background(engine)
     assert "computed by PyTorch in fp32" in note
     for of_model, selected in zip(expected, (None, positions), strict=True):
         answered = engine.encode(batch, selected)
@@ -74,22 +74,22 @@ def test_the_model_itself_answers_until_the_process_has_ended(
 
 def test_engines_of_a_precision_share_the_process(make_model, compiler):
     engines = [packed_engine(make_model(), "fp32") for _ in range(2)]
-    assert len(set(map(compile_loops.compile_elsewhere, engines))) == 1
+    assert len(set(map(compile_loops.start_compiling_in_background, engines))) == 1
     assert [command[-1] for command in compiler.commands] == ["fp32"]
 
 
 def test_int8_and_whoever_asks_for_it_wait(make_model, compiler, monkeypatch):
     quantized = packed_engine(make_model(), "int8")
-    assert compile_loops.compile_elsewhere(quantized) == ()
+    assert compile_loops.start_compiling_in_background(quantized) == ()
     monkeypatch.setenv("ALBERTKIT_WAIT_FOR_LOOPS", "1")
-    assert compile_loops.compile_elsewhere(packed_engine(make_model(), "fp32")) == ()
+    assert compile_loops.start_compiling_in_background(packed_engine(make_model(), "fp32")) == ()
     assert not compiler.commands
 
 
 def test_a_cache_that_cannot_be_written_is_not_waited_for(make_model, compiler, monkeypatch):
     engine = packed_engine(make_model(), "fp32")
     monkeypatch.setattr(compile_loops.os, "access", lambda *_: False)
-    assert compile_loops.compile_elsewhere(engine) == ()
+    assert compile_loops.start_compiling_in_background(engine) == ()
     assert not compiler.commands
 
 

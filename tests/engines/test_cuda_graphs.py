@@ -8,7 +8,7 @@ import torch
 from torch.testing import assert_close
 
 from albertkit.engines import load_engine
-from albertkit.engines.cuda_graphs import MAX_GRAPHS, GraphEngine, Shape, lay_out
+from albertkit.engines.cuda_graphs import MAX_GRAPHS, GraphEngine, Shape, fill_buffers
 from albertkit.engines.engine import ModelEngine
 from albertkit.model import PackedBatch
 from tests.engines.conftest import PIECES, packed
@@ -31,11 +31,11 @@ def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
     model = make_model(max_position_embeddings=256)
     batch = packed(lengths)
     positions = torch.tensor([0, sum(lengths) - 1, 0])
-    shape = Shape.around(batch, positions)
+    shape = Shape.fixed_shape_for(batch, positions)
     assert shape.tokens >= batch.num_tokens
     assert shape.sequences >= batch.num_sequences
     assert shape.positions == 4
-    all_states_shape = Shape.around(batch, None)
+    all_states_shape = Shape.fixed_shape_for(batch, None)
     assert all_states_shape.positions is None
     assert all_states_shape.longest >= batch.longest
     ids, types = (torch.randint(0, limit, (shape.tokens,)) for limit in (PIECES, 2))
@@ -46,7 +46,7 @@ def test_padding_behind_a_batch_changes_nothing(make_model, lengths):
             shape.tokens - sum(buffer_lengths)
         ]
     buffers = PackedBatch(ids, types, ids.clone() % 256, offsets, tuple(buffer_lengths))
-    lay_out(batch, buffers)
+    fill_buffers(batch, buffers)
     assert buffers.offsets.diff().tolist() == buffer_lengths
     unique_offsets = buffers.offsets.unique()  # on the CPU no sequence may be empty
     nonempty = PackedBatch(

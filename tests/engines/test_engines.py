@@ -216,9 +216,9 @@ def test_weights_that_are_no_numbers_stay_so(make_model, precision):
 def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch):
     """torch 2.9 has no `get_capabilities`: every engine was left out there, with a note that the processor lacks it."""
     names = ("avx2", "avx512_dq", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
-    expected = [processor.has(name) for name in names]
+    expected = [processor.has_instructions(name) for name in names]
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert [processor.has(name) for name in names] == expected
+    assert [processor.has_instructions(name) for name in names] == expected
 
 
 def test_auto_is_never_int8(make_model):
@@ -240,12 +240,12 @@ def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypat
     (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {maker}\n")
     intel = processor.is_intel(tmp_path / "cpuinfo")
     monkeypatch.setattr(processor, "is_intel", lambda: intel)
-    monkeypatch.setattr(processor, "has", lambda *names: bool(sets & set(names)))
+    monkeypatch.setattr(processor, "has_instructions", lambda *names: bool(sets & set(names)))
     assert processor.faster_bf16(torch.device("cpu")) is faster
 
 
 def test_a_processor_without_the_instructions(make_model, monkeypatch):
-    monkeypatch.setattr(processor, "has", lambda *names: False)
+    monkeypatch.setattr(processor, "has_instructions", lambda *names: False)
     engine = load_engine(make_model(), "int8")
     assert engine.precision == "fp32"
     assert engine.notes == ("not int8: the processor has no avx512_vnni",)

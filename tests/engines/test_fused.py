@@ -27,11 +27,11 @@ from albertkit.engines.cpu.tiles import (
     ROWS,
     VECTOR,
     VECTORS,
+    column_registers_of_tile,
+    multiply_tile,
     pack,
     panel_offset,
-    rows_of,
-    tile,
-    vectors_of,
+    rows_of_tile,
 )
 from albertkit.engines.engine import ModelEngine
 from albertkit.model import PackedBatch
@@ -62,7 +62,7 @@ def numbers(request):
 @loops
 def call_tile(left, row, count, right, start, vectors, steps, out):
     matrix_tiles.configure()
-    tile(left, row, count, right, start, vectors, steps, start, 1, out)
+    multiply_tile(left, row, count, right, start, vectors, steps, start, 1, out)
     matrix_tiles.release()
 
 
@@ -87,7 +87,7 @@ def as_numbers(rows):
 
 @loops
 def how_tiles_are(rows):
-    return rows_of(rows), vectors_of(rows)
+    return rows_of_tile(rows), column_registers_of_tile(rows)
 
 
 @loops
@@ -224,9 +224,9 @@ def test_int8_without_bfloat16(make_model, monkeypatch):
     """Intel's Cascade Lake and Ice Lake: attention multiplies fp32 there."""
     if reason := fused.precision_problem("int8"):
         pytest.skip(reason)
-    real = processor.has
+    real = processor.has_instructions
     monkeypatch.setattr(
-        processor, "has", lambda *names: real(*names) and "avx512_bf16" not in names
+        processor, "has_instructions", lambda *names: real(*names) and "avx512_bf16" not in names
     )
     model = make_model(max_position_embeddings=130)
     engine = load_engine(model, "int8")
@@ -455,10 +455,10 @@ def forgotten():
 
 @pytest.mark.usefixtures("forgotten")
 def test_what_is_missing_is_named(monkeypatch):
-    real = processor.has
-    monkeypatch.setattr(processor, "has", lambda *names: False)
+    real = processor.has_instructions
+    monkeypatch.setattr(processor, "has_instructions", lambda *names: False)
     assert fused.precision_problem("int8") == "the processor has no avx512_vnni"
-    monkeypatch.setattr(processor, "has", real)
+    monkeypatch.setattr(processor, "has_instructions", real)
     if fused.precision_problem("fp32"):
         pytest.skip(fused.precision_problem("fp32"))
     for trial, message in (
@@ -472,7 +472,7 @@ def test_what_is_missing_is_named(monkeypatch):
 
 @pytest.mark.usefixtures("forgotten")
 def test_a_system_that_refuses_matrix_registers(monkeypatch):
-    if not matrix_tiles.compiled_for():
+    if not matrix_tiles.compiles_for_amx():
         pytest.skip("the processor has no AMX")
     monkeypatch.setattr(matrix_tiles, "allowed", lambda: False)
     assert fused.precision_problem("int8") == "the system does not let this process use AMX"
@@ -482,7 +482,7 @@ def test_a_system_that_refuses_matrix_registers(monkeypatch):
 @pytest.mark.slow  # half a minute to compile what other processors use
 def test_the_same_without_matrix_registers():
     """Numba told of a processor without AMX: int8's sums are whole numbers, so the states hardly differ."""
-    if not matrix_tiles.compiled_for():
+    if not matrix_tiles.compiles_for_amx():
         pytest.skip("the processor has no AMX")
     states = [_states_of(features) for features in ("", without_amx())]
     for expected, vectors in zip(*states, strict=True):

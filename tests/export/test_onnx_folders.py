@@ -5,7 +5,6 @@ import torch
 from numpy.testing import assert_allclose
 from record_files import read_records
 
-from albertkit.command import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import Projection
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
@@ -15,6 +14,7 @@ from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassificatio
 from albertkit.pipelines.compare_precision import compare_precision
 from albertkit.pipelines.load import load_pipeline, load_pipelines
 from albertkit.pipelines.predict import predict
+from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
@@ -112,9 +112,13 @@ def test_a_fine_tuned_model_predicts_and_is_evaluated_as_its_own_folder(
     from albertkit.serve.service import Models
 
     served = Models({"exported": str(tmp_path / "onnx")})
-    assert served.find("classify", None)[0] == served.tokenizer(None)[0] == "exported"
+    assert (
+        served.find_model_and_pipeline("classify", None)[0]
+        == served.tokenizer(None)[0]
+        == "exported"
+    )
     with pytest.raises(Exception, match="passes"):
-        served.find("passes", None)
+        served.find_model_and_pipeline("passes", None)
 
 
 def test_a_pretrained_model_fills_masks_and_orders_sentences(folder, tmp_path, slug_of):

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from record_files import write_json
 
-from albertkit.command import Columns
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
 from albertkit.export.options import ExportWebOptions
@@ -31,6 +30,7 @@ from albertkit.model import (
 )
 from albertkit.model_paths import CAPTIONER_FILE
 from albertkit.pipelines.load import load_pipelines
+from albertkit.tables.columns import Columns
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
 

@@ -14,7 +14,7 @@ from albertkit.errors import (
 from albertkit.files import (
     atomic_file,
     atomic_folder,
-    changed_files,
+    files_not_matching_checksums,
     lock_folder,
     remove_folder,
     remove_leftovers,
@@ -23,7 +23,7 @@ from albertkit.files import (
 from albertkit.report.doctor import verify_files
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.run import open_run
-from albertkit.training.settings import check_no_stranger
+from albertkit.training.settings import check_no_other_files
 
 
 def in_a_fork(function):
@@ -99,16 +99,16 @@ def test_a_training_holds_its_folder_and_takes_no_other(tmp_path):
     (tmp_path / "run").mkdir()
     for log in ("train.log", "log.txt", "train-log.txt", "stdout.txt"):
         (tmp_path / "run" / log).touch()
-    check_no_stranger(tmp_path / "run")
+    check_no_other_files(tmp_path / "run")
     (tmp_path / "run/thesis.docx").touch()
     with pytest.raises(CheckpointError, match=r"thesis\.docx"):
-        check_no_stranger(tmp_path / "run")
+        check_no_other_files(tmp_path / "run")
 
 
 def test_a_run_is_not_begun_in_a_folder_of_text_data(tmp_path):
     (tmp_path / "msr_paraphrase_train.txt").touch()
     with pytest.raises(CheckpointError, match=r"msr_paraphrase_train\.txt"):
-        check_no_stranger(tmp_path)
+        check_no_other_files(tmp_path)
 
 
 def test_changed_files_are_named(tmp_path):
@@ -119,7 +119,7 @@ def test_changed_files_are_named(tmp_path):
     write_checksums(tmp_path / "best")
     assert verify_files(tmp_path).models == 1
     (tmp_path / "best/model.safetensors").write_bytes(b"weightz")
-    assert changed_files(tmp_path / "best") == ["model.safetensors"]
+    assert files_not_matching_checksums(tmp_path / "best") == ["model.safetensors"]
     with pytest.raises(DataError, match=r"model\.safetensors"):
         verify_files(tmp_path)
 

@@ -21,7 +21,7 @@ PASSAGE = "The quick brown fox jumps over a lazy dog."
 
 def seeds():
     """Of each target the name of its file, and good contents to begin with."""
-    from albertkit.conversion.tensorflow.records import example
+    from albertkit.conversion.tensorflow.records import encode_example
     from albertkit.conversion.tensorflow.table import write_table
 
     config = {
@@ -53,7 +53,7 @@ def seeds():
         "config": ("config.json", [json.dumps(config).encode()]),
         "records": (
             "payload",
-            [example({"input_ids": [1, 2, 3], "weights": [0.5], "text": [b"x"]})],
+            [encode_example({"input_ids": [1, 2, 3], "weights": [0.5], "text": [b"x"]})],
         ),
         "table": (
             "index",
@@ -89,11 +89,11 @@ def reader(target):
 
         return lambda file: read_example(file.read_bytes())
     if target == "table":
-        from albertkit.conversion.tensorflow.records import reading
+        from albertkit.conversion.tensorflow.records import parser_errors_name_file
         from albertkit.conversion.tensorflow.table import read_index
 
         def read(file):
-            with reading(file):
+            with parser_errors_name_file(file):
                 read_index(file.read_bytes())
 
         return read
@@ -124,8 +124,8 @@ def reader(target):
             return [table.row(number) for number in range(len(table))]
 
         return rows
-    from albertkit.command import Columns
     from albertkit.tables.bad_rows import BadRows
+    from albertkit.tables.columns import Columns
     from albertkit.tasks.data import read_split
     from albertkit.tasks.registry import find_task
 

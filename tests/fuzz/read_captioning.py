@@ -127,7 +127,7 @@ def make_swinbert(folder: Path) -> None:
 
 
 def read_swinbert_data(folder: Path):
-    from albertkit.captioning.prepare import frames_of
+    from albertkit.captioning.prepare import decode_clip_frames
     from albertkit.captioning.sources import read_splits
     from albertkit.captioning.video import FrameSampling
 
@@ -135,7 +135,7 @@ def read_swinbert_data(folder: Path):
 
     def read(name):
         [clips] = read_splits(folder / name).values()
-        return [frames_of(clip, sampling).pixels.shape for clip in clips]
+        return [decode_clip_frames(clip, sampling).pixels.shape for clip in clips]
 
     return read_each([lambda: read("train.yaml"), lambda: read("names.yaml")])
 
@@ -290,7 +290,7 @@ def make_captioner(folder: Path) -> None:
         **sizes, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=64
     )
     torch.manual_seed(0)
-    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=64).put_into(config))
+    model = AlbertForImageCaptioning(CaptionConfig(img_feature_dim=64).stored_in(config))
     VideoCaptioner(model, tokenizer, backbone, sampling, backbone.grid(2, 32)).save_pretrained(
         folder
     )

@@ -115,7 +115,7 @@ def restated(rng, folder):
 
     import damage
 
-    from albertkit.corpus.store import signed
+    from albertkit.corpus.store import with_own_sha256
 
     store = folder / "store"
     manifest = json.loads((store / "manifest.json").read_text())
@@ -130,7 +130,7 @@ def restated(rng, folder):
     (store / name).write_bytes(content)
     manifest["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (store / "manifest.json").write_text(
-        json.dumps(signed({k: v for k, v in manifest.items() if k != "sha256"}))
+        json.dumps(with_own_sha256({k: v for k, v in manifest.items() if k != "sha256"}))
     )
     return f"restated {name}"
 

@@ -48,7 +48,7 @@ def make_tables(folder):
 
 def read_tables(folder):
     """Every table as classes and as several labels, in quotes or as it looks."""
-    from albertkit.command import Columns
+    from albertkit.tables.columns import Columns
     from albertkit.tasks.registry import find_task
 
     ways = itertools.product(("classify", "multilabel"), (None, True))
@@ -201,8 +201,8 @@ def _save_classifier(folder, passes):
     import torch
     from read_tokenizers import make_wordpiece
 
-    from albertkit.command import Columns
     from albertkit.config import AlbertConfig
+    from albertkit.tables.columns import Columns
     from albertkit.tasks.models import save_task_model
     from albertkit.tasks.registry import find_task
     from albertkit.tasks.texts import TextExample

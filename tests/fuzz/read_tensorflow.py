@@ -176,7 +176,12 @@ def other_examples(rng, folder):
     """Records with good checksums whose examples are damaged messages, or other numbers."""
     import numpy as np
 
-    from albertkit.conversion.tensorflow.records import RecordFile, example, frame, read_example
+    from albertkit.conversion.tensorflow.records import (
+        RecordFile,
+        encode_example,
+        frame_record,
+        read_example,
+    )
 
     (file,) = [path for path in (folder / "records").iterdir() if "tfrecord" in path.name]
     payloads = list(RecordFile(file))
@@ -201,9 +206,9 @@ def other_examples(rng, folder):
         features[name] = values
         if change == 4:
             del features[name]
-        payloads[index] = example(features)
+        payloads[index] = encode_example(features)
     file.unlink()
-    file.write_bytes(b"".join(map(frame, payloads)))
+    file.write_bytes(b"".join(map(frame_record, payloads)))
     return f"record {index} is other"
 
 

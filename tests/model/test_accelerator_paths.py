@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from albertkit.model import PackedBatch, attention
-from albertkit.model.attention import packed_attention, varlen_fault
-from albertkit.model.heads import top_on_accelerator, top_on_cpu
+from albertkit.model.attention import packed_attention, varlen_attention_problem
+from albertkit.model.heads import top_and_correct_on_accelerator, top_and_correct_on_cpu
 
 
 def test_right_predictions_are_counted_alike_where_logits_are_equal():
@@ -18,7 +18,8 @@ def test_right_predictions_are_counted_alike_where_logits_are_equal():
         target = torch.randint(0, 7, (50,), generator=generator)
         label_logits = logits.gather(1, target[:, None])
         expected, actual = (
-            count(logits, label_logits, target) for count in (top_on_cpu, top_on_accelerator)
+            count(logits, label_logits, target)
+            for count in (top_and_correct_on_cpu, top_and_correct_on_accelerator)
         )
         assert torch.equal(actual[0], expected[0])
         assert int(actual[1]) == int(expected[1]) == int((logits.argmax(1) == target).sum()) > 0
@@ -65,14 +66,14 @@ def test_the_call_of_packed_attention(monkeypatch, lengths):
 
 
 def test_a_device_without_packed_attention_is_told_why(monkeypatch):
-    assert varlen_fault(torch.device("cpu")) == "torch has none for cpu"
-    varlen_fault.cache_clear()
+    assert varlen_attention_problem(torch.device("cpu")) == "torch has none for cpu"
+    varlen_attention_problem.cache_clear()
     monkeypatch.setattr(attention, "_VARLEN_DEVICES", ("cpu",))
-    assert "CPU" in varlen_fault(torch.device("cpu"))  # the trial: torch's own reason
-    varlen_fault.cache_clear()
+    assert "CPU" in varlen_attention_problem(torch.device("cpu"))  # the trial: torch's own reason
+    varlen_attention_problem.cache_clear()
     monkeypatch.setattr(attention, "_varlen_attention", lambda: None)
-    assert "2.10 is the first" in varlen_fault(torch.device("cpu"))
-    varlen_fault.cache_clear()
+    assert "2.10 is the first" in varlen_attention_problem(torch.device("cpu"))
+    varlen_attention_problem.cache_clear()
     monkeypatch.setattr(attention, "_varlen_attention", lambda: stand_in)
-    assert varlen_fault(torch.device("cpu")) == ""
-    varlen_fault.cache_clear()
+    assert varlen_attention_problem(torch.device("cpu")) == ""
+    varlen_attention_problem.cache_clear()

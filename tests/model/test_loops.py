@@ -78,9 +78,9 @@ def test_exponentials_of_logits(shape, monkeypatch):
     logits[0, -1] = logits[0].max()  # the first of equal ones counts
     results = logits.clone()
     expected = logits.clone()
-    total, loss, right = heads.exponentials_with_torch(results, labels)
+    total, loss, right = heads.exponentials_and_losses_with_torch(results, labels)
     monkeypatch.setattr(cpu_loops, "is_supported_by_loops", lambda values: False)
-    torchs = heads.exponentials_with_torch(expected, labels)
+    torchs = heads.exponentials_and_losses_with_torch(expected, labels)
     assert_close(total, torchs[0], rtol=1e-5, atol=0)
     assert_close(loss, torchs[1], rtol=1e-5, atol=1e-5)
     assert right == torchs[2] >= (shape[0] + 1) // 2
@@ -91,7 +91,10 @@ def test_exponentials_of_logits(shape, monkeypatch):
 def test_of_equal_logits_the_first_is_the_prediction():
     logits = torch.tensor([[1.0, 2.0, 2.0], [-2.0, -1.0, -3.0], [-2.0, -1.0, -3.0]]).bfloat16()
     for labels, right in (([1, 1, 0], 2), ([2, 0, 2], 0)):
-        assert heads.exponentials_with_torch(logits.clone(), torch.tensor(labels))[2] == right
+        assert (
+            heads.exponentials_and_losses_with_torch(logits.clone(), torch.tensor(labels))[2]
+            == right
+        )
 
 
 @pytest.mark.parametrize(
@@ -105,14 +108,14 @@ def test_of_equal_logits_the_first_is_the_prediction():
 def test_a_row_that_is_not_finite_has_no_loss(odd):
     logits = torch.zeros(2, 40).bfloat16()
     logits[1, 7] = odd
-    total, loss, _ = heads.exponentials_with_torch(logits, torch.tensor([3, 3]))
+    total, loss, _ = heads.exponentials_and_losses_with_torch(logits, torch.tensor([3, 3]))
     assert total.isnan().flatten().tolist() == [False, True]
     assert loss.isnan()
 
 
 def test_a_logit_of_minus_infinity_has_no_share():
     logits = torch.tensor([[0.0, -float("inf"), 0.0]]).bfloat16()
-    total, loss, right = heads.exponentials_with_torch(logits, torch.tensor([0]))
+    total, loss, right = heads.exponentials_and_losses_with_torch(logits, torch.tensor([0]))
     assert total.item() == pytest.approx(2)
     assert loss.item() == pytest.approx(np.log(2), rel=1e-6)
     assert right == 1
@@ -139,7 +142,9 @@ def test_attention_to_what_is_not_finite_is_not_a_number(odd):
 @pytest.mark.parametrize("label", [-1, 40])
 def test_a_label_without_a_logit_is_refused(label):
     with pytest.raises(IndexError, match=f"labels go from .*{label}.*, there are 40 logits"):
-        heads.exponentials_with_torch(torch.zeros(2, 40).bfloat16(), torch.tensor([3, label]))
+        heads.exponentials_and_losses_with_torch(
+            torch.zeros(2, 40).bfloat16(), torch.tensor([3, label])
+        )
 
 
 def test_lengths_of_other_tokens_are_refused():
@@ -158,7 +163,11 @@ def test_bits_do_not_depend_on_threads():
             torch.set_num_threads(count)
             logits = values.clone()
             results.append(
-                [cpu_loops.gelu_new(values), *heads.exponentials_with_torch(logits, labels), logits]
+                [
+                    cpu_loops.gelu_new(values),
+                    *heads.exponentials_and_losses_with_torch(logits, labels),
+                    logits,
+                ]
             )
     finally:
         torch.set_num_threads(threads)

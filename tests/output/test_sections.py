@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from albertkit.output.render import Card, escape_markdown, to_markdown, to_page, to_terminal
+from albertkit.output.render import Card, escape_markdown, print_sections, to_markdown, to_page
 from albertkit.output.sections import (
     Bar,
     Bars,
@@ -39,7 +39,7 @@ HOSTILE = "<script>alert(1)</script> a|b `c` \x1b[31mred\x1b]0;title\x07 \u202ee
 
 def printed(sections, width=None):
     out = io.StringIO()
-    to_terminal(sections, out, width)
+    print_sections(sections, out, width)
     return out.getvalue()
 
 
@@ -185,8 +185,8 @@ def test_columns_of_numbers_stand_to_the_right():
         ["name", "f1", "share", "word"],
         [["a", 0.5, "12 (3.0%)", "x"], ["b", math.nan, None, "3x, y"]],
     )
-    assert table.are_numeric() == [False, True, True, False]
-    assert TableSection(["a", "b"], []).are_numeric() == [False, True]
+    assert table.numeric_columns() == [False, True, True, False]
+    assert TableSection(["a", "b"], []).numeric_columns() == [False, True]
 
 
 def test_wide_characters_stand_in_columns():

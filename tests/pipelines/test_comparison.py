@@ -12,7 +12,7 @@ import torch
 import albertkit
 from albertkit.config import AlbertConfig
 from albertkit.corpus.builtin import builtin_documents
-from albertkit.engines import load_engine, on_engine
+from albertkit.engines import load_engine, model_on_engine
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification
 from albertkit.pipelines import compare_precision as comparison
@@ -86,7 +86,7 @@ def test_cosines_and_choices_are_those_of_numpy(pretrained):
     report = compare_precision(pretrained)
     model = AlbertForPreTraining.from_pretrained(pretrained)
     batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
-    int8_model = on_engine(model, load_engine(model, "int8"))
+    int8_model = model_on_engine(model, load_engine(model, "int8"))
     cosines = []
     same_choice = []
     with torch.no_grad():
@@ -111,18 +111,18 @@ def test_a_damaged_engine_is_refused(pretrained, monkeypatch):
     report = compare_precision(pretrained)
     assert report.problems
     with pytest.raises(AlbertKitError, match=r"\[doubtful\]"):
-        report.require(False, "use bf16")
-    report.require(True, "")
+        report.require_closeness(False, "use bf16")
+    report.require_closeness(True, "")
 
 
 def test_labels_decide(classifier, monkeypatch):
     report = compare_precision(*classifier)
     assert report.reference == 100
-    assert report.loss == pytest.approx(100 * (1 - report.top1))
+    assert report.metric_drop == pytest.approx(100 * (1 - report.top1))
     damage(monkeypatch, 1.5)
     broken = compare_precision(*classifier)
     assert broken.reference == 100
-    assert broken.loss > 0.5
+    assert broken.metric_drop > 0.5
     assert "points" in broken.problems[0]
 
 

@@ -19,7 +19,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.pipelines.load import load_pipeline
 from albertkit.pipelines.predict import (
     answer_sections,
@@ -229,7 +229,7 @@ def test_every_kind_is_answered_and_shown(folder, kind):
     assert answers.results == expected
     assert json.loads(json.dumps(answers.to_dict()))["results"] == expected
     out = io.StringIO()
-    to_terminal(answer_sections(answers), out)
+    print_sections(answer_sections(answers), out)
     for part in expected_output:
         assert part in out.getvalue()
     assert "\x1b" not in out.getvalue()

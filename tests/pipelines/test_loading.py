@@ -9,7 +9,6 @@ from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.model import AlbertForImageCaptioning
-from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.conversion.initial import init_model
 from albertkit.embeddings.encoder import SentenceEncoder
@@ -27,6 +26,7 @@ from albertkit.model import (
 )
 from albertkit.pipelines.load import KINDS, load_pipeline, load_pipelines
 from albertkit.pipelines.predict import ask
+from albertkit.tables.columns import Columns
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import save_task_model
 from albertkit.tasks.registry import find_task
@@ -131,7 +131,7 @@ def captioner(tmp_path_factory):
     torch.manual_seed(0)
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(SAMPLING.num_frames, SAMPLING.size)
-    config = CaptionConfig(img_feature_dim=64, grid=grid).put_into(
+    config = CaptionConfig(img_feature_dim=64, grid=grid).stored_in(
         AlbertConfig.from_pretrained(folder / "shell")
     )
     words = AlbertTokenizer.from_pretrained(folder / "shell")

@@ -22,7 +22,7 @@ from albertkit.model import (
     AlbertModel,
 )
 from albertkit.pretraining import run as run_module
-from albertkit.pretraining.preparation import initialise, initialise_from_checkpoint
+from albertkit.pretraining.preparation import initialise_from_checkpoint, initialise_from_seed
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.sources import open_pretraining_data
@@ -343,5 +343,7 @@ def test_what_cannot_go_together_is_said(tmp_path, home, go_on):
 def test_drawn_weights_do_not_depend_on_who_asks(home):
     settings = replace(SETTINGS, config=home / "config.json")
     pieces = TokenStore.open(home / "old/store").vocab_size
-    first, second = (dict(initialise(settings, pieces).model.state_dict()) for _ in range(2))
+    first, second = (
+        dict(initialise_from_seed(settings, pieces).model.state_dict()) for _ in range(2)
+    )
     assert not differing(first, second)

@@ -11,7 +11,7 @@ from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining import pretrain_command
 from albertkit.pretraining import run as running
-from albertkit.pretraining.objective import PretrainingObjective, layers_at, use_layers
+from albertkit.pretraining.objective import PretrainingObjective, num_layers_at, set_num_layers
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 
@@ -26,16 +26,18 @@ def settings(store, tmp_path):
 
 
 def test_passes_follow_from_the_update_alone():
-    assert [layers_at(step / 10, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [3] * 2
+    assert [num_layers_at(step / 10, SETTINGS, 3) for step in range(10)] == [1] * 5 + [2] * 3 + [
+        3
+    ] * 2
     deep = replace(SETTINGS, steps=100, start_share=0.6)
-    passes = [layers_at(step / 100, deep, 12) for step in range(100)]
+    passes = [num_layers_at(step / 100, deep, 12) for step in range(100)]
     assert [passes.count(n) for n in (1, 2, 4, 8, 12)] == [60, 10, 10, 10, 10]
     assert passes == sorted(passes)
     assert [
-        layers_at(step / 100, replace(deep, start_layers=6), 12) for step in (0, 59, 60, 99)
+        num_layers_at(step / 100, replace(deep, start_layers=6), 12) for step in (0, 59, 60, 99)
     ] == [6, 6, 12, 12]
     assert [
-        layers_at(step / 10, replace(SETTINGS, start_layers=None), 3) for step in range(10)
+        num_layers_at(step / 10, replace(SETTINGS, start_layers=None), 3) for step in range(10)
     ] == [3] * 10
 
 
@@ -48,10 +50,10 @@ def test_few_passes_are_a_model_of_fewer_layers(store, settings):
     deep, expected = (
         PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow)
     )
-    use_layers(model, 1)
+    set_num_layers(model, 1)
     assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == expected != deep
     assert PretrainingObjective(model).flops(batch) == PretrainingObjective(shallow).flops(batch)
-    use_layers(model, None)
+    set_num_layers(model, None)
     assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == deep
     assert PretrainingObjective(model).flops(batch) > 2 * PretrainingObjective(shallow).flops(batch)
 
@@ -85,7 +87,7 @@ def test_the_estimate_weighs_all_depths(store, settings, monkeypatch):
         timed.append(prepared.model.albert.encoder.depth)
         return {1: 1.0, 2: 1.5, 3: 2.0}[timed[-1]], 100
 
-    monkeypatch.setattr(pretrain_command, "_timed_step", seconds)
+    monkeypatch.setattr(pretrain_command, "_time_one_update", seconds)
     measured = pretrain_command.estimate(
         store, settings=replace(settings, start_share=0.8), limit=1e6
     )

@@ -187,7 +187,7 @@ def masked_epochs(store, length, cap, epochs, **changes):
         plan = plan_epoch(
             store, store.all_documents(), settings, seed=23, epoch=epoch, shuffle=False
         )
-        assembled = assembler.study(plan, np.arange(len(plan.examples)), epoch)
+        assembled = assembler.batch_with_drawn_masks(plan, np.arange(len(plan.examples)), epoch)
         batch, lengths = assembled.batch, np.array(assembled.batch.lengths)
         sequence = np.repeat(np.arange(len(lengths)), lengths)
         positions = batch.position_ids.numpy()
@@ -204,7 +204,8 @@ def masked_epochs(store, length, cap, epochs, **changes):
             shown=batch.input_ids.numpy(),
             start=starts[assembled.original_ids],
             ngrams=assembled.ngrams,
-            missing=masks.budgets(lengths) - np.bincount(sequence[masked], minlength=len(lengths)),
+            missing=masks.num_predictions_of(lengths)
+            - np.bincount(sequence[masked], minlength=len(lengths)),
         )
         parts.append(rows)
     return SimpleNamespace(

@@ -15,10 +15,10 @@ from albertkit.pretraining.examples import (
     SWAPPED,
     ExampleSettings,
     count_covered_tokens,
+    format_used_share,
     plan_epoch,
     tokens_used,
     truncate_pair,
-    used_text,
 )
 from albertkit.pretraining.randomness import make_key
 
@@ -53,7 +53,7 @@ def origin(store):
 
 
 corpora = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=8), min_size=1, max_size=6)
-settings_of = st.builds(
+settings_class_of = st.builds(
     ExampleSettings,
     max_length=st.integers(5, 60),
     short_seq_prob=st.sampled_from([0.0, 0.1, 1.0]),
@@ -63,7 +63,7 @@ settings_of = st.builds(
 
 
 @settings(max_examples=300)
-@given(corpora, settings_of, st.integers(-5, 5), st.integers(1, 3), st.data())
+@given(corpora, settings_class_of, st.integers(-5, 5), st.integers(1, 3), st.data())
 def test_every_example_is_sound(lengths, how, seed, num_shards, data):
     store = numbered(lengths, num_shards=num_shards)
     flags = data.draw(st.lists(st.booleans(), min_size=len(lengths), max_size=len(lengths)))
@@ -103,7 +103,7 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
 
 
 @settings(max_examples=100)
-@given(corpora, settings_of, st.integers(0, 5))
+@given(corpora, settings_class_of, st.integers(0, 5))
 def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
     def plan(num_shards):
         store = numbered(lengths, num_shards=num_shards)
@@ -265,6 +265,6 @@ def test_the_share_of_tokens_that_an_epoch_shows_is_counted():
     total = sum(len(sentence) for document in store.documents for sentence in document)
     assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(tokens) / total)
     assert len(tokens) / total < 0.5
-    assert "--sentences split" in used_text(len(tokens) / total)
-    assert used_text(0.89) == "89%"
-    assert used_text(0.016).startswith("1.6%.")
+    assert "--sentences split" in format_used_share(len(tokens) / total)
+    assert format_used_share(0.89) == "89%"
+    assert format_used_share(0.016).startswith("1.6%.")

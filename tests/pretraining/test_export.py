@@ -14,11 +14,11 @@ from small_store import ALONE
 
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
 from albertkit.errors import ConfigError, DataError
-from albertkit.files import changed_files, read_json
+from albertkit.files import files_not_matching_checksums, read_json
 from albertkit.job import Job
 from albertkit.pretraining.export import RecordLayout, export_records
 from albertkit.pretraining.options import ExportSettings
-from albertkit.pretraining.records import TrainingRecords, find_records
+from albertkit.pretraining.records import TrainingRecords, find_record_files
 from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.sources import open_pretraining_data
 
@@ -31,7 +31,7 @@ def contents(folder):
 
 def in_order(folder):
     """The features of all records in the order they were dealt to the files."""
-    files = [list(RecordFile(file)) for file in find_records(folder)]
+    files = [list(RecordFile(file)) for file in find_record_files(folder)]
     rounds = max(map(len, files))
     return [read_example(file[n]) for n in range(rounds) for file in files if n < len(file)]
 
@@ -121,7 +121,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path, store):
 
 def test_the_report_is_what_is_there(tmp_path, store):
     report = export_records(store, tmp_path / "out", SMALL)
-    sizes = [len(list(RecordFile(file))) for file in find_records(tmp_path / "out")]
+    sizes = [len(list(RecordFile(file))) for file in find_record_files(tmp_path / "out")]
     assert sum(sizes) == report.instances
     assert max(sizes) - min(sizes) <= 1
     assert report.bytes == sum(map(len, contents(tmp_path / "out").values()))
@@ -180,7 +180,7 @@ def test_an_unfinished_export_is_none_and_goes_on_only_as_it_began(
         "export.json",
         "SHA256SUMS",
     }
-    assert not changed_files(out)
+    assert not files_not_matching_checksums(out)
 
 
 def test_nothing_is_overwritten_unless_asked(tmp_path, store, slug_of):
@@ -253,7 +253,7 @@ def test_tensorflow_reads_the_records_as_the_original_does(tmp_path, store):
     if not python:
         pytest.skip("ALBERTKIT_TENSORFLOW_PYTHON, an interpreter with TensorFlow, is not set")
     export_records(store, tmp_path / "out", replace(SMALL, max_predictions=20))
-    files = find_records(tmp_path / "out")
+    files = find_record_files(tmp_path / "out")
     process = subprocess.run(
         [python, "-c", READ_AS_THE_ORIGINAL, "32", "20", *files],
         capture_output=True,

@@ -46,14 +46,16 @@ def test_tokens_segments_labels_and_budget(instances, lines):
             max_predictions=instance["max_predictions_per_seq"], random_specials=True
         )
         plan = EpochPlan(example_of(instance, starts), num_specials=3, skipped_documents=0)
-        assembled = Assembler(store, settings, seed=instance["id"]).study(
+        assembled = Assembler(store, settings, seed=instance["id"]).batch_with_drawn_masks(
             plan, np.arange(1), epoch=0
         )
         tokens = [store.model.id_to_piece(int(i)) for i in assembled.original_ids]
         assert tokens == instance["tokens_before_masking"]
         assert assembled.batch.token_type_ids.tolist() == instance["segment_ids"]
         assert assembled.batch.sentence_order_labels.tolist() == [instance["sentence_order_label"]]
-        assert settings.budgets(np.array([len(tokens)])).tolist() == [instance["num_to_predict"]]
+        assert settings.num_predictions_of(np.array([len(tokens)])).tolist() == [
+            instance["num_to_predict"]
+        ]
         assert len(assembled.batch.masked_positions) == instance["num_to_predict"]
 
 

@@ -9,7 +9,7 @@ from memory_store import MemoryStore
 
 from albertkit import first_run
 from albertkit.corpus import build_store
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.pretraining.examples import ExampleSettings
 from albertkit.pretraining.inspection import inspect_store
 
@@ -101,7 +101,7 @@ def test_the_command(data, tmp_path, run_command):
 
 def test_plain_output_says_everything_and_json_is_plain(inspection):
     stream = StringIO()
-    to_terminal(inspection.sections(), stream, width=100)
+    print_sections(inspection.sections(), stream, width=100)
     text = stream.getvalue()
     assert "\x1b" not in text
     assert text.count("[MASK]‹") > 200

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from albertkit.errors import ConfigError
-from albertkit.pretraining.card import measures, times_more_probable
+from albertkit.pretraining.card import list_measures, times_more_probable
 from albertkit.training.monitor import wilson_interval
 
 
@@ -42,7 +42,7 @@ def test_impossible_counts_are_refused(correct, total):
 
 
 def test_measures_stand_beside_their_baselines():
-    rows = measures(
+    rows = list_measures(
         {
             "masked_lm_loss": 4.25,
             "masked_lm_accuracy": 0.3125,
@@ -68,12 +68,14 @@ def test_measures_stand_beside_their_baselines():
 
 
 def test_given_counts_of_right_answers_are_taken_as_they_are():
-    (row,) = measures({"masked_lm_accuracy": 0.5, "masked_lm_correct": 30, "masked_lm_count": 100})
+    (row,) = list_measures(
+        {"masked_lm_accuracy": 0.5, "masked_lm_correct": 30, "masked_lm_count": 100}
+    )
     assert row.interval == pytest.approx(tuple(binomtest(30, 100).proportion_ci(method="wilson")))
 
 
 def test_what_was_not_measured_has_no_row():
-    rows = measures(
+    rows = list_measures(
         {"masked_lm_loss": 4.0, "sentence_order_loss": math.nan, "sentence_order_accuracy": None}
     )
     assert [row.key for row in rows] == ["masked_lm_loss"]

@@ -167,7 +167,7 @@ def test_constant_outputs_are_seen(store, settings):
         model.predictions.bias[7] = 50.0
     constant = evaluate_batches(model, batches, Unigram.of_store(store), ALONE)
     assert constant.most_guessed == 1.0
-    lines = doubts(20, constant.numbers(), warmup_steps=10)
+    lines = doubts(20, constant.scalar_metrics(), warmup_steps=10)
     assert len(lines) == 2
     assert "worse than guessing by frequency" in lines[0]
     assert "outputs are constant: 100%" in lines[1]

@@ -5,14 +5,14 @@ import pytest
 from scipy import stats
 
 from albertkit.pretraining.randomness import (
-    below,
-    bits,
     count_heads,
     count_ones,
     make_key,
+    random_below,
+    random_bits,
+    random_uniform,
     shuffle_rows,
     subkey,
-    uniform,
 )
 
 
@@ -22,13 +22,13 @@ def test_draws_are_splitmix64():
     published = [
         6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821
     ]  # fmt: skip
-    assert [bits(np.uint64(1234567), i) for i in range(5)] == published
+    assert [random_bits(np.uint64(1234567), i) for i in range(5)] == published
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
 def test_bounded_draws_are_uniform(bound):
     key = make_key(5, 1, 0)
-    draws = np.array([below(key, i, bound) for i in range(20_000)])
+    draws = np.array([random_below(key, i, bound) for i in range(20_000)])
     assert draws.min() >= 0
     assert draws.max() < bound
     if bound > 1:
@@ -40,14 +40,16 @@ def test_bounded_draws_are_unbiased_where_a_remainder_would_show():
     # as the others.
     bound = 3 << 30
     key = make_key(1, 2, 3)
-    thirds = np.bincount([below(key, i, bound) // (1 << 30) for i in range(30_000)], minlength=3)
+    thirds = np.bincount(
+        [random_below(key, i, bound) // (1 << 30) for i in range(30_000)], minlength=3
+    )
     assert stats.chisquare(thirds).pvalue > 1e-4
 
 
 def test_largest_bound():
     key = make_key(0, 1, 0)
-    draws = [below(key, i, 1 << 32) for i in range(1000)]
-    assert draws == [bits(key, i) >> 32 for i in range(1000)]
+    draws = [random_below(key, i, 1 << 32) for i in range(1000)]
+    assert draws == [random_bits(key, i) >> 32 for i in range(1000)]
 
 
 @pytest.mark.parametrize("tosses", [0, 1, 63, 64, 65, 300])
@@ -68,7 +70,13 @@ def test_heads_are_binomial(tosses):
 
 
 def test_ones_counts_bits():
-    words = [0, 1, (1 << 64) - 1, 0x8000000000000001, *(bits(np.uint64(3), i) for i in range(50))]
+    words = [
+        0,
+        1,
+        (1 << 64) - 1,
+        0x8000000000000001,
+        *(random_bits(np.uint64(3), i) for i in range(50)),
+    ]
     assert [count_ones(np.uint64(word)) for word in words] == [
         bin(word).count("1") for word in words
     ]
@@ -76,7 +84,7 @@ def test_ones_counts_bits():
 
 def test_keys_and_draws_of_neighbours_are_unrelated():
     def draws(key):
-        return np.array([uniform(key, i) for i in range(4000)])
+        return np.array([random_uniform(key, i) for i in range(4000)])
 
     base = draws(make_key(1, 1, 0))
     for second in (

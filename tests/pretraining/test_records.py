@@ -15,8 +15,8 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.tensorflow.records import (
     RecordFile,
     begins_with_record,
-    example,
-    frame,
+    encode_example,
+    frame_record,
     read_example,
 )
 from albertkit.errors import ConfigError, DataError
@@ -28,7 +28,7 @@ from albertkit.pretraining.records import (
     RecordEvaluation,
     RecordStream,
     TrainingRecords,
-    find_records,
+    find_record_files,
 )
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
@@ -61,11 +61,13 @@ def settings(tmp_path_factory, store):
 
 
 def read_features(folder):
-    return [read_example(payload) for file in find_records(folder) for payload in RecordFile(file)]
+    return [
+        read_example(payload) for file in find_record_files(folder) for payload in RecordFile(file)
+    ]
 
 
 def write_features(path, features):
-    path.write_bytes(b"".join(map(frame, map(example, features))))
+    path.write_bytes(b"".join(map(frame_record, map(encode_example, features))))
     return path
 
 
@@ -318,7 +320,7 @@ def test_a_run_is_resumed_only_with_its_own_records_and_tokenizer(
     assert train(data=exported, resume=True, steps=3).steps == 3
     shutil.copytree(exported, tmp_path / "other")
     file = tmp_path / "other" / "records-00001-of-00003.tfrecord"
-    file.write_bytes(b"".join(map(frame, list(RecordFile(file))[::-1])))
+    file.write_bytes(b"".join(map(frame_record, list(RecordFile(file))[::-1])))
     assert slug_of(train, data=tmp_path / "other", resume=True, steps=3) == "changed"
 
 
@@ -424,7 +426,7 @@ FAULTS = {
     ("slug", "break_it"), [(slug, one) for slug, several in FAULTS.items() for one in several]
 )
 def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
-    features = read_features(find_records(exported)[0])
+    features = read_features(find_record_files(exported)[0])
     number = 101  # the first hundred are looked at when records are opened
     features[number] = break_it(features[number])
     path = write_features(tmp_path / "broken.tfrecord", features)
@@ -438,7 +440,7 @@ def test_a_broken_record_is_named(tmp_path, exported, store, slug, break_it):
 
 
 def test_a_payload_that_is_no_example_is_named(tmp_path, store):
-    (tmp_path / "other.tfrecord").write_bytes(b"".join(map(frame, [b"\xff\xff\xff"])))
+    (tmp_path / "other.tfrecord").write_bytes(b"".join(map(frame_record, [b"\xff\xff\xff"])))
     with pytest.raises(DataError) as caught:
         TrainingRecords(tmp_path / "other.tfrecord", store.tokenizer())
     assert caught.value.slug == "corrupt"

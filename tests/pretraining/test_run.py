@@ -23,7 +23,7 @@ from albertkit.pretraining.batches import EvaluationStream
 from albertkit.pretraining.export import export_records
 from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.options import ExportSettings
-from albertkit.pretraining.preparation import initialise, prepare_model
+from albertkit.pretraining.preparation import initialise_from_seed, prepare_model
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, held_out_stream, pretrain
 from albertkit.pretraining.settings import PretrainSettings
@@ -204,7 +204,7 @@ def test_a_process_without_batches_joins_the_same_sums(store, settings):
             reductions.append(values.shape)
             return values + 1
 
-    model = prepare_model(initialise(settings, store.vocab_size).model, settings, ALONE)
+    model = prepare_model(initialise_from_seed(settings, store.vocab_size).model, settings, ALONE)
     world = OneOfMany(1, 2, torch.device("cpu"))
     evaluate_batches(model, [], Unigram.of_store(store), world)
     evaluate_batches(
@@ -421,7 +421,7 @@ def test_a_dry_run_says_what_it_knows_before_it_times_anything(store, settings, 
         assert any(line.startswith("parameters: ") for line in lines)
         return 1.0, 100
 
-    monkeypatch.setattr("albertkit.pretraining.pretrain_command._timed_step", timing)
+    monkeypatch.setattr("albertkit.pretraining.pretrain_command._time_one_update", timing)
     measured = estimate(store, settings=settings, note=lines.append)
     assert any(
         "held out: " in line and "few, their mean loss is uncertain by about" in line
@@ -440,7 +440,7 @@ def test_a_slow_update_is_timed_in_part(store, settings, monkeypatch):
         timed.append(sum(batch.num_tokens for batch in batches))
         return timed[-1] / 10, timed[-1]
 
-    monkeypatch.setattr("albertkit.pretraining.pretrain_command._timed_step", slow)
+    monkeypatch.setattr("albertkit.pretraining.pretrain_command._time_one_update", slow)
     measured = estimate(store, settings=replace(settings, batch_tokens=2048))
     assert sum(timed) / 10 < 45
     assert measured.timed_tokens == max(timed) < measured.tokens_per_step
@@ -456,8 +456,8 @@ def test_a_configuration_may_leave_out_what_the_tokenizer_decides(
     )
     (tmp_path / "wrong.json").write_text(json.dumps(stated | {"vocab_size": 30_000}))
     (tmp_path / "ids.json").write_text(json.dumps(stated | {"eos_token_id": 7}))
-    first = initialise(settings, stated["vocab_size"]).model
-    second = initialise(
+    first = initialise_from_seed(settings, stated["vocab_size"]).model
+    second = initialise_from_seed(
         replace(settings, config=tmp_path / "short.json"), stated["vocab_size"]
     ).model
     assert first.config == second.config
@@ -514,6 +514,6 @@ def test_longer_spans_may_be_the_likelier_ones(store, settings):
         )
         stream = source.training(ALONE)
         plan = stream.plan(0)
-        assembled = stream._assembler.study(plan, np.arange(len(plan.examples)), 0)
+        assembled = stream._assembler.batch_with_drawn_masks(plan, np.arange(len(plan.examples)), 0)
         shares.append(float((assembled.ngrams[:, 1] == 1).mean()))
     assert shares == pytest.approx([6 / 11, 2 / 11], abs=0.05)

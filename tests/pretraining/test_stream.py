@@ -178,7 +178,7 @@ def in_blocks(monkeypatch):
 def test_blocks_of_an_epoch_hold_every_example_once(in_blocks, monkeypatch):
     stream = stream_of(in_blocks)
     assert 3 <= stream.num_blocks() < 9
-    blocks = [examples.blocks_of(in_blocks, stream.settings, 4, epoch) for epoch in range(2)]
+    blocks = [examples.shards_of_blocks(in_blocks, stream.settings, 4, epoch) for epoch in range(2)]
     assert sorted(np.concatenate(blocks[0])) == list(range(9))
     assert [b.tolist() for b in blocks[0]] != [b.tolist() for b in blocks[1]]
     divided = []

@@ -13,8 +13,8 @@ from albertkit.errors import MissingExtraError
 from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
 from albertkit.training.monitor import (
     RunMetrics,
-    _picture,
-    _smooth,
+    _choose_panels,
+    _running_mean,
     loss_limits,
     plot_run,
     run_svgs,
@@ -123,7 +123,7 @@ def test_wide_and_narrow_share_no_identifier_and_resolve_their_own(records):
 def test_smoothing_is_the_mean_around_each_value_without_nan():
     values = [float(n % 7) for n in range(500)]
     values[250] = math.nan
-    smooth = _smooth(values)
+    smooth = _running_mean(values)
     assert smooth[200] == pytest.approx(np.mean(values[195:206]))
     assert smooth[250] == pytest.approx(np.nanmean(values[245:256]))
     assert smooth[0] == values[0]
@@ -182,7 +182,7 @@ def test_the_line_of_chance_has_its_words_inside(narrow):
         }
         for n in range(1, 200)
     ]
-    looks, draw = _picture(RunMetrics.from_records(records), {}, None, "")
+    looks, draw = _choose_panels(RunMetrics.from_records(records), {}, None, "")
     with new_figure(looks[narrow], draw) as figure:
         figure.draw_without_rendering()
     axes = next(axes for axes in figure.axes if "sentence order" in axes.get_ylabel())

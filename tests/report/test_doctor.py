@@ -98,7 +98,7 @@ def test_the_instructions_are_those_of_the_system():
     ]
     if not flags:
         pytest.skip("the system does not tell its flags")
-    torch_facts = doctor.torch_details()
+    torch_facts = doctor.torch_facts()
     for name in ("avx2", "avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"):
         assert (name in torch_facts["cpu_instructions"]) == (name in flags[0].split()), name
     assert ("fp32" in torch_facts["packed_precisions"]) == ("avx512dq" in flags[0].split())
@@ -119,7 +119,9 @@ def test_what_the_engines_make_of_a_processor_is_said(
     monkeypatch, instructions, vendor, words, engines
 ):
     monkeypatch.setattr(
-        engine, "has", lambda *names: any(name in instructions.split() for name in names)
+        engine,
+        "has_instructions",
+        lambda *names: any(name in instructions.split() for name in names),
     )
     monkeypatch.setattr(engine, "is_intel", lambda: vendor == "GenuineIntel")
     facts = machine_facts()
@@ -134,8 +136,10 @@ def test_a_cuda_device_is_described(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    monkeypatch.setattr(attention, "varlen_fault", lambda device: f"no kernel on {device}")
-    (device,) = doctor.torch_details()["cuda_devices"]
+    monkeypatch.setattr(
+        attention, "varlen_attention_problem", lambda device: f"no kernel on {device}"
+    )
+    (device,) = doctor.torch_facts()["cuda_devices"]
     assert device == {
         "name": "NVIDIA T4",
         "memory_bytes": 16 << 30,
@@ -162,7 +166,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
     facts = vars(doctor.examine_machine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    facts["folders"] = [doctor.folder("cache", tmp_path / "not/there")]
+    facts["folders"] = [doctor.folder_facts("cache", tmp_path / "not/there")]
     problems = doctor.find_problems(facts)
     assert [problem["fatal"] for problem in problems] == [False, False]
     assert "no-such-compiler" in problems[1]["fact"]
@@ -170,7 +174,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path):
-    folder = doctor.folder("cache", tmp_path / "not/there")
+    folder = doctor.folder_facts("cache", tmp_path / "not/there")
     assert folder["writable"]
     assert folder["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []

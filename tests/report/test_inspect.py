@@ -16,15 +16,15 @@ from albertkit.config import SIZES, AlbertConfig
 from albertkit.errors import AlbertKitError
 from albertkit.model import PackedBatch
 from albertkit.model_paths import local_folder
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.report.inspect import (
     PAPER,
     SHARINGS,
     Sizes,
-    compared_sizes,
+    estimate_memory_bytes,
     inspect_folder,
-    memory,
-    sizes,
+    published_sizes,
+    size_rows_beside_published,
 )
 
 TINY = tiny_config(max_position_embeddings=40)
@@ -40,12 +40,12 @@ PUBLISHED_COUNTS = {
 def printed(result, width=None):
     """What a terminal shows of a result."""
     stream = io.StringIO()
-    to_terminal(result.sections(), stream, width)
+    print_sections(result.sections(), stream, width)
     return stream.getvalue()
 
 
 def test_the_published_sizes_to_the_last_parameter():
-    rows = {row["name"]: row for row in sizes()}
+    rows = {row["name"]: row for row in published_sizes()}
     assert {
         name: (rows[name]["parameters"], rows[name]["with_heads"]) for name in PUBLISHED_COUNTS
     } == PUBLISHED_COUNTS
@@ -54,7 +54,7 @@ def test_the_published_sizes_to_the_last_parameter():
 def test_berts_are_counted_as_transformers_counts_them():
     import transformers
 
-    rows = {row["name"]: row for row in sizes()}
+    rows = {row["name"]: row for row in published_sizes()}
     large = dict(
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
     )
@@ -66,7 +66,7 @@ def test_berts_are_counted_as_transformers_counts_them():
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_sharing_is_counted_as_a_model_of_it_has_parameters(size):
-    row = next(row for row in sizes() if row["name"] == size)
+    row = next(row for row in published_sizes() if row["name"] == size)
     for sharing, changes in SHARINGS.items():
         with torch.device("meta"):
             model = classes.AlbertModel(AlbertConfig.from_size(size, **changes))
@@ -74,7 +74,7 @@ def test_every_sharing_is_counted_as_a_model_of_it_has_parameters(size):
 
 
 def test_sharing_costs_what_the_papers_fourth_table_says():
-    base = next(row for row in sizes() if row["name"] == "base")
+    base = next(row for row in published_sizes() if row["name"] == "base")
     paper = {"all": 12, "attention": 64, "ffn": 38, "none": 89}
     for sharing, millions in paper.items():
         assert base["sharing"][sharing] / 1e6 == pytest.approx(millions, abs=0.7), sharing
@@ -141,10 +141,10 @@ def test_memory_to_read_is_what_torch_allocates(changes, length):
         **{"hidden_size": 64, "intermediate_size": 256, "max_position_embeddings": 256, **changes}
     )
     model = classes.AlbertModel(config).eval()
-    counted = memory(config, model.num_parameters(), length)
+    counted = estimate_memory_bytes(config, model.num_parameters(), length)
     measured = counted["load_fp32"] + allocated(model, length)
     assert counted["read_fp32"] == pytest.approx(measured, rel=0.01)
-    shorter = memory(config, model.num_parameters(), length - 10)
+    shorter = estimate_memory_bytes(config, model.num_parameters(), length - 10)
     assert shorter["read_fp32"] != pytest.approx(measured, rel=0.01)  # 1 % tells lengths apart
 
 
@@ -159,13 +159,13 @@ def test_int8_holds_the_matrices_in_a_byte_a_number():
             p for name, p in model.named_parameters() if ".albert_layers." in name and p.dim() == 2
         ]
         saved = sum(3 * p.numel() - 4 * len(p) for p in layers)
-        counted = memory(model.config, model.num_parameters(), 40)
+        counted = estimate_memory_bytes(model.config, model.num_parameters(), 40)
         assert counted["load_int8"] == counted["load_fp32"] - saved
 
 
 def test_a_model_stands_beside_the_published_ones():
     config = TINY.replace(num_hidden_groups=3, parameter_sharing="attention")
-    this_model, *published = compared_sizes(config, 40)
+    this_model, *published = size_rows_beside_published(config, 40)
     with torch.device("meta"):
         alone = classes.AlbertModel(config.replace(parameter_sharing="none")).num_parameters()
         assert this_model["parameters"] == classes.AlbertModel(config).num_parameters()
@@ -182,7 +182,7 @@ def test_a_model_stands_beside_the_published_ones():
         == 2 * 128 * 768
     )
     assert (
-        compared_sizes(config, 20)[1]["forward_flops_per_token"]
+        size_rows_beside_published(config, 20)[1]["forward_flops_per_token"]
         < rows["BERT-base"]["forward_flops_per_token"]
     )
 
@@ -238,7 +238,7 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
     assert facts["flops"]["train_per_token"] == config.train_flops_per_token(40)
-    output = printed(Sizes(sizes()), width=80)
+    output = printed(Sizes(published_sizes()), width=80)
     assert max(map(len, output.splitlines())) <= 80
     assert "109,482,240" in output
     assert len(run_command("inspect", "--json").json["sizes"]) == 8

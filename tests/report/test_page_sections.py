@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binomtest
 
 from albertkit.errors import MissingExtraError
-from albertkit.output.render import to_markdown, to_page, to_terminal
+from albertkit.output.render import print_sections, to_markdown, to_page
 from albertkit.report import run_page
 from albertkit.report.run_page import curve_sections, filled_masks, pretraining_highlights
 from albertkit.training.monitor import RunMetrics
@@ -34,7 +34,7 @@ EXAMPLES = [
 
 def terminal_text(sections):
     out = io.StringIO()
-    to_terminal(sections, out)
+    print_sections(sections, out)
     return out.getvalue()
 
 

@@ -68,7 +68,7 @@ def _captioner(config, tokenizer):
     backbone = load_backbone("conv3d", {"width": 64})
     grid = backbone.grid(sampling.num_frames, sampling.size)
     model = AlbertForImageCaptioning(
-        CaptionConfig(img_feature_dim=64, grid=grid).put_into(config)
+        CaptionConfig(img_feature_dim=64, grid=grid).stored_in(config)
     ).eval()
     return VideoCaptioner(model, tokenizer, backbone, sampling, grid)
 

@@ -84,7 +84,7 @@ def test_tokens_that_wait_are_known_of_each_client(requests):
                 request.ends[stop] - request.ends[start] for start, stop in request.todo
             )
         assert row.tokens == expected
-        assert {client: list(row.of_client(client)) for client in expected} == {
+        assert {client: list(row.jobs_of_client(client)) for client in expected} == {
             client: [request for request in queue if request.sender.client == client]
             for client in expected
         }

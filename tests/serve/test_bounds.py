@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from albertkit.serve import refusals, service
 from albertkit.serve.refusals import ServiceError, check_expansion
-from albertkit.serve.service import features_in_parts
+from albertkit.serve.service import compute_features_in_parts
 
 
 @given(st.text(st.sampled_from("ab \ufdfa\ufb03\u1112\u1161\u11abe\u0301①한"), max_size=60))
@@ -51,7 +51,7 @@ def test_features_made_in_parts_are_those_of_the_whole(pipeline_of, kind, monkey
     inputs = [pipeline.parse(value) for value in values]
     expected = pipeline.features(inputs)
     calls = []
-    features = features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
+    features = compute_features_in_parts(pipeline.features, inputs, values, lambda: calls.append(1))
     assert len(calls) > 2
     for name in ("input_ids", "token_type_ids", "offsets", "examples", "left_out"):
         assert_array_equal(getattr(features, name), getattr(expected, name))
@@ -72,5 +72,7 @@ def test_nothing_more_is_tokenized_after_the_request_has_ended():
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        features_in_parts(tokenized.append, ["a" * 100_000] * 9, ["a" * 100_000] * 9, proceed)
+        compute_features_in_parts(
+            tokenized.append, ["a" * 100_000] * 9, ["a" * 100_000] * 9, proceed
+        )
     assert len(tokenized) == 3

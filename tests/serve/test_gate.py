@@ -14,10 +14,10 @@ from albertkit.serve import refusals
 from albertkit.serve.logs import REQUESTS, JsonFormatter, PlainFormatter, log_to_stderr
 from albertkit.serve.options import ServeOptions
 from albertkit.serve.processes import parse_folders
-from albertkit.serve.reading import check_shape, read_body
+from albertkit.serve.reading import check_json_size, read_body
 from albertkit.serve.refusals import ServiceError
 from albertkit.serve.schemas import ClassifyRequest, EmbeddingsRequest
-from albertkit.tasks.early_exit import check_exits, exit_notes
+from albertkit.tasks.early_exit import check_exits, missing_exits_notes
 
 JSON = {"Content-Type": "application/json"}
 LONG = {"texts": "fox [MASK] " * 60}
@@ -187,7 +187,7 @@ def test_an_answer_much_larger_than_its_request_is_refused_before_it_is_computed
 )
 def test_json_of_a_shape_that_no_request_has_is_refused_unread(body, message):
     with pytest.raises(ServiceError, match=message):
-        check_shape(body)
+        check_json_size(body)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_json_of_a_shape_that_no_request_has_is_refused_unread(body, message):
 )
 def test_signs_within_texts_do_not_count(text):
     body = json.dumps({"texts": [text]}).encode()
-    check_shape(body)
+    check_json_size(body)
     assert read_body(body, ClassifyRequest).texts == [text]
 
 
@@ -231,9 +231,9 @@ def test_the_largest_requests_that_are_allowed_are_read():
     assert read_body(body, EmbeddingsRequest).input == rows
     pairs = [["a", "b"]] * refusals.MAX_TEXTS
     assert read_body(json.dumps({"texts": pairs}).encode(), ClassifyRequest).texts == pairs
-    refusals.check_numbers(refusals.MAX_NUMBERS)
+    refusals.check_answer_numbers(refusals.MAX_NUMBERS)
     with pytest.raises(ServiceError, match="at most 2,000,000 are sent"):
-        refusals.check_numbers(refusals.MAX_NUMBERS + 1)
+        refusals.check_answer_numbers(refusals.MAX_NUMBERS + 1)
 
 
 # --- options, models, logs ------------------------------------------------------------------------
@@ -304,8 +304,10 @@ def test_early_exit_of_models_without_exits_is_refused(folders, tmp_path):
         check_exits([without], "patience:1")
     (tmp_path / "exits.safetensors").touch()
     check_exits([without, str(tmp_path)], "patience:1")
-    assert exit_notes(without, "patience:1") == ["trained without exits: all layers are run"]
-    assert exit_notes(without, None) == exit_notes(tmp_path, "patience:1") == []
+    assert missing_exits_notes(without, "patience:1") == [
+        "trained without exits: all layers are run"
+    ]
+    assert missing_exits_notes(without, None) == missing_exits_notes(tmp_path, "patience:1") == []
 
 
 REQUEST = {

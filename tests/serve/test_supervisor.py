@@ -50,7 +50,7 @@ class Worker:
         self.ended_at = None
         self.connected = False
 
-    def another(self):
+    def start_another(self):
         return self.following
 
     async def connect(self):
@@ -231,9 +231,9 @@ def test_a_worker_that_cannot_be_started_is_tried_again(code, method, monkeypatc
                 Scarce.lacking -= 1
                 raise OSError(code, os.strerror(code))
 
-        def another(self):
+        def start_another(self):
             self.fail("another")
-            return super().another()
+            return super().start_another()
 
         async def connect(self):
             if hasattr(self, "is_second"):

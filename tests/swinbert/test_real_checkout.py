@@ -22,7 +22,7 @@ from small_clips import read_split_clips
 from swinbert_writer import published_state, write_swinbert
 
 from albertkit.captioning.captioner import VideoCaptioner
-from albertkit.captioning.layers import gate_values
+from albertkit.captioning.layers import gate_matrix
 from albertkit.captioning.video import sample_frames
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.swinbert.checkpoints import convert_swinbert
@@ -191,9 +191,9 @@ def test_trained_there_it_comes_home(tree, tmp_path, model, flags):
     # Loss and logits under the checkout's mask, with the learned block in it.
     visual = every[:1]
     mask = torch.from_numpy(theirs["attention_mask"]).float()
-    if captioner.model.caption.learned:
+    if captioner.model.has_learned_gate:
         tokens = visual.shape[1]
-        mask[:, -tokens:, -tokens:] = gate_values(
+        mask[:, -tokens:, -tokens:] = gate_matrix(
             captioner.model.albert.video_gate, captioner.model.caption.hard_gate
         )
     inputs = {

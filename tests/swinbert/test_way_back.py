@@ -13,7 +13,7 @@ from swinbert_writer import published_state
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.captioner import VideoCaptioner
 from albertkit.captioning.evaluate import evaluate_captioner
-from albertkit.captioning.layers import gate_values
+from albertkit.captioning.layers import gate_matrix
 from albertkit.captioning.predict import predict_captions
 from albertkit.captioning.prepare import prepare_clips
 from albertkit.captioning.settings import CaptionSettings
@@ -94,7 +94,7 @@ def captions_of_the_checkout(run, pixels, beams):
     mask[:, :length, :length] = torch.ones(length, length).tril()
     mask[:, :, length:] = 1
     if run["gate"] is not None:
-        mask[:, length:, length:] = gate_values(run["gate"].weight, False)
+        mask[:, length:, length:] = gate_matrix(run["gate"].weight, False)
     with torch.no_grad():
         return run["text"](
             input_ids=torch.zeros(len(pixels), length, dtype=torch.int64),

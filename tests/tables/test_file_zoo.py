@@ -24,19 +24,19 @@ from albertkit.captioning.annotations import is_annotations
 from albertkit.captioning.clips import read_manifest
 from albertkit.captioning.score import read_caption_file
 from albertkit.captioning.sources import read_splits
-from albertkit.command import Columns
 from albertkit.corpus.documents import DocumentFile, read_documents
 from albertkit.corpus.options import BuildSettings
 from albertkit.embeddings.data import _ExampleReader, read_texts
 from albertkit.errors import DataError
 from albertkit.files import read_text as read_text_file
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tables.files import ByteStream, find_input_file, find_inputs
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import as_records
 from albertkit.tables.table import Table
 from albertkit.tasks.data import read_data
-from albertkit.tasks.predictions import read_object
+from albertkit.tasks.predictions import read_json_document
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
 from albertkit.tokenizer.texts import read_lines
@@ -269,7 +269,7 @@ READERS = {
         lambda file: examples_of(find_task("squad1"), file)[0],
     ),
     "corpus.jsonl": ('{"text": "a"%s}', ', "text": "b"', lambda file: list(read_documents([file]))),
-    "predictions.json": ('{"1": "a"%s}', ', "1": "b"', read_object),
+    "predictions.json": ('{"1": "a"%s}', ', "1": "b"', read_json_document),
     "captions.json": ('{"v1": ["a"]%s}', ', "v1": ["b"]', read_caption_file),
     "captions.jsonl": ('{"key": "v1", "caption": "a"%s}', ', "caption": "b"', read_caption_file),
     "annotations.json": (CLIPS, '"video_id": "w", ', is_annotations),

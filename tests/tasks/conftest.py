@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.command import Columns
 from albertkit.model import AlbertForPreTraining
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.models import load_encoder, save_task_model
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import AlbertTokenizer

@@ -196,7 +196,7 @@ def test_an_answer_may_have_other_white_space_than_its_text(tmp_path, text, star
     target = examples[0].target
     assert target is not None
     assert target.text == text
-    assert target.in_context == learned
+    assert target.text_in_context == learned
     assert CONTEXT[target.start : target.start + len(learned)] == learned
     assert abs(target.start - start) <= 1
     assert [

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from albertkit.files import read_json
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tasks.answers import answer_features, best_threshold, gold_pairs
+from albertkit.tasks.answers import answer_features, best_threshold, gold_answers_by_id
 from albertkit.tasks.metrics import question_scores, squad_scores
 from albertkit.tasks.nbest import (
     NO_CANDIDATE,
     TopPositions,
-    judge_beams,
-    judge_spans,
+    best_beam_answers,
+    best_span_answers,
     probabilities,
-    text_window,
-    top_spans,
+    top_span_positions,
+    window_of_sequence,
 )
 from albertkit.tasks.questions import read_questions
 from albertkit.tokenizer import AlbertTokenizer
@@ -73,7 +73,10 @@ def questions(golden, data):
             cache[kind, setting] = [
                 AskedQuestion(
                     example,
-                    [text_window(features, m) for m in np.flatnonzero(features.examples == number)],
+                    [
+                        window_of_sequence(features, m)
+                        for m in np.flatnonzero(features.examples == number)
+                    ],
                     np.flatnonzero(names == example.id),
                 )
                 for number, example in enumerate(examples)
@@ -128,8 +131,8 @@ def span_differences(golden, questions, name):
     for limits, expected in read_json(golden / "squad" / f"pred_v1_{name}.json").items():
         size, longest = LIMITS[limits]
         for question in questions:
-            tops = top_spans(start[question.rows], end[question.rows], size)
-            verdict = judge_spans(
+            tops = top_span_positions(start[question.rows], end[question.rows], size)
+            verdict = best_span_answers(
                 question.example.context,
                 question.windows,
                 tops,
@@ -194,8 +197,8 @@ def test_no_answer_by_two_logits(golden, questions, name, shift):
         texts, odds = plain_postprocessing(
             context, question.windows, start[rows], end[rows], 10, 30
         )
-        tops = top_spans(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
-        verdict = judge_spans(
+        tops = top_span_positions(torch.from_numpy(start[rows]), torch.from_numpy(end[rows]), 10)
+        verdict = best_span_answers(
             context, question.windows, tops, version=2, n_best_size=10, max_answer_length=30
         )
         answer_texts = [c.text for c in verdict.candidates]
@@ -220,7 +223,7 @@ def beam_verdicts(golden, questions, name, limits="n20_l30"):
     )
     size, longest = LIMITS[limits]
     return [
-        judge_beams(
+        best_beam_answers(
             question.example.context,
             question.windows,
             [
@@ -264,7 +267,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     asked_questions = questions(kind, setting)
     name = f"{kind}_{setting}_{beams}"
     expected = read_json(golden / "squad" / f"pred_v2_{name}.json")["n20_l30"]
-    gold = gold_pairs([question.example for question in asked_questions])
+    gold = gold_answers_by_id([question.example for question in asked_questions])
     verdicts = {
         question.example.id: v
         for question, v in zip(

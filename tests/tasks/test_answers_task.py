@@ -14,7 +14,7 @@ from albertkit.conversion.convert import convert
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tasks.answers import AnswerTask, outside_text
+from albertkit.tasks.answers import AnswerTask, mask_outside_text
 from albertkit.tasks.metrics import squad_scores
 from albertkit.tasks.models import run_model
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
@@ -212,7 +212,7 @@ def test_where_no_answer_may_lie(tokenizer, golden):
     features = task.features(examples, tokenizer, labelled=False)
     batch = features.batch(np.arange(features.num_sequences))
     expected = np.load(golden / "squad/features_v20_s128.npz")
-    ours = batch.packed.unpack(outside_text(batch.packed).int() + 1)  # 0 at padding
+    ours = batch.packed.unpack(mask_outside_text(batch.packed).int() + 1)  # 0 at padding
     theirs = torch.from_numpy(np.where(expected["input_mask"] == 1, expected["p_mask"] + 1, 0))
     assert torch.equal(ours, theirs[:, : ours.shape[1]].int())
 

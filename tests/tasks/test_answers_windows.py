@@ -11,7 +11,7 @@ from albertkit.tasks.answers import (
     answer_features,
     context_windows,
     count_reasons,
-    unrecoverable,
+    unrecoverable_answers,
 )
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
 
@@ -160,7 +160,7 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load):
         for setting in SETTINGS:
             examples, features, _ = load(kind, setting)
             assert set(features.examples) == set(range(len(examples)))
-            lost = list(unrecoverable(examples, features))
+            lost = list(unrecoverable_answers(examples, features))
             # Both of them Google drops: an answer that leaves the marks off its last letter;
             # Hangul, one <unk> a word.
             assert [item.id for item in lost] == (DROPPED_BY_GOOGLE if kind == "edge" else [])
@@ -169,13 +169,13 @@ def test_no_question_is_dropped_and_every_answer_comes_back(load):
 
 def test_a_place_that_is_off_is_unrecoverable(load):
     examples, features, _ = load("v11", "s384")
-    before = len(list(unrecoverable(examples, features)))
+    before = len(list(unrecoverable_answers(examples, features)))
     for name, change in (("char_starts", 2), ("char_ends", -1)):
         features.per_token[name][:] += change
-        assert len(list(unrecoverable(examples, features))) > before + 30
+        assert len(list(unrecoverable_answers(examples, features))) > before + 30
         features.per_token[name][:] -= change
     features.per_sequence["start_positions"][:] -= 1
-    assert len(list(unrecoverable(examples, features))) > before + 30
+    assert len(list(unrecoverable_answers(examples, features))) > before + 30
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_all_of_squad_train(data, tokenizer):
         examples, tokenizer, length=384, doc_stride=128, max_query_length=64, labelled=True
     )
     assert np.array_equal(np.unique(features.examples), np.arange(87_599))
-    lost = list(unrecoverable(examples, features))
+    lost = list(unrecoverable_answers(examples, features))
     assert count_reasons(lost) == {
         "ends inside a token": 174,
         "starts inside a token": 78,
@@ -217,7 +217,7 @@ def test_a_question_longer_than_the_window_is_cut_and_said(tokenizer):
     features = features_of(tokenizer, long, short)
     assert features.per_sequence["question_cut"].tolist() == [True, False]
     assert features.lengths.max() <= 64
-    assert not list(unrecoverable([long, short], features))
+    assert not list(unrecoverable_answers([long, short], features))
 
 
 def test_a_text_of_fifty_thousand_words(tokenizer):
@@ -226,7 +226,7 @@ def test_a_text_of_fifty_thousand_words(tokenizer):
     answer = AnnotatedAnswer(words[43_210], context.index(words[43_210]))
     example = QuestionExample("a", "Which?", context, (answer,))
     features = features_of(tokenizer, example, length=384, stride=128)
-    assert not list(unrecoverable([example], features))
+    assert not list(unrecoverable_answers([example], features))
     # Every piece is in some window, and in exactly one of them with the most around it.
     ids, _ = tokenizer.encode_with_offsets(context)
     best = features.per_token["max_context"]
@@ -291,7 +291,7 @@ def test_a_text_without_a_piece_has_a_window(tokenizer):
     features = features_of(tokenizer, example)
     assert features.num_sequences == 1
     assert features.input_ids[-2:].tolist() == [tokenizer.sep_id] * 2
-    assert [item.reason for item in unrecoverable([example], features)] == [
+    assert [item.reason for item in unrecoverable_answers([example], features)] == [
         "no window holds the answer"
     ]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from albertkit.command import Columns
 from albertkit.errors import AlbertKitError
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.check import check_data, check_task, label_findings
 from albertkit.tasks.choices import ChoiceExample, choice_task
@@ -35,7 +35,7 @@ def check(tokenizer, train, dev, kind="classification", pair=None, **settings):
 def render_report(report):
     """The report as a terminal shows it."""
     stream = io.StringIO()
-    to_terminal(report.sections(), stream)
+    print_sections(report.sections(), stream)
     return stream.getvalue()
 
 

@@ -16,11 +16,11 @@ from scipy.stats import binomtest
 from torch.testing import assert_close
 
 from albertkit.batches.features import Features
-from albertkit.command import Columns
 from albertkit.conversion.convert import convert
 from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_loss, choice_task
 from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task

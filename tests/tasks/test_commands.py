@@ -10,10 +10,10 @@ import pytest
 from record_files import read_records
 
 from albertkit.cli import main
-from albertkit.command import Columns
-from albertkit.conversion.tensorflow.records import example, frame
+from albertkit.conversion.tensorflow.records import encode_example, frame_record
 from albertkit.errors import AlbertKitError
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
+from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -83,7 +83,7 @@ def test_the_check_fits_into_a_terminal_and_trains_nothing(start, table, run_com
     columns = Columns(text="sentence", label="label")
     printed = io.StringIO()
     checked = check_task("classify", start, table, FinetuneSettings(length=32), columns=columns)
-    to_terminal(checked.sections(), printed, width=80)
+    print_sections(checked.sections(), printed, width=80)
     tables = printed.getvalue().split("!")[0]
     assert max(map(len, tables.splitlines())) <= 80
     assert "magic" in tables
@@ -119,7 +119,9 @@ def test_mistakes_are_named_with_a_hint(run, start, table, run_command, command,
 def test_records_for_fine_tuning_are_refused_with_what_to_give(tmp_path, task, kind):
     """As the Model Garden's create_finetuning_data.py writes them."""
     for name in ("train.tf_record", "eval.tf_record"):
-        (tmp_path / name).write_bytes(frame(example({"input_ids": [2, 5, 3], "label_ids": [1]})))
+        (tmp_path / name).write_bytes(
+            frame_record(encode_example({"input_ids": [2, 5, 3], "label_ids": [1]}))
+        )
     (tmp_path / "meta_data.json").write_text(
         '{"task_type": "bert_classification", "num_labels": 2}'
     )

@@ -16,7 +16,14 @@ from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForSequenceClassification, AlbertModel
 from albertkit.model.padded import Trace
 from albertkit.pipelines.load import load_pipelines
-from albertkit.tasks.early_exit import EXITS, ExitHeads, ExitLosses, ExitRule, exit_curve, exits_of
+from albertkit.tasks.early_exit import (
+    EXITS,
+    ExitHeads,
+    ExitLosses,
+    ExitRule,
+    engine_exits,
+    exit_curve,
+)
 from albertkit.tasks.models import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.texts import TextClassification, TextExample
@@ -95,7 +102,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
     labels = torch.stack([logits.argmax(1) for logits in by_pass], dim=1)
     for patience in (1, 2):
         logits_of_rule, passes = exit_early(
-            engine, batch.packed, exits_of(model, exits, ExitRule("patience", patience))
+            engine, batch.packed, engine_exits(model, exits, ExitRule("patience", patience))
         )
         for n in range(len(TEXTS)):
             agreed = 0
@@ -112,7 +119,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
     )
     middle = float(shares[:, 0].quantile(0.5))  # between two of the four texts
     logits_of_rule, passes = exit_early(
-        engine, batch.packed, exits_of(model, exits, ExitRule("entropy", middle))
+        engine, batch.packed, engine_exits(model, exits, ExitRule("entropy", middle))
     )
     sure = shares[:, :3] < middle
     expected = torch.where(sure.any(1), sure.int().argmax(1) + 1, 4)
@@ -186,7 +193,7 @@ def test_the_command(run, run_command):
 
 def test_pipelines_that_leave_early(run):
     _, model, features = batch_of(run, TEXTS)
-    exits = exits_of(model, ExitHeads.load(run / "best", model), ExitRule("entropy", 0.9))
+    exits = engine_exits(model, ExitHeads.load(run / "best", model), ExitRule("entropy", 0.9))
     logits, passes = exit_early(
         load_engine(model, "fp32"), features.batch(np.arange(len(TEXTS))).packed, exits
     )

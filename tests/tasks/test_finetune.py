@@ -18,15 +18,15 @@ from record_files import read_records
 from safetensors.torch import load_file
 
 from albertkit.batches.features import ExampleStream, Features
-from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.model import AlbertForSequenceClassification
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_split
 from albertkit.tasks.evaluate import evaluate_task
-from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, finetune, weigh_classes
+from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, balanced_class_weights, finetune
 from albertkit.tasks.models import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
@@ -225,7 +225,7 @@ def test_class_weights_make_rare_classes_count(start, tmp_path):
     examples = read_split(task, tmp_path / "train.tsv", "train", BadRows())
     task = task.fitted(examples)
     balanced = replace(SETTINGS, class_weights="balanced")
-    weights = weigh_classes(task, examples, balanced, World(0, 1, torch.device("cpu")))
+    weights = balanced_class_weights(task, examples, balanced, World(0, 1, torch.device("cpu")))
     # scikit-learn's "balanced"
     assert weights.tolist() == pytest.approx([200 / (2 * 190), 200 / (2 * 10)])
     assert learn(start, tmp_path, tmp_path / "run", balanced).value == 1.0
@@ -362,7 +362,7 @@ def test_two_processes_learn_what_one_does(start, table, tmp_path):
     script.write_text(
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1)\n"
         "from albertkit.tasks.finetune import finetune\n"
-        "from albertkit.command import Columns\n"
+        "from albertkit.tables.columns import Columns\n"
         "from albertkit.tasks.settings import FinetuneSettings\n"
         "start, table, run, toml = map(Path, sys.argv[1:5])\n"
         "finetune('classify', start, table, run, FinetuneSettings(**FinetuneSettings.read(toml)),\n"

@@ -12,11 +12,11 @@ from transformers import AutoTokenizer
 from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import read_json
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.check import check_task
-from albertkit.tasks.data import read_given
+from albertkit.tasks.data import read_data_from_anywhere
 from albertkit.tasks.evaluate import evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
@@ -51,7 +51,7 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     assert results["data"] == "dev.tsv"
     assert results["examples"] == 100
     assert results["best_step"] == best
-    to_terminal(result_sections(result.results(), result.metric))
+    print_sections(result_sections(result.results(), result.metric))
     printed = capsys.readouterr().out
     assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed
     assert "f1 (plain)" in printed
@@ -141,11 +141,11 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
     task = find_task("regress", COLUMNS)
     labels = np.linspace(0, 5, 50)
     examples = [TextExample(str(n), "a fox", None, float(label)) for n, label in enumerate(labels)]
-    for spread, note in (
+    for spread_word_tags, note in (
         (0.0, "all 50 predictions are 2.700"),
         (0.01, "all 50 predictions are between 2.700 and 2.750"),
     ):
-        values = [{"id": "", "value": 2.7 + spread * label} for label in labels]
+        values = [{"id": "", "value": 2.7 + spread_word_tags * label} for label in labels]
         assert task.collapsed(examples, values) == note
     assert (
         task.collapsed(examples, [{"id": "", "value": 2.7 + 0.3 * label} for label in labels])
@@ -177,7 +177,7 @@ def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
     report = check_task("classify", start, {"train": rows, "dev": rows}, columns=COLUMNS)
     findings = [line for line in report.findings if "missing" in line]
     assert findings == ([finding] if finding else [])
-    data = read_given(
+    data = read_data_from_anywhere(
         find_task("classify", COLUMNS),
         {"train": rows, "dev": rows},
         None,

@@ -15,13 +15,13 @@ from albertkit.tasks.metrics import (
     class_scores,
     class_table,
     confusion,
-    label_scores,
+    count_matching_entities,
+    entity_scores,
+    entity_scores_by_type,
+    entity_spans,
+    label_set_scores,
     regression_scores,
-    regression_scores_of,
-    span_counts,
-    span_scores,
-    span_table,
-    spans,
+    resampled_regression_scores,
 )
 
 from .conftest import THEIR_NAMES
@@ -112,7 +112,7 @@ def test_absent_class_and_single_class():
 
 
 def test_label_sets():
-    scores = label_scores(
+    scores = label_set_scores(
         np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]])
     )(EVERY_ROW)
     # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
@@ -138,31 +138,31 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
 
     gold, predicted = [list(side) for side in zip(*pairs, strict=True)]
     for tags in gold + predicted:
-        assert spans(tags) == get_entities(tags)
-    ours = span_scores(gold, predicted)(EVERY_ROW)
+        assert entity_spans(tags) == get_entities(tags)
+    ours = entity_scores(gold, predicted)(EVERY_ROW)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
         rows = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
     assert list(ours.values()) == pytest.approx([float(value) for value in theirs[:3]], abs=1e-12)
-    for row, *values in zip(span_table(gold, predicted), *rows, strict=True):
+    for row, *values in zip(entity_scores_by_type(gold, predicted), *rows, strict=True):
         assert list(row.values())[1:] == pytest.approx(values, abs=1e-12)
 
 
 def test_ill_formed_tags_are_read_as_conlleval_reads_them():
-    assert spans("O I-PER I-PER I-LOC B-LOC I-LOC".split()) == [
+    assert entity_spans("O I-PER I-PER I-LOC B-LOC I-LOC".split()) == [
         ("PER", 1, 2),
         ("LOC", 3, 3),
         ("LOC", 4, 5),
     ]
     # a reading that lets only B- start an entity would find one entity less and notice it here
-    assert span_scores([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
-    assert span_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {
+    assert entity_scores([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
+    assert entity_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {
         "precision": 0.0,
         "recall": 0.0,
         "f1": 0.0,
     }
-    assert span_scores([[]], [[]])(EVERY_ROW)["f1"] == 0.0
+    assert entity_scores([[]], [[]])(EVERY_ROW)["f1"] == 0.0
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_counted_samples_score_as_drawn_samples():
     random = np.random.default_rng(0)
     for digits in (0, 1, 9):  # with many ties, few, none
         labels, predictions = np.round(random.normal(size=(2, 80)), digits)
-        counted = regression_scores_of(labels, predictions)
+        counted = resampled_regression_scores(labels, predictions)
         for _ in range(20):
             rows = random.integers(0, 80, 80)
             direct = regression_scores(labels[rows], predictions[rows])
@@ -214,10 +214,10 @@ def test_counted_samples_score_as_drawn_samples():
     gold = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)]
     predicted = [["B-PER"] * 5] * 9
     rows = random.integers(0, 9, 9)
-    assert span_scores(gold, predicted)(rows) == span_scores(
+    assert entity_scores(gold, predicted)(rows) == entity_scores(
         [gold[r] for r in rows], [predicted[r] for r in rows]
     )(EVERY_ROW)
-    assert span_counts([], []).shape == (0, 3)
+    assert count_matching_entities([], []).shape == (0, 3)
 
 
 @pytest.mark.parametrize(("right", "total"), [(80, 80), (0, 30)])

@@ -13,10 +13,10 @@ import pandas
 import pytest
 from record_files import read_records, write_json, write_lines, write_records
 
-from albertkit.command import Columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.pipelines.predict import ask, predict
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files, list_rows, with_added_columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.evaluate import evaluate_task

@@ -8,10 +8,10 @@ import torch
 from record_files import read_records, write_lines
 
 from albertkit import engines
-from albertkit.command import Columns
 from albertkit.engines.cpu.engine import precision_problem
 from albertkit.errors import ConfigError
 from albertkit.pipelines.predict import predict
+from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import evaluate_task
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.models import load_task_model, run_model
@@ -107,7 +107,9 @@ def test_dev_scores_of_a_bf16_training_are_those_of_an_evaluation(start, tmp_pat
 
 def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        engines, "_fused", lambda model, precision, notes=(): (None, f"no {precision} here")
+        engines,
+        "_make_fused_engine",
+        lambda model, precision, notes=(): (None, f"no {precision} here"),
     )
     report = predict(untrained, table / "dev.tsv", tmp_path / "out.jsonl", precision="int8")
     assert report.notes[0] == "not int8: no int8 here"

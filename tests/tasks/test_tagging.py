@@ -27,7 +27,7 @@ from albertkit.tasks.tagging import (
     find_tagged_words,
     klue_scores,
     sentence_windows,
-    spread,
+    spread_word_tags,
     tagging_task,
 )
 from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
@@ -102,7 +102,7 @@ def test_every_word_has_one_place_or_follows(tokenizer, words, spaces):
         assert not any(
             visible(character) for first, last in spans_in_word for character in text[first:last]
         )
-    tags, probabilities = spread(
+    tags, probabilities = spread_word_tags(
         len(words),
         tagged.words,
         tagged.ends,
@@ -126,7 +126,7 @@ def test_words_without_a_piece_of_their_own():
     assert tagged.tokens.tolist() == [0, 1, 2, 3]
     assert [words[word] for word in tagged.words] == ["한", "은", "총", "재"]
     assert tagged.ends.tolist() == [2, 5, 7, 9]
-    tags, probabilities = spread(
+    tags, probabilities = spread_word_tags(
         9,
         tagged.words,
         tagged.ends,

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.scheme import IOB1, IOB2, IOBES, Entities
 
-from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import score_file
-from albertkit.tasks.metrics import spans
+from albertkit.tasks.metrics import entity_spans
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.tagging_files import (
@@ -76,7 +76,7 @@ def test_wnut(data, name, sentences, words, entities):
     )
     assert len(examples) == sentences
     assert sum(len(example.words) for example in examples) == words
-    assert sum(len(spans(example.tags)) for example in examples) == entities
+    assert sum(len(entity_spans(example.tags)) for example in examples) == entities
     assert bad_rows.notes == []
 
 
@@ -105,12 +105,12 @@ def test_klue_agrees_with_its_own_comments(data):
     differing = [
         e.id
         for e, (_, s) in zip(examples, comments, strict=True)
-        if (e.text, spans(e.tags)) != annotated(s)
+        if (e.text, entity_spans(e.tags)) != annotated(s)
     ]
     assert len(examples) == 5000
     assert sum(len(example.words) for example in examples) == 285929
     assert len(differing) == 0
-    assert annotated(comments[0][1].replace("OG", "PS"))[1] != spans(examples[0].tags)
+    assert annotated(comments[0][1].replace("OG", "PS"))[1] != entity_spans(examples[0].tags)
 
 
 # --- schemes --------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_schemes_are_seqevals(sentence, scheme):
     tags = write_tags(entities, num_words, scheme)
     theirs = Entities([tags], {"IOB1": IOB1, "IOB2": IOB2, "BIOES": IOBES}[scheme]).entities[0]
     assert [(entity.tag, entity.start, entity.end - 1) for entity in theirs] == entities
-    assert spans(tags) == entities
+    assert entity_spans(tags) == entities
 
 
 @given(st.lists(sentences(), min_size=1, max_size=6), st.sampled_from([*SCHEMES, "BILOU"]))
@@ -152,7 +152,7 @@ def test_every_scheme_is_read_as_iob2(tmp_path_factory, contents, scheme):
         rows = [[tag.replace("E-", "L-").replace("S-", "U-") for tag in tags] for tags in rows]
     text = "\n".join("".join(f"word {tag}\n" for tag in tags) for tags in rows)
     examples, bad_rows = read_text(tmp_path_factory.getbasetemp() / "tags.conll", text)
-    assert [(len(example.words), spans(example.tags)) for example in examples] == contents
+    assert [(len(example.words), entity_spans(example.tags)) for example in examples] == contents
     assert [list(example.tags) for example in examples] == [
         write_tags(entities, n) for n, entities in contents
     ]
@@ -504,8 +504,10 @@ def test_bmes(tmp_path):
     tags = "B-PER M-PER M-PER E-PER O S-LOC B-LOC E-LOC".split()
     (example,), bad_rows = read_text(tmp_path / "a.conll", "".join(f"字 {tag}\n" for tag in tags))
     theirs = Entities([[tag.replace("M-", "I-") for tag in tags]], IOBES).entities[0]
-    assert spans(example.tags) == [(entity.tag, entity.start, entity.end - 1) for entity in theirs]
-    assert spans(example.tags)[0] == ("PER", 0, 3)
+    assert entity_spans(example.tags) == [
+        (entity.tag, entity.start, entity.end - 1) for entity in theirs
+    ]
+    assert entity_spans(example.tags)[0] == ("PER", 0, 3)
     assert bad_rows.rows == []
 
 

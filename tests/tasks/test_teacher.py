@@ -18,9 +18,9 @@ from numpy.testing import assert_allclose
 from record_files import read_records, write_json, write_lines
 from torch.testing import assert_close
 
-from albertkit.command import Columns
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
 from albertkit.tasks.data import has_labelled_example, read_data, read_split
@@ -104,7 +104,7 @@ def make_bert(tmp_path_factory):
 
 def read_by(folder, task, examples, tokenizer, out, **changes):
     settings = replace(SETTINGS, teacher=folder, **changes)
-    return open_teacher(settings, task, examples, tokenizer, ALONE.device).having_read(
+    return open_teacher(settings, task, examples, tokenizer, ALONE.device).with_own_logits_of(
         examples, out, ALONE
     )
 

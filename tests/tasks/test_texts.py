@@ -12,11 +12,11 @@ from sklearn.metrics import accuracy_score, f1_score
 from torch.testing import assert_close
 from word_tokenizer import WordTokenizer
 
-from albertkit.command import Columns
 from albertkit.errors import AlbertKitError, ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
-from albertkit.tasks.metrics import label_scores
+from albertkit.tasks.metrics import label_set_scores
 from albertkit.tasks.texts import (
     OFFICIAL,
     MultiLabelClassification,
@@ -431,7 +431,7 @@ def test_scores_of_samples_are_scikit_learns():
     random = np.random.default_rng(0)
     gold = random.integers(0, 2, (50, 4))
     predicted = random.integers(0, 2, (50, 4))
-    sampled = label_scores(gold, predicted)
+    sampled = label_set_scores(gold, predicted)
 
     def theirs(rows, predicted_rows):
         pair = gold[rows], predicted[predicted_rows]

@@ -103,7 +103,7 @@ def test_runs_that_rounding_decides_are_reported(google, google_folder, tmp_path
     double = Tokenizer.from_file(str(google_folder / "tokenizer.json"))
     differing_runs = [
         run
-        for run in google.tied_runs()
+        for run in google.runs_that_json_may_cut_otherwise()
         if single.encode(run) != double.encode(run, add_special_tokens=False).ids
     ]
     assert "!!!!" in differing_runs
@@ -217,7 +217,8 @@ def test_a_save_compares_the_same_texts(data, tmp_path):
     with pytest.warns(UserWarning, match="transformers reads other ids") as warned:
         tokenizer.save_pretrained(tmp_path)
     (comparison,) = check_tokenizer(
-        tmp_path, [*tokenizer.hard_lines(), *tokenizer.tied_runs()]
+        tmp_path,
+        [*tokenizer.lines_that_json_may_misread(), *tokenizer.runs_that_json_may_cut_otherwise()],
     ).comparisons
     assert (
         f"on {comparison.differing} hard lines, the first of them {comparison.first.text!r}"

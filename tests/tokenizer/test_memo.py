@@ -61,8 +61,8 @@ def test_english_wikipedia_and_the_share_it_takes(data, wiki):
     tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
     texts = wiki("en/wiki_11")[:500]
     handed_over = []
-    encode = tokenizer._batch._by_sentencepiece
-    tokenizer._batch._by_sentencepiece = lambda texts, threads: (
+    encode = tokenizer._batch._encode_with_sentencepiece
+    tokenizer._batch._encode_with_sentencepiece = lambda texts, threads: (
         handed_over.extend(texts) or encode(texts, threads)
     )
     for num_threads in (1, 2):
@@ -96,7 +96,7 @@ def test_random_models_and_texts(seed):
 
 @pytest.mark.parametrize("rule", rules.NAMES)
 def test_white_space_of_every_kind(golden, rule):
-    """The engine is given texts whose blanks of ASCII are not collapsed yet."""
+    """The engine is given texts whose blanks of ASCII are not collapse_spaces yet."""
     tokenizer = SentencePieceTokenizer(
         (golden / "tokenizer/digit_comma_toy.model").read_bytes(), rule
     )

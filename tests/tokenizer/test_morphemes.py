@@ -30,7 +30,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     read_facts,
     rebuild_model,
 )
-from albertkit.tokenizer.train import measure_fit
+from albertkit.tokenizer.train import measure_tokenizer_fit
 
 SENTENCE = "서울에서는 2023년 3.14 iPhone을 샀다 😀문서를 읽었다(한국)"
 
@@ -127,7 +127,7 @@ def test_spaces_are_put_in_at_every_encoding(analyser, tmp_path):
     expected = [truth.encode(analyser.separated(text, " ")) for text in texts[:100]]
     assert [truth.encode(text) for text in texts[:100]] != expected  # the spaces do something
     assert [reloaded.encode(text) for text in texts[:100]] == expected
-    fit = measure_fit(reloaded, texts[:100])
+    fit = measure_tokenizer_fit(reloaded, texts[:100])
     # And not the number of morphemes
     assert fit.words == sum(len(text.split()) for text in texts[:100])
     assert fit.pieces_a_word == sum(map(len, expected)) / fit.words
@@ -332,5 +332,5 @@ def test_rules_for_korean():
     assert [text[a:b] for a, b in zip(aligned.starts[8:11], aligned.ends[8:11], strict=True)] == [
         unicodedata.normalize("NFD", c) for c in "한민국"
     ]
-    assert rules.lowers("korean")
-    assert not rules.lowers("multilingual")
+    assert rules.rules_lower_case("korean")
+    assert not rules.rules_lower_case("multilingual")

@@ -187,7 +187,7 @@ def test_a_tokenizer_is_replaced_only_when_asked(tmp_path):
 
 
 def test_the_listing_is_sentencepieces_own(data, google, tmp_path):
-    google.write_listing(tmp_path)
+    google.write_piece_listing(tmp_path)
     theirs = (data / "albert/30k-clean.vocab").read_text(encoding="utf-8")
     assert (tmp_path / "spiece.vocab").read_text(encoding="utf-8") == theirs
 

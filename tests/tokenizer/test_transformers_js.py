@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from albertkit.tokenizer import train_tokenizer
-from albertkit.tokenizer.tokenizer_json import hard_lines
+from albertkit.tokenizer.tokenizer_json import lines_that_json_may_misread
 
 PROGRAM = """
 const { AutoTokenizer, env } = require("@huggingface/transformers");
@@ -70,7 +70,7 @@ def test_ids_of_texts_and_pairs_are_equal(folder, golden_rows, wiki, tmp_path):
     texts += wiki("en/wiki_21")[:1000] + wiki("ko/wiki_21")[:1000]
     texts += [unicodedata.normalize("NFD", text) for text in wiki("ko/wiki_21")[:200]]
     if (folder / "spiece.model").exists():
-        texts += hard_lines((folder / "spiece.model").read_bytes(), "none")
+        texts += lines_that_json_may_misread((folder / "spiece.model").read_bytes(), "none")
     cases = [(text, None) for text in texts] + list(itertools.pairwise(texts[:300]))
     file = tmp_path / "cases.json"
     file.write_text(json.dumps(cases))

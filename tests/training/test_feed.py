@@ -22,7 +22,7 @@ class LateCopies:
         self.coming = []
 
     def send(self, batches):
-        late = [batch._map(torch.zeros_like) for batch in batches]
+        late = [batch._map_tensors(torch.zeros_like) for batch in batches]
 
         def arrive():
             self.last_sent = late
@@ -32,7 +32,7 @@ class LateCopies:
 
         return late, arrive
 
-    def reuse(self):
+    def allow_reuse(self):
         for copy in self.last_sent:
             copy.input_ids.zero_()
 

@@ -7,7 +7,12 @@ import torch
 
 from albertkit.errors import MissingExtraError
 from albertkit.training import processes
-from albertkit.training.processes import bf16_peak, bf16_peak_flops, choose_compiled, repeatable
+from albertkit.training.processes import (
+    bf16_peak,
+    bf16_peak_flops,
+    choose_compiled,
+    repeatable_results,
+)
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda:0")
@@ -58,9 +63,9 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
 
 def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
     monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: True)
-    with repeatable(CPU):
+    with repeatable_results(CPU):
         assert not torch.are_deterministic_algorithms_enabled()
-    with repeatable(CUDA):
+    with repeatable_results(CUDA):
         assert torch.are_deterministic_algorithms_enabled()
         # Attention's gradient would stay as it is
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -68,7 +73,10 @@ def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.utils.deterministic.fill_uninitialized_memory
     monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: False)
-    with pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"), repeatable(CUDA):
+    with (
+        pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"),
+        repeatable_results(CUDA),
+    ):
         assert not torch.are_deterministic_algorithms_enabled()
 
 

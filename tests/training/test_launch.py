@@ -9,7 +9,7 @@ from torch.distributed import HashStore, TCPStore
 
 from albertkit.errors import ConfigError
 from albertkit.training import launch
-from albertkit.training.processes import meet
+from albertkit.training.processes import agree_on_start_name
 
 LAUNCHED = {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0", "RANK": "0"}
 
@@ -68,10 +68,10 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(
 
 def test_a_mistake_of_the_user_is_not_tried_again(torchrun):
     torchrun(0)
-    assert not launch.refused_before()
+    assert not launch.was_refused_before()
     launch.record_failure(ConfigError("bad-value", "lr is -1", "use another"))
     file = torchrun(1)
-    assert launch.refused_before()
+    assert launch.was_refused_before()
     # What torchrun sums up at its end
     assert "lr is -1" in json.loads(file.read_text())["message"]["message"]
 
@@ -82,7 +82,7 @@ def test_a_fault_of_the_machine_is_tried_again(torchrun):
     torchrun(0)
     launch.record_failure(error)
     torchrun(1)
-    assert not launch.refused_before()
+    assert not launch.was_refused_before()
 
 
 def test_of_many_the_first_that_fails_speaks(monkeypatch):
@@ -103,7 +103,7 @@ def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
         of_start = {}
 
         def come(rank, of_start=of_start):
-            of_start[rank] = meet(store, rank, size, timedelta(seconds=20))
+            of_start[rank] = agree_on_start_name(store, rank, size, timedelta(seconds=20))
 
         threads = [threading.Thread(target=come, args=(rank,)) for rank in reversed(range(size))]
         for thread in threads:
@@ -115,7 +115,7 @@ def test_processes_of_one_start_agree_on_its_name_whatever_dead_ones_left(size):
         names.append(of_start[0])
     assert len(set(names)) == 3
     with pytest.raises(RuntimeError, match="1 of 2 processes did not come"):
-        meet(HashStore(), 0, 2, timedelta(seconds=0.2))
+        agree_on_start_name(HashStore(), 0, 2, timedelta(seconds=0.2))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,16 @@ import pytest
 from matplotlib import image
 
 from albertkit.output.plots import TRAIN
-from albertkit.output.render import to_markdown, to_page, to_terminal
+from albertkit.output.render import print_sections, to_markdown, to_page
 from albertkit.output.sections import to_json_value
 from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.metrics import EVERY_ROW, class_scores, class_table, confusion
-from albertkit.training.results import guessing_note, largest_class, result_sections, save_results
+from albertkit.training.results import (
+    constant_answer_note,
+    largest_class_and_share,
+    result_sections,
+    save_results,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -40,7 +45,7 @@ def results_of(names, right):
 
 def rendered(results, metric=None):
     out = io.StringIO()
-    to_terminal(result_sections(results, metric), out)
+    print_sections(result_sections(results, metric), out)
     return out.getvalue()
 
 
@@ -74,7 +79,7 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
         details=details,
     )
     out = io.StringIO()
-    to_terminal(result.sections(), out)
+    print_sections(result.sections(), out)
     assert ["largest", "class", "0.6649"] in [line.split() for line in out.getvalue().splitlines()]
     note = "not clearly better than always answering `1`: accuracy 0.6736, the largest class 0.6649"
     assert result.results()["notes"] == [note]
@@ -85,9 +90,9 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     assert better.results()["notes"] == []
     assert collapsed.failure.startswith("nothing learned")
     assert collapsed.results()["notes"] == []  # it was said when the training ended
-    assert largest_class({}) is None
+    assert largest_class_and_share({}) is None
     assert (
-        guessing_note(
+        constant_answer_note(
             {"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}
         )
         == ""

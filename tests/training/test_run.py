@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from successors import learn_successors
 
 from albertkit.errors import CheckpointError, ConfigError, MachineError
-from albertkit.files import changed_files, read_json
+from albertkit.files import files_not_matching_checksums, read_json
 from albertkit.training.run import RunResult
 from albertkit.training.settings import EpochSettings
 
@@ -26,7 +26,7 @@ def test_a_training_leaves_its_folder(tmp_path):
     assert result.value == result.scores["accuracy"] > 0.9
     assert read_json(tmp_path / "run/results.json") == result.to_dict()
     assert read_json(tmp_path / "run/best/provenance.json") == {"data": "numbers"}
-    assert changed_files(tmp_path / "run/best") == []
+    assert files_not_matching_checksums(tmp_path / "run/best") == []
     assert "lr = 0.1" in (tmp_path / "run/run.toml").read_text()
     assert {p.name for p in (tmp_path / "run").iterdir()} >= {"metrics.jsonl", "checkpoints"}
 

@@ -181,7 +181,7 @@ def test_scores_are_above_the_old_segmentation_and_not_greedy(extended):
     first = 160 + report.characters
     before = UnigramPieces(replace(facts, pieces=facts.pieces[:first]), 1)
     words = facts.pieces[first : report.vocab_size - report.unused]
-    assert all(score > before.best(piece)[0] for piece, score, _ in words)
+    assert all(score > before.best_segmentation(piece)[0] for piece, score, _ in words)
     assert all(before.lowest <= score < -1 for _, score, _ in words)
     assert {score for _, score, _ in facts.pieces[160:first]} == {before.lowest}
     assert all(kind == UNUSED for _, _, kind in facts.pieces[report.vocab_size - report.unused :])

@@ -10,18 +10,18 @@ class MovableBatch:
 
     def to(self, device: Any, non_blocking: bool = False) -> Self:
         """Return the batch on another device."""
-        return self._map(lambda part: part.to(device, non_blocking=non_blocking))
+        return self._map_tensors(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Self:
         """Return the batch in page-locked memory, from which copies to a GPU do not block."""
-        return self._map(lambda part: part.pin_memory())
+        return self._map_tensors(lambda part: part.pin_memory())
 
-    def _map(self, change: Callable[[Any], Any]) -> Self:
+    def _map_tensors(self, change_tensor: Callable[[Any], Any]) -> Self:
         changed = {}
         for field in fields(self):  # type: ignore[arg-type]
             value = getattr(self, field.name)
             if isinstance(value, dict):
-                changed[field.name] = {name: change(part) for name, part in value.items()}
+                changed[field.name] = {name: change_tensor(part) for name, part in value.items()}
             elif hasattr(value, "pin_memory"):
-                changed[field.name] = change(value)
+                changed[field.name] = change_tensor(value)
         return replace(self, **changed)  # type: ignore[type-var]

@@ -202,7 +202,7 @@ def _offsets_and_positions(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return offsets, np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
 
 
-def truncated_tokens(features: Features) -> list[tuple[int, int]]:
+def truncated_examples(features: Features) -> list[tuple[int, int]]:
     """Return the number of each example that did not fit, and how many of its tokens were left out."""
     left_out = np.zeros(0, np.int64) if features.left_out is None else features.left_out
     return [(int(number), int(left_out[number])) for number in np.flatnonzero(left_out)]
@@ -344,49 +344,51 @@ class ExampleStream(OrderedStream):
         examples = update[self._rank :: self._world_size]
         if self._grouped:
             runs = [
-                self._sequences(run)
-                for run in cut_by_tokens(self._lengths[examples], self._batch_tokens, examples)
+                self._sequences_of_examples(run)
+                for run in cut_into_batches(self._lengths[examples], self._batch_tokens, examples)
             ]
         else:
-            sequences = self._sequences(examples)
+            sequences = self._sequences_of_examples(examples)
             runs = [
                 sequences[run]
-                for run in runs_by_length(self._features.lengths[sequences], self._batch_tokens)
+                for run in batch_by_length(self._features.lengths[sequences], self._batch_tokens)
             ]
         # A process without an example gets an empty batch: all must make the same collective calls.
         batches = [self._features.batch(run) for run in runs or [np.zeros(0, np.int64)]]
         return [replace(batch, update_examples=update) for batch in batches]
 
-    def _sequences(self, examples: np.ndarray) -> np.ndarray:
+    def _sequences_of_examples(self, examples: np.ndarray) -> np.ndarray:
         sequences = [np.arange(self._bounds[e], self._bounds[e + 1]) for e in examples]
         return np.concatenate(sequences) if sequences else np.zeros(0, np.int64)
 
 
-def runs_by_length(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Return the numbers of sequences, the shortest first, cut into runs of at most so many tokens."""
+def batch_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
+    """Return the numbers of sequences, the shortest first, cut into batches of at most so many tokens."""
     order = np.argsort(lengths, kind="stable")
-    return cut_by_tokens(lengths[order], budget, order)
+    return cut_into_batches(lengths[order], max_tokens, order)
 
 
-def cut_by_tokens(lengths: np.ndarray, budget: int, values: np.ndarray) -> list[np.ndarray]:
-    """Cut values [N] into runs whose lengths, int64 [N], add up to at most a budget; a longer one makes a run alone."""
+def cut_into_batches(
+    lengths: np.ndarray, max_tokens: int, sequences: np.ndarray
+) -> list[np.ndarray]:
+    """Cut sequences [N] into batches whose lengths, int64 [N], add up to at most `max_tokens`; a longer one makes one alone."""
     # NumPy's whole numbers are `Integral`, too.
-    if not isinstance(budget, Integral) or budget < 1:
+    if not isinstance(max_tokens, Integral) or max_tokens < 1:
         raise ConfigError(
             "bad-value",
-            f"batch_tokens is {budget!r}, it must be a whole number, at least 1",
+            f"batch_tokens is {max_tokens!r}, it must be a whole number, at least 1",
             "leave it out",
         )
     runs = []
     start = 0
     num_tokens = 0
     for index, length in enumerate(lengths.tolist()):
-        if index > start and num_tokens + length > budget:
-            runs.append(values[start:index])
+        if index > start and num_tokens + length > max_tokens:
+            runs.append(sequences[start:index])
             start = index
             num_tokens = 0
         num_tokens += length
-    return [*runs, values[start:]] if start < len(values) else runs
+    return [*runs, sequences[start:]] if start < len(sequences) else runs
 
 
 def check_same_stream(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
         # up to vid1200, up to vid1300, and the rest: Venugopalan et al. 2015
         splits[clip] = ("train", "dev", "test")[bisect_left((1200, 1300), int(number))]
     rows_by_split: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for line, clip, caption in _rows(path, bad_rows):
+    for line, clip, caption in _read_caption_rows(path, bad_rows):
         if not caption.strip():
             bad_rows.add(path, line, "a caption is empty")
         elif splits and clip not in splits and _CLIP.fullmatch(clip):
@@ -53,7 +53,7 @@ def read_caption_table(path: Path, bad_rows: BadRows) -> dict[str, list[dict[str
     return dict(rows_by_split)
 
 
-def _rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
+def _read_caption_rows(path: Path, bad_rows: BadRows) -> Iterator[tuple[int, str, str]]:
     """Yield line, clip and caption."""
     with Table(
         check_regular_file(path, "annotations"), bad_rows=bad_rows, lines_unless=[("line",)]
@@ -265,40 +265,40 @@ def read_clip_records(
         if (
             lists
             and len(lists) == len(content)
-            and all(_has_keys(rows, "video", "caption") for rows in lists.values())
+            and all(_first_row_has_keys(rows, "video", "caption") for rows in lists.values())
         ):
             return (
                 record
                 for split, rows in lists.items()
                 for record in _read_msvd(split, rows, report)
             )
-    if isinstance(content, list) and _has_keys(content, "videoID"):
+    if isinstance(content, list) and _first_row_has_keys(content, "videoID"):
         return _read_vatex(content, report, note)
-    if isinstance(content, list) and _has_keys(content, "vid_name", "ts"):
+    if isinstance(content, list) and _first_row_has_keys(content, "vid_name", "ts"):
         return _read_tvc(content, report)
     return None
 
 
-def _has_keys(rows: list[Any], *names: str) -> bool:
+def _first_row_has_keys(rows: list[Any], *names: str) -> bool:
     """Return whether the first row is an object with these names."""
     return bool(rows) and isinstance(rows[0], dict) and all(name in rows[0] for name in names)
 
 
-def _get(record: Any, name: str) -> Any:
+def _require_value(record: Any, name: str) -> Any:
     if not isinstance(record, dict) or record.get(name) is None:
         raise ValueError(f"it has no `{name}`")
     return record[name]
 
 
-def _span(record: Any, name: str) -> list[Any]:
-    span = _get(record, name)
+def _require_span(record: Any, name: str) -> list[Any]:
+    span = _require_value(record, name)
     if not isinstance(span, list) or len(span) != 2:
         raise ValueError(f"{name} is {span!r}, it must be two numbers of seconds")
     return span
 
 
 @contextmanager
-def _reported(report: Report, number: int, location: str) -> Iterator[None]:
+def _report_bad_row(report: Report, number: int, location: str) -> Iterator[None]:
     """Report a row that cannot be read, and go on."""
     try:
         yield
@@ -317,15 +317,15 @@ def _read_joined_lists(
     }
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
-        with _reported(report, number, f"caption {number:,}"):
-            video = str(_get(sentence, owner))
+        with _report_bad_row(report, number, f"caption {number:,}"):
+            video = str(_require_value(sentence, owner))
             if video not in video_names:
                 raise ValueError(f"there is no video `{video}`")
             captions[video] += parse_captions([sentence.get("caption")])
     for number, row in enumerate(videos, 1):
         location = f"video {number:,}"
-        with _reported(report, number, location):
-            key = str(_get(row, name))
+        with _report_bad_row(report, number, location):
+            key = str(_require_value(row, name))
             split = str(row.get("split", "")) if name == "video_id" else ""
             sources = (VideoReference(str(row.get("file_name", key))),)
             yield ClipRecord(number, location, split, key, sources, captions[key])
@@ -340,13 +340,13 @@ def _read_vatex(
         note("`chCap`, VATEX's Chinese captions, is not used")
     for number, row in enumerate(rows, 1):
         location = f"video {number:,}"
-        with _reported(report, number, location):
-            key = str(_get(row, "videoID"))
+        with _report_bad_row(report, number, location):
+            key = str(_require_value(row, "videoID"))
             captions = _parse_usable_captions(row.get("enCap", []), number, location, report)
-            yield ClipRecord(number, location, "", key, _clip_or_video(key), captions)
+            yield ClipRecord(number, location, "", key, _clip_and_video_references(key), captions)
 
 
-def _clip_or_video(key: str) -> tuple[VideoReference, ...]:
+def _clip_and_video_references(key: str) -> tuple[VideoReference, ...]:
     """Return the clip's own file, and the whole video that its name tells."""
     references = [VideoReference(key)]
     if span := _SPAN.fullmatch(key):
@@ -360,12 +360,14 @@ def _read_msvd(split: str, rows: list[Any], report: Report) -> Iterator[ClipReco
     row_name = f"caption of {split}" if split else "caption"
     for number, row in enumerate(rows, 1):
         location = f"{row_name} {number:,}"
-        with _reported(report, number, location):
-            key = str(_get(row, "video"))
-            captions = _parse_usable_captions(_get(row, "caption"), number, location, report)
+        with _report_bad_row(report, number, location):
+            key = str(_require_value(row, "video"))
+            captions = _parse_usable_captions(
+                _require_value(row, "caption"), number, location, report
+            )
             first = clips.setdefault(
                 key,
-                ClipRecord(number, location, split, key, _clip_or_video(key), []),
+                ClipRecord(number, location, split, key, _clip_and_video_references(key), []),
             )
             first.captions.extend(captions)
     yield from clips.values()
@@ -378,12 +380,12 @@ def _read_youcook2(videos: Mapping[str, Any], report: Report) -> Iterator[ClipRe
     """
     for number, (name, video) in enumerate(videos.items(), 1):
         location = f"video {number:,}"
-        with _reported(report, number, location):
-            for index, step in enumerate(_get(video, "annotations"), 1):
+        with _report_bad_row(report, number, location):
+            for index, step in enumerate(_require_value(video, "annotations"), 1):
                 part = f"{location} (`{name}`), step {index:,}"
-                with _reported(report, number, part):
-                    key = f"{name}_{_get(step, 'id')}"
-                    span = _span(step, "segment")
+                with _report_bad_row(report, number, part):
+                    key = f"{name}_{_require_value(step, 'id')}"
+                    span = _require_span(step, "segment")
                     captions = _parse_usable_captions(
                         step.get("sentence", []),
                         number,
@@ -400,9 +402,9 @@ def _read_tvc(rows: list[Any], report: Report) -> Iterator[ClipRecord]:
     """Read moments of episodes; those of the public test have no captions."""
     for number, row in enumerate(rows, 1):
         location = f"line {number:,}"
-        with _reported(report, number, location):
-            name = str(_get(row, "vid_name"))
-            span = _span(row, "ts")
+        with _report_bad_row(report, number, location):
+            name = str(_require_value(row, "vid_name"))
+            span = _require_span(row, "ts")
             descriptions = row.get("descs") or []
             texts = [item.get("desc") if isinstance(item, dict) else item for item in descriptions]
             captions = _parse_usable_captions(texts, number, location, report)

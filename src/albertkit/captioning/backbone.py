@@ -85,7 +85,9 @@ def hash_weights(text: str, state: StateDict) -> str:
     return digest.hexdigest()
 
 
-def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> None:
+def check_model_unchanged(
+    name: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
+) -> None:
     """Refuse a model with other settings than the captioner was made with."""
     if differing := sorted(
         key for key in {*expected, *actual} if expected.get(key) != actual.get(key)
@@ -97,7 +99,7 @@ def check_unchanged(name: str, expected: Mapping[str, Any], actual: Mapping[str,
         )
 
 
-def pooled_grid(grid: TokenGrid, max_tokens: int) -> TokenGrid:
+def grid_after_pooling(grid: TokenGrid, max_tokens: int) -> TokenGrid:
     """Return the grid that `pool_grid` makes of a grid.
 
     Space is reduced first, because frames matter (SwinBERT's paper: CIDEr on MSRVTT is 47.6 with 8
@@ -131,9 +133,9 @@ def pool_grid(features: Tensor, grid: TokenGrid, max_tokens: int) -> tuple[Tenso
         max_tokens: Tokens a clip may have, at least 1. At M or more nothing is changed.
 
     Returns:
-        fp [B, m, D] with m <= max_tokens, and their grid (`pooled_grid`).
+        fp [B, m, D] with m <= max_tokens, and their grid (`grid_after_pooling`).
     """
-    target = pooled_grid(grid, max_tokens)
+    target = grid_after_pooling(grid, max_tokens)
     if features.ndim != 3 or features.shape[1] != grid.num_tokens:
         raise ConfigError(
             "bad-value",

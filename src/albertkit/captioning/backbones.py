@@ -19,7 +19,7 @@ from albertkit.captioning.backbone import (
     PixelValues,
     TokenGrid,
     VisionKind,
-    check_unchanged,
+    check_model_unchanged,
     find_vision_kind,
     hash_weights,
     read_preprocessing,
@@ -339,7 +339,7 @@ def load_transformers_backbone(
         size,
     )
     if settings is not None:
-        check_unchanged(name, settings, backbone.settings())
+        check_model_unchanged(name, settings, backbone.settings())
     return backbone
 
 

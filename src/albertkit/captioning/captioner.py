@@ -77,7 +77,7 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
         ):
             # Captioner and backbone were moved together
             name = f"{kind}:{relative_location.resolve()}"
-        return find_backbone(
+        return reload_backbone(
             name, saved.settings, saved.fingerprint, f"the captioner in `{path}`"
         ).eval()
     if elsewhere is not None:
@@ -97,7 +97,7 @@ def _load_backbone(path: Path, saved: _SavedBackbone, elsewhere: str | None) -> 
     return backbone.eval()
 
 
-def find_backbone(
+def reload_backbone(
     name: str,
     settings: dict[str, Any],
     fingerprint: str | None,

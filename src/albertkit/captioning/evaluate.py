@@ -76,7 +76,7 @@ class CaptionEvaluator:
                 f"add captions to it, or leave it out of {split}, and prepare again",
             )
 
-    def captions(self, captioner: VideoCaptioner) -> dict[str, str]:
+    def best_captions(self, captioner: VideoCaptioner) -> dict[str, str]:
         """Return the best caption of each clip by its key."""
         captions_per_clip = caption_clips(
             captioner,
@@ -91,11 +91,11 @@ class CaptionEvaluator:
         }
 
     def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
-        """Return the scores of `caption_scores`."""
-        return caption_scores(self.references, self.captions(captioner))[0]
+        """Return the scores of `score_caption_mappings`."""
+        return score_caption_mappings(self.references, self.best_captions(captioner))[0]
 
 
-def caption_scores(
+def score_caption_mappings(
     references: Mapping[str, Any], captions: Mapping[str, str]
 ) -> tuple[dict[str, float], CaptionScores]:
     """Return scores by the names of `CaptionSettings.metric`, and all there are.
@@ -151,13 +151,13 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
         check_new_file(out)
     captioner = open_captioner(options.model, options.backbone, options.device)
     clips = PreparedClips.open(options.data)
-    check_fits(captioner, clips)
+    check_clips_match_captioner(captioner, clips)
     evaluator = CaptionEvaluator(clips, split, options.generation or captioner.generation)
     captioner.model.eval()
-    captions = evaluator.captions(captioner)
+    captions = evaluator.best_captions(captioner)
     if out is not None:
         write_lines(out, ({"key": key, "caption": text} for key, text in captions.items()))
-    scores, full = caption_scores(evaluator.references, captions)
+    scores, full = score_caption_mappings(evaluator.references, captions)
     bleu = {
         name.lower(): value
         for name, value in full.items()
@@ -166,7 +166,7 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     return CaptionEvaluation({**scores, **bleu}, captions, len(captions))
 
 
-def check_fits(captioner: VideoCaptioner, clips: PreparedClips) -> None:
+def check_clips_match_captioner(captioner: VideoCaptioner, clips: PreparedClips) -> None:
     """Make sure that clips were prepared as a captioner was trained: backbone, frames, sampling."""
     backbone = captioner.backbone
     pairs: dict[str, tuple[Any, Any]] = {"sampling": (captioner.sampling, clips.sampling)}

@@ -186,7 +186,7 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> Generate
     shape = (clips, settings.num_captions)
     ids = torch.full((*shape, settings.longest), reader.ids.padding, device=scores.device)
     log_probabilities = torch.full(shape, -torch.inf, device=scores.device)
-    caption_scores = log_probabilities.clone()
+    score_caption_mappings = log_probabilities.clone()
     for clip, captions in enumerate(finished):
         for rank, (score, log_probability, caption) in enumerate(
             captions.captions[: settings.num_captions]
@@ -194,8 +194,8 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> Generate
             ids[clip, rank, : len(caption)] = caption
             ids[clip, rank, len(caption)] = end
             log_probabilities[clip, rank] = log_probability
-            caption_scores[clip, rank] = score
-    return Generated(ids, log_probabilities, caption_scores)
+            score_caption_mappings[clip, rank] = score
+    return Generated(ids, log_probabilities, score_caption_mappings)
 
 
 @torch.inference_mode()

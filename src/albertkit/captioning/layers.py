@@ -17,7 +17,13 @@ from torch.utils.checkpoint import checkpoint
 from albertkit.captioning.backbone import TokenGrid
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, suggest_name
-from albertkit.model.layers import AlbertEncoder, AlbertLayer, BlockWeights, layer_norm, linear
+from albertkit.model.layers import (
+    AlbertEncoder,
+    AlbertLayer,
+    BlockWeights,
+    layer_norm_function,
+    linear_function,
+)
 from albertkit.validation import Range, Share, check_fields
 
 VideoAttention = Literal["full", "diagonal", "log", "legacy"]
@@ -70,7 +76,7 @@ class CaptionConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "change these values of `captioning` in the configuration")
-        if self.learned and not self.num_visual_tokens:
+        if self.has_learned_gate and not self.num_visual_tokens:
             raise ConfigError(
                 "bad-value",
                 f"num_visual_tokens is 0, the gate of video_attention {self.video_attention!r} needs the number",
@@ -85,7 +91,7 @@ class CaptionConfig:
         return self.backbone_dim or self.img_feature_dim
 
     @property
-    def learned(self) -> bool:
+    def has_learned_gate(self) -> bool:
         """Return whether visual tokens see each other through a learned gate."""
         return self.video_attention in ("log", "legacy")
 
@@ -109,7 +115,7 @@ class CaptionConfig:
             )
         return cls(**values)
 
-    def put_into(self, config: AlbertConfig) -> AlbertConfig:
+    def stored_in(self, config: AlbertConfig) -> AlbertConfig:
         """Return a copy of a model's configuration that holds this one."""
         return config.replace(foreign={**config.foreign, "captioning": self.to_dict()})
 
@@ -125,7 +131,7 @@ class CaptionConfig:
 NEVER = -10_000.0
 
 
-def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def attention_bias_of_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return what a mask adds to attention scores: (1 - mask) * -10000, as SwinBERT and the first BERTs.
 
     Args:
@@ -145,7 +151,7 @@ def score_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return (1.0 - mask.to(dtype)) * NEVER
 
 
-def gate_values(weight: Tensor, hard: bool) -> Tensor:
+def gate_matrix(weight: Tensor, hard: bool) -> Tensor:
     """Return the learned gate: [M * M, 1] to [M, M] between 0 and 1; a visual token always sees itself.
 
     Source: microsoft/SwinBERT `video_captioning_e2e_vid_swin_bert.py`, `VideoTransformer.forward`.
@@ -238,7 +244,7 @@ def encode_context(
     layers = encoder.layers(hidden.dtype)
     for number, (layer, weights) in enumerate(layers, start=1):
         last = number == len(layers)
-        hidden, key, value = _run_layer(
+        hidden, key, value = _run_layer_with_checkpointing(
             encoder,
             _context_layer,
             layer,
@@ -252,7 +258,7 @@ def encode_context(
     return Context(states, padding)
 
 
-def _run_layer(
+def _run_layer_with_checkpointing(
     encoder: AlbertEncoder, compute: Callable[..., Any], *arguments: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return hidden states, keys and values of a layer, computed again in the backward pass where memory is to be saved."""
@@ -306,7 +312,7 @@ def read_caption(
     ).triu(1)
     for number, (layer, weights) in enumerate(layers or encoder.layers(hidden.dtype)):
         read_before = before.states[number] if before and before.states else None
-        hidden, key, value = _run_layer(
+        hidden, key, value = _run_layer_with_checkpointing(
             encoder,
             _caption_layer,
             layer,
@@ -440,10 +446,10 @@ class VisualProjector(nn.Module):
                 "use the backbone that the model was trained with",
             )
         if self.fc is not None:
-            visual = linear(visual.dtype, self.fc)(visual)
+            visual = linear_function(visual.dtype, self.fc)(visual)
         if self.LayerNorm is not None:
-            visual = layer_norm(visual.dtype, self.LayerNorm)(visual)
-        hidden = linear(visual.dtype, self.projection)(visual)
+            visual = layer_norm_function(visual.dtype, self.LayerNorm)(visual)
+        hidden = linear_function(visual.dtype, self.projection)(visual)
         if self.grid is not None:
             tokens = visual.shape[1]
             grid = grid or self.grid

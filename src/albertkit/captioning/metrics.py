@@ -109,7 +109,7 @@ class NgramCounts:
         return self.item[rows.caption] * rows.num_ngrams + rows.ngram
 
 
-def lookup(keys: np.ndarray, values: np.ndarray, requested_keys: np.ndarray) -> np.ndarray:
+def lookup_values(keys: np.ndarray, values: np.ndarray, requested_keys: np.ndarray) -> np.ndarray:
     """Return the values of the wanted keys, 0 where there is none; `keys` ascend and differ."""
     if not len(keys):
         return np.zeros(len(requested_keys), values.dtype)
@@ -141,7 +141,7 @@ def bleu(counts: NgramCounts) -> tuple[np.ndarray, np.ndarray]:
         np.maximum.at(max_counts, inverse, rows.times[~of_candidate])
         clipped = np.minimum(
             rows.times[of_candidate],
-            lookup(in_references, max_counts, keys[of_candidate]),
+            lookup_values(in_references, max_counts, keys[of_candidate]),
         )
         right.append(np.bincount(rows.caption[of_candidate], clipped, items))
         guessed.append(np.maximum(candidate_lengths - size + 1, 0))
@@ -195,7 +195,7 @@ def cider(counts: NgramCounts) -> np.ndarray:
         weights = rows.times * (np.log(items) - np.log(np.maximum(items_with, 1)))[rows.ngram]
         norms = np.sqrt(np.bincount(rows.caption, weights**2, len(counts.item)))
         in_reference = weights[~of_candidate]
-        in_candidate = lookup(keys[of_candidate], weights[of_candidate], keys[~of_candidate])
+        in_candidate = lookup_values(keys[of_candidate], weights[of_candidate], keys[~of_candidate])
         products = np.minimum(in_candidate, in_reference) * in_reference
         dots = np.bincount(rows.caption[~of_candidate], products, len(counts.item))[items:]
         norm_products = norms[of_item] * norms[items:]
@@ -407,7 +407,7 @@ _ALONE = rf"(?![-_/.]?(?:{_LETTER}|\d))"  # wanna-be and gonna.com are one token
 _FRACTION = r"(?:\d{1,4}[- \xa0])?\d{1,4}[/⁄]\d{1,4}(?!\d)"
 
 
-def _alternation(words: Sequence[str]) -> str:
+def _any_of(words: Sequence[str]) -> str:
     return "(?:" + "|".join(words) + ")"
 
 
@@ -432,10 +432,10 @@ _RULES = [
         rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
         # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a
         # single letter's.
-        rf"(?i:{_alternation(ANY_CASE)}\.)|{_alternation([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
-        rf"(?i:{_alternation(BEFORE_NUMBERS)}\.)(?=\s?\d)",
+        rf"(?i:{_any_of(ANY_CASE)}\.)|{_any_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
+        rf"(?i:{_any_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
         r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z]+)|(?![A-Za-z]))|Ph\.[Dd]\.",
-        rf"[A-Za-z]\.(?!\s+{_alternation([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
+        rf"[A-Za-z]\.(?!\s+{_any_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
         # Addresses, handles, tags of markup.
         r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
         r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",
@@ -494,12 +494,14 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
         stop = start + len(line)
         tokens: list[str] = []
         if _OVER_BLANKS.search(text, start, stop):
-            tokens += _tokenize(text[start : stop + 64], stop - start)
+            tokens += _tokenize_caption(text[start : stop + 64], stop - start)
         else:
             for word in line.split(" "):
                 end = start + len(word)
                 after = _AFTER.match(text, end) if word.endswith(".") else None
-                tokens += _tokenize(word + (after[0] if after else text[end : end + 1]), len(word))
+                tokens += _tokenize_caption(
+                    word + (after[0] if after else text[end : end + 1]), len(word)
+                )
                 start = end + 1
         tokenized.append(" ".join(tokens))
         start = stop + 1
@@ -507,7 +509,7 @@ def tokenize_captions(captions: Sequence[str]) -> list[str]:
 
 
 @lru_cache(maxsize=1 << 16)  # captions repeat their words
-def _tokenize(text: str, stop: int) -> tuple[str, ...]:
+def _tokenize_caption(text: str, stop: int) -> tuple[str, ...]:
     """Return the tokens that begin before `stop`. Characters that no rule knows, quotes, dashes and emoji, are dropped."""
     tokens = []
     position = 0

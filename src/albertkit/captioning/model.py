@@ -14,18 +14,18 @@ from albertkit.captioning.layers import (
     Context,
     Layers,
     VisualProjector,
+    attention_bias_of_mask,
     encode_context,
-    gate_values,
+    gate_matrix,
     masked_layers,
     read_caption,
-    score_bias,
     sparsity,
 )
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model.classes import TIED
 from albertkit.model.heads import MaskedLMHead
-from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, linear
+from albertkit.model.layers import AlbertEmbeddings, AlbertEncoder, linear_function
 from albertkit.model.padded import PaddedBatch
 from albertkit.model.pretrained import PretrainedAlbert, SkipInitialization
 
@@ -57,7 +57,7 @@ class AlbertImgModel(PretrainedAlbert):
         self.img_embedding = VisualProjector(config, self.caption)
         self.encoder = ImageEncoder(config)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
-        if self.caption.learned:
+        if self.caption.has_learned_gate:
             self.video_gate = nn.Parameter(torch.zeros(self.caption.num_visual_tokens**2, 1))
         self._compute_dtype: torch.dtype | None = None
         self.initialize()
@@ -72,7 +72,7 @@ class AlbertImgModel(PretrainedAlbert):
             for table in (self.img_embedding.time_embeddings, self.img_embedding.space_embeddings):
                 if table not in initialized:
                     nn.init.zeros_(table)
-        if self.caption.learned and self.video_gate not in initialized:
+        if self.caption.has_learned_gate and self.video_gate not in initialized:
             nn.init.normal_(self.video_gate, std=float(self.caption.video_attention == "legacy"))
 
     @property
@@ -99,7 +99,9 @@ class AlbertImgModel(PretrainedAlbert):
         )
         embedded = self.embeddings(rows)
         embedded = embedded.to(self.compute_dtype or embedded.dtype)
-        return linear(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(embedded).view(
+        return linear_function(embedded.dtype, self.encoder.embedding_hidden_mapping_in)(
+            embedded
+        ).view(
             *input_ids.shape,
             -1,
         )
@@ -117,18 +119,18 @@ class AlbertImgModel(PretrainedAlbert):
             visual: [B, M, H], from `project`.
             visual_mask: bool [B, M], False at padding.
         """
-        padding = None if visual_mask is None else score_bias(visual_mask, visual.dtype)
+        padding = None if visual_mask is None else attention_bias_of_mask(visual_mask, visual.dtype)
         if self.caption.video_attention == "diagonal":
             return encode_context(self.encoder, visual, None, True, padding)
-        gate = self.video_bias(visual.shape[1], visual.dtype)
+        gate = self.gate_bias(visual.shape[1], visual.dtype)
         bias = padding if gate is None else gate
         if gate is not None and padding is not None:
             bias = gate + padding
         return encode_context(self.encoder, visual, bias, False, padding)
 
-    def video_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
+    def gate_bias(self, tokens: int, dtype: torch.dtype) -> Tensor | None:
         """Return what the learned gate adds to the scores between visual tokens, [1, 1, M, M]; None without one."""
-        if not self.caption.learned:
+        if not self.caption.has_learned_gate:
             return None
         if tokens != self.caption.num_visual_tokens:
             raise ConfigError(
@@ -136,7 +138,7 @@ class AlbertImgModel(PretrainedAlbert):
                 f"{tokens} visual tokens, the learned gate has {self.caption.num_visual_tokens}",
                 "use as many frames as the model was trained with, or video_attention full or diagonal",
             )
-        gate = gate_values(self.video_gate, self.caption.hard_gate)
+        gate = gate_matrix(self.video_gate, self.caption.hard_gate)
         # Not below 1e-4 for `log`: a gate that is shut must keep a gradient.
         added = (
             gate.clamp(min=1e-4).log()
@@ -190,10 +192,12 @@ class AlbertImgModel(PretrainedAlbert):
                 "bad-value",
                 f"attention_mask has shape {list(attention_mask.shape)}, text and video {hidden.shape[1]} places",
             )
-        bias = None if attention_mask is None else score_bias(attention_mask, hidden.dtype)
+        bias = (
+            None if attention_mask is None else attention_bias_of_mask(attention_mask, hidden.dtype)
+        )
         attentions: list[Tensor] | None = [] if self.encoder.output_attentions else None
         hidden = masked_layers(self.encoder, hidden, bias, attentions)
-        pooled = torch.tanh(linear(hidden.dtype, self.pooler)(hidden[:, 0]))
+        pooled = torch.tanh(linear_function(hidden.dtype, self.pooler)(hidden[:, 0]))
         return (hidden, pooled) if attentions is None else (hidden, pooled, tuple(attentions))
 
 
@@ -218,23 +222,27 @@ def smoothed_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     if not smoothing:
         return -at_label
     other_probability = smoothing / (logits.shape[1] - 1)
-    entropy = -(1 - smoothing) * _log(1 - smoothing) - smoothing * _log(other_probability)
+    entropy = -(1 - smoothing) * _log_in_fp64(1 - smoothing) - smoothing * _log_in_fp64(
+        other_probability
+    )
     cross_entropy = -(
         1 - smoothing - other_probability
     ) * at_label - other_probability * log_probabilities.sum(1)
     return cross_entropy - entropy
 
 
-def _log(value: float) -> float:
+def _log_in_fp64(value: float) -> float:
     return float(torch.tensor(value, dtype=torch.float64).log())
 
 
-def keep_easiest(losses: Tensor, drop_ratio: float) -> Tensor:
+def keep_smallest_losses(losses: Tensor, drop_ratio: float) -> Tensor:
     """Return the int(P * (1 - drop_ratio)) smallest of losses [P], at least one where there is one."""
-    return losses.topk(num_kept(len(losses), drop_ratio), largest=False, sorted=False).values
+    return losses.topk(
+        num_kept_predictions(len(losses), drop_ratio), largest=False, sorted=False
+    ).values
 
 
-def num_kept(predictions: int, drop_ratio: float) -> int:
+def num_kept_predictions(predictions: int, drop_ratio: float) -> int:
     """Return how many of P predictions count."""
     return max(int(predictions * (1 - drop_ratio)), min(predictions, 1))
 
@@ -305,7 +313,7 @@ class AlbertForImageCaptioning(PretrainedAlbert):
         """
         losses = smoothed_losses(logits, labels, self.caption.label_smoothing)
         if self.caption.drop_worst_ratio and update >= self.caption.drop_worst_after:
-            losses = keep_easiest(losses, self.caption.drop_worst_ratio)
+            losses = keep_smallest_losses(losses, self.caption.drop_worst_ratio)
         return losses.sum(), len(losses)
 
     def forward(

@@ -17,7 +17,7 @@ import torch
 from albertkit.captioning.captioner import ScoredCaption, VideoCaptioner, open_captioner
 from albertkit.captioning.clips import Clip
 from albertkit.captioning.options import PredictCaptionsOptions
-from albertkit.captioning.prepare import frames_of
+from albertkit.captioning.prepare import decode_clip_frames
 from albertkit.captioning.settings import GenerationSettings
 from albertkit.captioning.sources import read_splits
 from albertkit.captioning.video import Frames, sample_frames
@@ -142,7 +142,7 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
     names: set[str] = set()
     for clip in clips:
         try:
-            frames = frames_of(clip, sampling)
+            frames = decode_clip_frames(clip, sampling)
         except DataError as error:
             skipped.append((clip.key, error))
             continue
@@ -249,7 +249,7 @@ def contact_sheet(
         note += "Noto Sans has most scripts; Noto Sans CJK and Nanum Gothic have Hangul."
         parts.append(_draw_text(note, small, MUTED, width))
     height = sum(part.height + _PART_GAP for part in parts) - _PART_GAP
-    sheet, _ = _blank(width + 2 * _MARGIN, height + 2 * _MARGIN)
+    sheet, _ = _new_picture_and_pen(width + 2 * _MARGIN, height + 2 * _MARGIN)
     top = _MARGIN
     for part in parts:
         sheet.paste(part, (_MARGIN, top))
@@ -265,7 +265,7 @@ def _draw_frames(
     frame_height = max(1, round(frame_width * frames.shape[1] / frames.shape[2]))
     row_height = frame_height + _line_height(font) + _GAP
     num_rows = -(-len(frames) // columns)
-    picture, pen = _blank(width, num_rows * row_height - _GAP)
+    picture, pen = _new_picture_and_pen(width, num_rows * row_height - _GAP)
     for index, (frame, time) in enumerate(zip(frames, times, strict=True)):
         row, column = divmod(index, columns)
         x = column * (frame_width + _GAP)
@@ -294,7 +294,7 @@ def _draw_frames(
 
 def _draw_text(text: str, font: Any, colour: str, width: int) -> "Image.Image":
     lines = wrap_text(text, font, width)
-    picture, pen = _blank(width, _line_height(font) * len(lines))
+    picture, pen = _new_picture_and_pen(width, _line_height(font) * len(lines))
     for index, line in enumerate(lines):
         pen.text((0, index * _line_height(font)), line, colour, font)
     return picture
@@ -304,7 +304,7 @@ def _line_height(font: Any) -> int:
     return round(1.1 * sum(font.getmetrics()))
 
 
-def _blank(width: int, height: int) -> tuple["Image.Image", Any]:
+def _new_picture_and_pen(width: int, height: int) -> tuple["Image.Image", Any]:
     """Return a white picture and the pen that draws on it."""
     from PIL import Image, ImageDraw
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import torch
 
-from albertkit.captioning.backbone import Backbone, TokenGrid, pool_grid, pooled_grid
+from albertkit.captioning.backbone import Backbone, TokenGrid, grid_after_pooling, pool_grid
 from albertkit.captioning.backbones import load_backbone
 from albertkit.captioning.clips import FEATURE_ENDINGS, Clip
 from albertkit.captioning.options import PreparationOptions, PrepareOptions
@@ -24,9 +24,9 @@ from albertkit.captioning.prepared import (
     FORMAT,
     PARSING,
     PREPARED,
-    clips_file,
-    is_sound,
-    item_name,
+    clips_file_name,
+    hash_item_facts,
+    is_item_intact,
     item_shape,
     read_notes,
     remove_unfinished,
@@ -113,7 +113,7 @@ def read_features(file: Path) -> np.ndarray:
     return features
 
 
-def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
+def decode_clip_frames(clip: Clip, sampling: FrameSampling) -> Frames:
     """Decode the frames of a clip.
 
     Returns:
@@ -121,7 +121,7 @@ def frames_of(clip: Clip, sampling: FrameSampling) -> Frames:
     """
     if clip.row is None:
         return sample_frames(clip.source, sampling, clip.start, clip.end)
-    columns = TsvFile.opened(clip.source).row(clip.row)[1:]
+    columns = TsvFile.open_cached(clip.source).row(clip.row)[1:]
     pictures = columns[1:] if columns[:1] and columns[0].startswith(b"{") else columns
     location = f"`{clip.source}`, row {clip.row:,} (`{clip.key}`)"
     if 1 < len(pictures) < sampling.num_frames or not pictures:
@@ -163,7 +163,7 @@ def content_hash(clip: Clip) -> str:
     """Hash what the visual side of a clip is made from: the bytes of its file, or the pictures of its row."""
     if clip.row is None:
         return sha256_file(clip.source)
-    columns = TsvFile.opened(clip.source).row(clip.row)[1:]
+    columns = TsvFile.open_cached(clip.source).row(clip.row)[1:]
     return sha256_bytes(b"\t".join(columns))
 
 
@@ -196,7 +196,7 @@ class ItemRecipe:
         grid = backbone.grid(sampling.num_frames, sampling.size)
         if backbone.trained_from_scratch or train_backbone:
             return cls("frames", sampling, backbone, grid)
-        return cls("features", sampling, backbone.eval(), pooled_grid(grid, max_tokens))
+        return cls("features", sampling, backbone.eval(), grid_after_pooling(grid, max_tokens))
 
     @property
     def dtype(self) -> str:
@@ -231,14 +231,14 @@ class ItemRecipe:
                 f"--backbone {say}; clips of features and of videos are prepared into two folders",
             )
 
-    def item(self, clip: Clip, settings: dict[str, Any]) -> str:
+    def item_name_of_clip(self, clip: Clip, settings: dict[str, Any]) -> str:
         """Return the name of a clip's item, by the content of its file."""
         # Frames do not depend on the backbone that will see them.
         decisive = ("format", "kind", "sampling") if self.kind == "frames" else (*settings,)
         if settings["backbone_fingerprint"]:  # says which backbone it is, wherever it lies
             decisive = tuple(name for name in decisive if name != "backbone")
         facts = {"content": content_hash(clip), "start": clip.start, "end": clip.end}
-        return item_name(facts | {name: settings[name] for name in decisive})
+        return hash_item_facts(facts | {name: settings[name] for name in decisive})
 
     def fits_shape(self, shape: tuple[int, ...] | None) -> bool:
         """Return whether this recipe makes items of this shape; None, of an item that is not there, never fits."""
@@ -252,7 +252,7 @@ class ItemRecipe:
         """Return the frames uint8 [T, S, S, 3] of a clip, or its features float16 [M, D]; and what was not as its file says."""
         if self.sampling is None:
             return read_features(clip.source), ()
-        frames = frames_of(clip, self.sampling)
+        frames = decode_clip_frames(clip, self.sampling)
         return frames.pixels, frames.notes
 
     @property
@@ -260,7 +260,7 @@ class ItemRecipe:
         """Return whether what is read are the items already."""
         return self.backbone is None or self.kind == "frames"
 
-    def computed(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def compute_features(self, frames: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return clips through the backbone, pooled: B times float16 [M, D] of B times uint8 [T, S, S, 3]."""
         assert self.backbone is not None
         assert self.sampling is not None
@@ -454,11 +454,11 @@ class PreparationRun:
         remove_unfinished(folder)
 
         pairs = [(split, clip) for split, clips in splits.items() for clip in clips]
-        names, errors = self.name_items(pairs, settings)
+        names, errors = self.hash_item_names(pairs, settings)
         items = {
             names[split, clip.key]: clip for split, clip in pairs if (split, clip.key) in names
         }
-        num_made, item_errors = self.make_items(items)
+        num_made, item_errors = self.make_missing_items(items)
         num_reused = len(items) - num_made - len(item_errors)
         if recipe.backbone is None:
             readable_items = [name for name in items if name not in item_errors]
@@ -497,8 +497,8 @@ class PreparationRun:
                     len(clips),
                     [clip for clip in skipped if clip.split == split],
                 )
-            lines = [_clip_line(clip, names[split, clip.key], folder) for clip in usable]
-            _write_lines(folder / clips_file(split), lines)
+            lines = [_manifest_line(clip, names[split, clip.key], folder) for clip in usable]
+            _write_lines(folder / clips_file_name(split), lines)
             num_captions = sum(len(clip.captions) for clip in usable)
             counts[split] = {
                 "clips": len(usable),
@@ -519,23 +519,23 @@ class PreparationRun:
             skipped=skipped,
         )
 
-    def name_items(
+    def hash_item_names(
         self, pairs: Sequence[tuple[str, Clip]], settings: dict[str, Any]
     ) -> tuple[dict[ClipId, str], dict[ClipId, DataError]]:
         """Read every file and name its item."""
         names: dict[ClipId, str] = {}
         errors: dict[ClipId, DataError] = {}
         futures = {
-            (split, clip.key): self.pool.submit(self.recipe.item, clip, settings)
+            (split, clip.key): self.pool.submit(self.recipe.item_name_of_clip, clip, settings)
             for split, clip in pairs
         }
         with ProgressBar("looking at files", len(pairs), "clips", self.options.progress) as display:
             for clip_id, future in futures.items():
                 names |= self.results({clip_id: future}, errors)
-                display.update(display.completed + 1, _num_skipped(errors))
+                display.update(display.completed + 1, _format_num_skipped(errors))
         return names, errors
 
-    def make_items(self, items: Mapping[str, Clip]) -> tuple[int, dict[str, DataError]]:
+    def make_missing_items(self, items: Mapping[str, Clip]) -> tuple[int, dict[str, DataError]]:
         """Make every item that is not there."""
         num_made = 0
         errors: dict[str, DataError] = {}
@@ -552,13 +552,13 @@ class PreparationRun:
                 names = [name for name in group if name in frames]
                 arrays = [frames[name][0] for name in names]
                 if names and not self.recipe.is_read_only:
-                    arrays = self.recipe.computed(arrays)
+                    arrays = self.recipe.compute_features(arrays)
                 for name, array in zip(names, arrays, strict=True):
                     if name in new_names:
                         write_notes(self.folder, name, frames[name][1])
                         write_item(self.folder, name, array)
                 num_made += len(new_names)
-                display.update(display.completed + len(group), _num_skipped(errors))
+                display.update(display.completed + len(group), _format_num_skipped(errors))
         return num_made, errors
 
     def _read_ahead(
@@ -575,7 +575,7 @@ class PreparationRun:
             for name, clip in group.items():
                 if not (
                     recipe.fits_shape(item_shape(folder, name, recipe.dtype))
-                    and is_sound(folder, name, recipe.dtype)
+                    and is_item_intact(folder, name, recipe.dtype)
                 ):
                     missing[name] = clip
             queue.append((group, self.start_reading(missing)))
@@ -617,7 +617,7 @@ class PreparationRun:
         return results
 
 
-def _num_skipped(errors: Mapping[Any, Any]) -> str:
+def _format_num_skipped(errors: Mapping[Any, Any]) -> str:
     return f"{len(errors):,} skipped" if errors else ""
 
 
@@ -689,7 +689,7 @@ def _none_usable_error(
     )
 
 
-def _clip_line(clip: Clip, item: str, folder: Path) -> str:
+def _manifest_line(clip: Clip, item: str, folder: Path) -> str:
     """Return a line of `clips-SPLIT.jsonl`."""
     origin = {"source": str(clip.source), "start": clip.start, "end": clip.end, "row": clip.row}
     origin = {name: value for name, value in origin.items() if value is not None}

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from albertkit.captioning.backbone import TokenGrid
 from albertkit.captioning.video import FrameSampling
-from albertkit.errors import DataError, suggest_path
+from albertkit.errors import DataError, suggest_existing_path
 from albertkit.files import (
     atomic_file,
     check_regular_file,
@@ -37,7 +37,7 @@ _CHECKSUM_BYTES = 4
 PARSING = Lock()
 
 
-def item_name(facts: dict[str, Any]) -> str:
+def hash_item_facts(facts: dict[str, Any]) -> str:
     """Hash everything that decides an item's numbers to 64 hex digits."""
     return sha256_bytes(json.dumps(facts, sort_keys=True).encode())
 
@@ -67,7 +67,7 @@ def write_notes(folder: Path, name: str, notes: Sequence[str]) -> None:
     if notes:
         write_json(
             item_file(folder, name).with_suffix(".json"),
-            {"notes": list(notes), "sha256": _digest(list(notes))},
+            {"notes": list(notes), "sha256": _notes_digest(list(notes))},
         )
 
 
@@ -83,12 +83,12 @@ def read_notes(folder: Path, name: str) -> list[str]:
     if not file.exists():
         return []
     stored = read_typed(file, _Notes, "notes of a clip", _PREPARE_HINT)
-    if stored.sha256 != _digest(stored.notes):
+    if stored.sha256 != _notes_digest(stored.notes):
         raise DataError("corrupt", f"`{file}` is corrupted: sha256 mismatch", _PREPARE_HINT)
     return stored.notes
 
 
-def _digest(notes: Any) -> str:
+def _notes_digest(notes: Any) -> str:
     return sha256_bytes(json.dumps(notes).encode())
 
 
@@ -104,7 +104,7 @@ def item_shape(folder: Path, name: str, dtype: str) -> tuple[int, ...] | None:
     return shape if stored_dtype == np.dtype(dtype) and file.stat().st_size == size else None
 
 
-def is_sound(folder: Path, name: str, dtype: str) -> bool:
+def is_item_intact(folder: Path, name: str, dtype: str) -> bool:
     """Return whether an item and its notes are there and not corrupted."""
     try:
         read_item(folder, name, dtype)
@@ -178,7 +178,7 @@ FORMAT = 1  # of the folder and of what is hashed; another number makes everythi
 _ITEM = re.compile(r"[0-9a-f]{64}")  # names are hashes, and nothing that leads out of the folder
 
 
-def clips_file(split: str) -> str:
+def clips_file_name(split: str) -> str:
     """Return the name of the list of a split's clips."""
     return f"clips-{split}.jsonl"
 
@@ -255,7 +255,7 @@ class PreparedClips(Preparation):
             raise DataError(
                 "wrong-kind",
                 f"`{path}` holds no prepared clips",
-                suggest_path(path, "albertkit caption prepare DATA --out FOLDER"),
+                suggest_existing_path(path, "albertkit caption prepare DATA --out FOLDER"),
             )
         facts = read_typed(
             path / PREPARED,
@@ -312,7 +312,7 @@ class PreparedClips(Preparation):
 
 
 def _read_clips(folder: Path, split: str, count: int) -> tuple[PreparedClip, ...]:
-    file = folder / clips_file(split)
+    file = folder / clips_file_name(split)
     # A split called `../x` would lead out of the folder.
     if file.parent != folder:
         raise DataError(

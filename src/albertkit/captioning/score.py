@@ -118,7 +118,7 @@ def read_caption_file(file: StrPath) -> CaptionFile:
             captions = [
                 record.get("caption") if isinstance(record, dict) else record for record in records
             ]
-            rows.append(_caption_row(file, f"line {number:,}", key, captions))
+            rows.append(_make_caption_row(file, f"line {number:,}", key, captions))
         return CaptionFile(file, "tsv", rows)
     if not _JSON.match(first):
         return CaptionFile(
@@ -132,7 +132,7 @@ def read_caption_file(file: StrPath) -> CaptionFile:
             is_json_lines = True
     if is_json_lines:
         rows = [
-            _record_row(file, f"line {number:,}", _parse_line(file, number, line))
+            _row_of_record(file, f"line {number:,}", _parse_line(file, number, line))
             for number, line in filled
         ]
         return CaptionFile(file, "json", rows)
@@ -146,7 +146,7 @@ def read_caption_file(file: StrPath) -> CaptionFile:
         ) from None
     if isinstance(content, dict) and not {"annotations", "caption", "captions"} & content.keys():
         rows = [
-            _caption_row(file, f"`{key}`", key, _as_list(captions))
+            _make_caption_row(file, f"`{key}`", key, _as_list(captions))
             for key, captions in content.items()
         ]
         return CaptionFile(file, "json", rows)
@@ -154,7 +154,8 @@ def read_caption_file(file: StrPath) -> CaptionFile:
         content.get("annotations", content) if isinstance(content, dict) else content
     )
     rows = [
-        _record_row(file, f"record {number:,}", record) for number, record in enumerate(records, 1)
+        _row_of_record(file, f"record {number:,}", record)
+        for number, record in enumerate(records, 1)
     ]
     return CaptionFile(file, "json", rows)
 
@@ -176,7 +177,7 @@ def _read_text(file: StrPath) -> str:
         ) from None
 
 
-def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
+def _row_of_record(file: StrPath, location: str, record: Any) -> CaptionRow:
     if not isinstance(record, dict):
         raise _bad_row_error(file, location, f"a {type(record).__name__}, not an object")
     name = next((name for name in _NAMES if record.get(name) is not None), None)
@@ -195,10 +196,10 @@ def _record_row(file: StrPath, location: str, record: Any) -> CaptionRow:
     if isinstance(captions, list) and any(isinstance(caption, dict) for caption in captions):
         # Of `caption predict`: the best beside all of them with scores
         captions = record.get("caption")
-    return _caption_row(file, location, key, _as_list(captions))
+    return _make_caption_row(file, location, key, _as_list(captions))
 
 
-def _caption_row(file: StrPath, location: str, key: Any, captions: list[Any]) -> CaptionRow:
+def _make_caption_row(file: StrPath, location: str, key: Any, captions: list[Any]) -> CaptionRow:
     """Return a row, if it is one: a key of text or a whole number, and at least one caption."""
     if isinstance(key, bool) or not isinstance(key, str | int):
         raise _bad_row_error(

@@ -148,7 +148,7 @@ class CaptionSettings(EpochSettings):
         source = "" if self.epochs else " (SwinBERT's)"
         steps = max(1, math.ceil(epochs * num_captions / self.batch_size))
         reason = f"{steps:,} = {epochs:g} epochs{source} of {num_captions:,} captions at {self.batch_size}"
-        return self.filled({"steps": (steps, reason)})
+        return self.with_defaults({"steps": (steps, reason)})
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from albertkit.captioning.clips import (
     validate_key,
 )
 from albertkit.captioning.swinbert_files import read_swinbert
-from albertkit.errors import DataError, suggest_path
+from albertkit.errors import DataError, suggest_existing_path
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
 from albertkit.tables.files import check_no_broken_links
@@ -93,7 +93,7 @@ def read_splits(
         raise DataError(
             "not-found",
             f"no such file or folder: `{path}`",
-            suggest_path(path, "check the path"),
+            suggest_existing_path(path, "check the path"),
         )
     annotations = _annotation_files(path)
     if annotations:
@@ -105,7 +105,7 @@ def read_splits(
                 name = (
                     canonical_split(file_split)
                     if file_split
-                    else _split_of_name(file) or split or "train"
+                    else _split_from_filename(file) or split or "train"
                 )
                 if name in clips_by_split:
                     raise DataError(
@@ -121,7 +121,7 @@ def read_splits(
     else:
         paths = _split_paths(path) if path.is_dir() else {}
         if not paths:
-            paths = {_split_of_name(path) or split or "train": path}
+            paths = {_split_from_filename(path) or split or "train": path}
         paths = _select_split(path, paths, split)
         clips_by_split = {}
         for name, split_path in paths.items():
@@ -187,7 +187,7 @@ def _select_split(path: Path, splits: dict[str, _T], split: str | None) -> dict[
     return {name: splits[name]}
 
 
-def _split_of_name(path: Path) -> str | None:
+def _split_from_filename(path: Path) -> str | None:
     """Return the split that a name tells: `val.jsonl`, and also `val_32frames.yaml` and `vatex_validation_v1.0.json`."""
     parts = [path.stem] if path.is_dir() else re.split(r"[-_. ]", path.stem)
     return next((name for name in map(canonical_split, parts) if name in SPLIT_NAMES), None)

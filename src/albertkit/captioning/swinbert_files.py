@@ -75,7 +75,7 @@ class TsvFile:
         self._ends = np.append(begins, size)  # where the rows begin, and the end: int64 [N+1]
 
     @staticmethod
-    def opened(path: Path) -> "TsvFile":
+    def open_cached(path: Path) -> "TsvFile":
         """Return the file, opened once as long as it stays the same."""
         status = check_regular_file(path).stat()
         return _opened(path, status.st_size, status.st_mtime_ns)
@@ -204,11 +204,11 @@ def _open_shards(path: Path, settings: Mapping[str, Any]) -> list[Shard]:
         )
     shards = []
     for index, image_name in enumerate(image_names):
-        captions = TsvFile(_resolve(path, caption_names[index])) if caption_names else None
+        captions = TsvFile(_file_beside_yaml(path, caption_names[index])) if caption_names else None
         prefix = ""
         if is_composite:
             prefix = f"{caption_names[index] if caption_names else image_name}_"
-        shards.append(Shard(TsvFile(_resolve(path, image_name)), captions, prefix))
+        shards.append(Shard(TsvFile(_file_beside_yaml(path, image_name)), captions, prefix))
     for shard in shards:
         if shard.captions is not None and len(shard.captions) != len(shard.images):
             rows = f"{len(shard.captions):,} rows, `{shard.images.path}` {len(shard.images):,}"
@@ -232,12 +232,12 @@ def _expand_file_names(path: Path, value: Any) -> list[str]:
             "name files from the folder of the YAML",
         )
     if len(names) == 1 and not names[0].endswith(".tsv"):
-        lines = _resolve(path, names[0]).read_text(encoding="utf-8").splitlines()
+        lines = _file_beside_yaml(path, names[0]).read_text(encoding="utf-8").splitlines()
         names = [line.strip() for line in lines if line.strip()]
     return names
 
 
-def _resolve(path: Path, name: str) -> Path:
+def _file_beside_yaml(path: Path, name: str) -> Path:
     """Return the file that a YAML names, which lies beside it or below."""
     file = path.parent / str(name)
     if Path(str(name)).is_absolute() or ".." in Path(str(name)).parts:
@@ -268,7 +268,7 @@ def _read_linelist(
             for index, shard in enumerate(shards)
             for row in range(len(shard.images))
         }
-    file = _resolve(path, name)
+    file = _file_beside_yaml(path, name)
     width = 3 if settings.get("composite") else 2
     caption_numbers: dict[tuple[int, int], list[int]] = defaultdict(list)
     for line, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):

@@ -14,10 +14,10 @@ from torch.nn.utils.rnn import pad_sequence
 from albertkit.batches import MovableBatch
 from albertkit.batches.features import EpochOrder, OrderedStream
 from albertkit.captioning.backbone import Backbone, TokenGrid
-from albertkit.captioning.captioner import VideoCaptioner, find_backbone, load_saved_backbone
-from albertkit.captioning.evaluate import CaptionEvaluator, caption_scores
+from albertkit.captioning.captioner import VideoCaptioner, load_saved_backbone, reload_backbone
+from albertkit.captioning.evaluate import CaptionEvaluator, score_caption_mappings
 from albertkit.captioning.layers import CaptionConfig, interpolate_times
-from albertkit.captioning.model import AlbertForImageCaptioning, num_kept
+from albertkit.captioning.model import AlbertForImageCaptioning, num_kept_predictions
 from albertkit.captioning.prepared import PreparedClips, stack_visual
 from albertkit.captioning.settings import CaptionSettings, GenerationSettings, TrainCaptionerOptions
 from albertkit.command import takes
@@ -40,8 +40,8 @@ from albertkit.printable import join_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
-from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
-from albertkit.training.processes import World, describe
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, zero_losses
+from albertkit.training.processes import World, describe_precision
 from albertkit.training.results import score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
@@ -82,17 +82,17 @@ class CaptionObjective(nn.Module):
         self.model = model
         self.backbone = backbone
         self.sparsity_weight = sparsity_weight
-        self._sparse = model.caption.learned and sparsity_weight > 0
+        self._sparse = model.caption.has_learned_gate and sparsity_weight > 0
 
     def count_targets(self, batch: CaptionBatch) -> dict[str, int]:
         """Count the predictions; the loss of the gate is one for each micro-batch, so accumulated it is their mean."""
-        counts = {"caption": self._num_counted(batch)}
+        counts = {"caption": self._num_counted_predictions(batch)}
         return counts | {"sparsity": min(1, batch.num_tokens)} if self._sparse else counts
 
     def losses(self, batch: CaptionBatch) -> dict[str, LossPart]:
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.count_targets(batch), batch.input_ids.device)
+            return zero_losses(self.count_targets(batch), batch.input_ids.device)
         visual = batch.visual
         grid = batch.grid
         if visual.dim() > 3:  # frames
@@ -117,7 +117,7 @@ class CaptionObjective(nn.Module):
             # Never holds all logits
             loss = self.model.predictions.summed_loss(hidden, batch.labels)
             total, correct = loss.loss_sum, loss.correct
-        parts = {"caption": LossPart(total, self._num_counted(batch), correct)}
+        parts = {"caption": LossPart(total, self._num_counted_predictions(batch), correct)}
         if self._sparse:
             parts["sparsity"] = LossPart(
                 self.sparsity_weight * self.model.albert.sparsity_loss(),
@@ -130,11 +130,13 @@ class CaptionObjective(nn.Module):
         tokens = batch.num_tokens
         return tokens * self.model.config.train_flops_per_token(tokens / len(batch.input_ids), 0.0)
 
-    def _num_counted(self, batch: CaptionBatch) -> int:
+    def _num_counted_predictions(self, batch: CaptionBatch) -> int:
         caption = self.model.caption
         predictions = len(batch.labels)
         dropping = caption.drop_worst_ratio and batch.update >= caption.drop_worst_after
-        return num_kept(predictions, caption.drop_worst_ratio) if dropping else predictions
+        return (
+            num_kept_predictions(predictions, caption.drop_worst_ratio) if dropping else predictions
+        )
 
 
 _MASKED, _RANDOM = 0.8, 0.1  # of the predicted tokens; the rest stays as it is
@@ -365,7 +367,7 @@ def start_captioner(
         label_smoothing=settings.label_smoothing,
         drop_worst_ratio=settings.drop_worst_ratio,
         drop_worst_after=settings.drop_worst_after,
-    ).put_into(albert_config)
+    ).stored_in(albert_config)
     if settings.dropout is not None:
         config = config.with_changes(
             hidden_dropout_prob=settings.dropout, attention_probs_dropout_prob=settings.dropout
@@ -465,7 +467,7 @@ def _find_backbone(
         return saved.requires_grad_(trained)
     fingerprint = None if trained else clips.backbone_fingerprint
     user = f"the preparation of the clips in `{clips.folder}`"
-    backbone = find_backbone(
+    backbone = reload_backbone(
         backbone_name or clips.backbone,
         clips.backbone_settings,
         fingerprint,
@@ -623,8 +625,8 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         return best
 
     def score(best: VideoCaptioner, state: TrainingState) -> CaptionResult:
-        captions = evaluator.captions(best)
-        scores, full = caption_scores(evaluator.references, captions)
+        captions = evaluator.best_captions(best)
+        scores, full = score_caption_mappings(evaluator.references, captions)
         keys = list(captions)[:8]
         examples = [
             {"key": k, "caption": captions[k], "references": list(evaluator.references[k])}
@@ -661,10 +663,10 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
             [f"{_EMPTY}; {remedy}"] if metrics["empty_captions"] == 1 else []
         ),
         notes=[
-            *_data_notes(rows, clips, data.train),
+            *_caption_data_notes(rows, clips, data.train),
             *notes,
             *reasons,
-            *_part_sizes(captioner, world),
+            *_parameter_notes(captioner, world),
         ],
         repeatable=False,  # see docs/gpu.md
     )
@@ -713,7 +715,7 @@ def _model_card(
     return Card(model_path.partition("/")[0], fields, sections)
 
 
-def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str]:
+def _caption_data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str]:
     notes = [f"{pluralize(len(rows), 'caption')} of {pluralize(len(clips.clips(split)), 'clip')}"]
     if rows.num_cut:
         notes.append(f"{pluralize(rows.num_cut, 'caption')} cut: longer than --length")
@@ -724,7 +726,7 @@ def _data_notes(rows: CaptionRows, clips: PreparedClips, split: str) -> list[str
     return notes
 
 
-def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
+def _parameter_notes(captioner: VideoCaptioner, world: World) -> list[str]:
     """Describe the parameters of each part, and how it is computed."""
     parts = {"ALBERT": captioner.model, "backbone": captioner.backbone}
     lines = []
@@ -733,4 +735,4 @@ def _part_sizes(captioner: VideoCaptioner, world: World) -> list[str]:
             total = sum(p.numel() for p in part.parameters())
             trained = sum(p.numel() for p in part.parameters() if p.requires_grad)
             lines.append(f"{name}: {total:,} parameters, {trained:,} trained")
-    return [*lines, describe(captioner.model, world.device)]
+    return [*lines, describe_precision(captioner.model, world.device)]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from albertkit.errors import DataError, explain_os_error, requires_package, suggest_path
+from albertkit.errors import DataError, explain_os_error, requires_package, suggest_existing_path
 from albertkit.files import StrPath
 from albertkit.validation import Range, check_fields
 
@@ -61,14 +61,14 @@ class VideoFile:
             width = self.stream.codec_context.width
             height = self.stream.codec_context.height
             if width * height > MAX_PIXELS:
-                raise too_large_error(self.path, f"{width:,} x {height:,} pixels")
+                raise frame_too_large_error(self.path, f"{width:,} x {height:,} pixels")
         except BaseException:
             self.container.close()
             raise
         # Every machine then sees the same frames of a damaged file; many files take a process a
         # core.
         self.stream.codec_context.thread_count = 1
-        self.stream.codec_context.options = _pixel_limit()
+        self.stream.codec_context.options = _ffmpeg_pixel_limit()
         self.kind: str = self.container.format.name.split(",")[0]
         # Not the decoder's name, which may be another: libdav1d
         self.codec: str = self.stream.codec_context.codec.canonical_name
@@ -96,7 +96,7 @@ class VideoFile:
                 raise DataError(
                     "not-found",
                     f"no video at `{self.path}`",
-                    suggest_path(self.path, "check the path"),
+                    suggest_existing_path(self.path, "check the path"),
                 ) from None
             raise explain_os_error(error) or self.undecodable(error) from None
         if not begins:
@@ -107,7 +107,11 @@ class VideoFile:
             )
         # `file:` and the lists: neither a name nor a playlist makes it read the network or another
         # file
-        limits = {"protocol_whitelist": "file", "format_whitelist": _FORMATS, **_pixel_limit()}
+        limits = {
+            "protocol_whitelist": "file",
+            "format_whitelist": _FORMATS,
+            **_ffmpeg_pixel_limit(),
+        }
         try:
             # A title in another encoding is no reason to refuse a video, hence "replace".
             container = av.open(
@@ -149,14 +153,14 @@ class VideoFile:
 
     def undecodable(self, reason: object) -> DataError:
         """Return the error for a file that cannot be read as video."""
-        return undecodable_error(self.path, reason)
+        return undecodable_video_error(self.path, reason)
 
     def seconds(self, pts: int) -> float:
         """Return a presentation time as seconds from the start of the file."""
         return float(pts * self.tick - self.zero)
 
     @property
-    def rate(self) -> Fraction:
+    def frames_per_second(self) -> Fraction:
         """Return frames per second, on average; 25 where the file does not say."""
         return self.stream.average_rate or self.stream.guessed_rate or Fraction(25)
 
@@ -172,7 +176,11 @@ class VideoFile:
         if self.kind not in _FORMATS_WITH_LENGTH:
             return None
         if stream.duration:  # of AVI it shrinks with the file, the number of frames does not
-            counted = round(stream.frames / (self.rate * self.tick)) if self.kind == "avi" else 0
+            counted = (
+                round(stream.frames / (self.frames_per_second * self.tick))
+                if self.kind == "avi"
+                else 0
+            )
             return self.seconds((stream.start_time or 0) + max(stream.duration, counted))
         # Matroska
         if match := re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", "")):
@@ -184,10 +192,10 @@ class VideoFile:
             return duration / 1_000_000
         return None
 
-    def end_of(self, packet: Any) -> float:
+    def packet_end_seconds(self, packet: Any) -> float:
         """Return the end of a packet or frame, in seconds from the start of the file."""
         return self.seconds(packet.pts) + float(
-            packet.duration * self.tick if packet.duration else 1 / self.rate
+            packet.duration * self.tick if packet.duration else 1 / self.frames_per_second
         )
 
     def seek(self, pts: int) -> bool:
@@ -263,12 +271,12 @@ class VideoFile:
         self.container.close()
 
 
-def _pixel_limit() -> dict[str, str]:
+def _ffmpeg_pixel_limit() -> dict[str, str]:
     """Return FFmpeg's option against frames whose size is only known when they are decoded; it counts what decoders add."""
     return {"max_pixels": str(2 * MAX_PIXELS)}
 
 
-def too_large_error(path: StrPath, size: str) -> DataError:
+def frame_too_large_error(path: StrPath, size: str) -> DataError:
     """Return the error for frames that would take too much memory."""
     return DataError(
         "too-large",
@@ -277,7 +285,7 @@ def too_large_error(path: StrPath, size: str) -> DataError:
     )
 
 
-def undecodable_error(path: StrPath, reason: object) -> DataError:
+def undecodable_video_error(path: StrPath, reason: object) -> DataError:
     """Return the error for a file that cannot be read as video."""
     text = (
         "it ends too early"
@@ -320,7 +328,7 @@ class Squares:
             max(size, round(side * size / shorter)) for side in (frame.width, frame.height)
         )
         if width * height > MAX_PIXELS:
-            raise too_large_error(
+            raise frame_too_large_error(
                 self._path,
                 f"{frame.width:,} x {frame.height:,} pixels, scaled {width:,} x {height:,}",
             )
@@ -334,16 +342,16 @@ class Squares:
                 threads=1,
             )
         except (self._error, ValueError) as error:
-            raise undecodable_error(
+            raise undecodable_video_error(
                 self._path,
                 f"frames of {frame.format.name} cannot be made RGB: {error}",
             ) from None
-        displayed = as_displayed(scaled.to_ndarray(), frame)
+        displayed = rotate_as_displayed(scaled.to_ndarray(), frame)
         y, x = ((side - size) // 2 for side in displayed.shape[:2])
         return np.ascontiguousarray(displayed[y : y + size, x : x + size])
 
 
-def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
+def rotate_as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
     """Turn and mirror the pixels of a frame as its display matrix says, to the nearest quarter turn.
 
     The matrix maps column x and row y of the coded picture to a x + c y and b x + d y of the
@@ -361,7 +369,7 @@ def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
 
     # PyAV 18 has no name for the newer kinds of side data (EXIF, the views of MV-HEVC), and lists
     # none where one is such.
-    Type._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
+    Type._missing_ = classmethod(_enum_member_of_side_data)  # type: ignore[method-assign, assignment]
     matrix = frame.side_data.get(Type.DISPLAYMATRIX)
     if matrix is None or matrix.buffer_size < 36:
         return pixels
@@ -373,7 +381,7 @@ def as_displayed(pixels: np.ndarray, frame: Any) -> np.ndarray:
     return pixels[:: -1 if d < 0 else 1, :: -1 if a < 0 else 1]
 
 
-def _unnamed_side_data(kinds: Any, value: int) -> Any:
+def _enum_member_of_side_data(kinds: Any, value: int) -> Any:
     """Return a member of PyAV's enumeration for a kind of side data that it does not name."""
     kind = object.__new__(kinds)
     kind._value_, kind._name_ = value, f"UNNAMED_{value}"
@@ -445,7 +453,7 @@ class Bounds:
             )
         return cls(start, end)
 
-    def ticks(self, video: VideoFile) -> tuple[float, float]:
+    def first_and_last_tick(self, video: VideoFile) -> tuple[float, float]:
         """Return the first and the last presentation time that lies in the clip."""
         low: float = -math.inf
         high: float = math.inf
@@ -477,7 +485,7 @@ class Timeline:
 def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
     """Read the timestamps of a clip from its packets; in a file that can be sought, only those near its bounds."""
     with VideoFile(path) as video:
-        low, high = bounds.ticks(video)
+        low, high = bounds.first_and_last_tick(video)
         if not math.isfinite(low):
             return _scan_packets(video, video.packets(), low, high)
         if video.seek(int(low)):
@@ -514,7 +522,7 @@ def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: fl
             keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
         if low <= packet.pts <= high:
             times.append(packet.pts)
-        until = max(until or 0.0, video.end_of(packet))
+        until = max(until or 0.0, video.packet_end_seconds(packet))
         if packet.dts is not None and packet.dts > high:
             break  # what follows is shown even later
     if not timed:
@@ -545,11 +553,11 @@ def check_length(
     declared = video.declared_end
     file_end = until if declared is None else declared
     stop = file_end if bounds.end is None else min(bounds.end, file_end)
-    slack = max(2 / float(video.rate), _LENGTH_TOLERANCE * (stop - begin))
+    slack = max(2 / float(video.frames_per_second), _LENGTH_TOLERANCE * (stop - begin))
     notes = []
     if bounds.end is not None and bounds.end > file_end + slack:
         if file_end - begin < _MIN_SHARE * (bounds.end - begin):
-            raise outside_error(video, bounds, file_end)
+            raise clip_outside_error(video, bounds, file_end)
         notes.append(
             f"the clip should end at {bounds.end:.2f} s, the file ends at {file_end:.2f} s"
         )
@@ -584,11 +592,11 @@ def no_frame_error(video: VideoFile, bounds: Bounds, until: float) -> DataError:
     if declared is not None and until <= (bounds.start or 0.0) < declared:
         return truncated_error(video, until, declared)
     if until:
-        return outside_error(video, bounds, until)
+        return clip_outside_error(video, bounds, until)
     return DataError("bad-file", f"`{video.path}` holds no frame", "copy or download it again")
 
 
-def outside_error(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
+def clip_outside_error(video: VideoFile, bounds: Bounds, file_end: float) -> DataError:
     """Return the error for a clip that is not in its file."""
     end = "the end" if bounds.end is None else f"{bounds.end:g} s"
     return DataError(
@@ -716,7 +724,7 @@ def decode_by_count(
     while True:
         with VideoFile(path) as video:
             indices = sampling.frame_indices(max(count, 1))
-            low, high = bounds.ticks(video)
+            low, high = bounds.first_and_last_tick(video)
             pixels = _empty_pixels(sampling)
             times = np.zeros(sampling.num_frames)
             squares = Squares(sampling.size, video.path)
@@ -727,13 +735,13 @@ def decode_by_count(
             until = 0.0
             for frame in video.frames():
                 if not timed:
-                    frame.pts = round((video.zero + decoded / video.rate) / video.tick)
+                    frame.pts = round((video.zero + decoded / video.frames_per_second) / video.tick)
                 if frame.pts is None or (decoded and frame.pts < before):
                     frame.pts = before if frame.pts is None else frame.pts
                     astray += 1
                 before = frame.pts
                 decoded += 1
-                until = max(until, video.end_of(frame))
+                until = max(until, video.packet_end_seconds(frame))
                 if low <= frame.pts <= high:
                     if in_clip in requested_indices:
                         pixels[indices == in_clip] = squares.of(frame)
@@ -752,7 +760,7 @@ def decode_by_count(
             if timed:
                 notes += check_length(video, bounds, until, video.broken_off)
             else:
-                rate = f"{float(video.rate):g} frames a second"
+                rate = f"{float(video.frames_per_second):g} frames a second"
                 notes += (f"the file has no presentation times: frames are counted at {rate}",)
             return Frames(pixels, times, notes)
 

@@ -23,13 +23,13 @@ from albertkit.captioning.backbone import (
     IMAGENET,
     Backbone,
     TokenGrid,
-    check_unchanged,
+    check_model_unchanged,
     hash_weights,
 )
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
 from albertkit.model.files import StateDict, read_tensor_file
-from albertkit.model.pretrained import shapes_only
+from albertkit.model.pretrained import on_meta_device
 from albertkit.validation import Range, Share, list_wrong_values
 
 Sizes = tuple[int, int, int]  # of time, height and width
@@ -378,7 +378,7 @@ def load_video_swin(
     else:
         file_settings, tensors = sort_video_swin(tensors, file)
     if settings is not None:
-        check_unchanged(
+        check_model_unchanged(
             name,
             settings,
             file_settings | {"drop_path_rate": settings.get("drop_path_rate")},
@@ -509,7 +509,7 @@ def _build_backbone(
 ) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
     try:
-        with shapes_only():
+        with on_meta_device():
             backbone = VideoSwinBackbone(**settings, name=name)
         backbone.load_state_dict(
             {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()},

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from albertkit import __version__
 from albertkit.cli.commands import COMMANDS
-from albertkit.encodings import check_utf8_name
+from albertkit.encodings import check_path_is_utf8
 from albertkit.errors import ConfigError, explain_os_error, suggest_name
 from albertkit.printable import escape_line, print_note
 from albertkit.training import launch
@@ -111,7 +111,7 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)
 
 
-def _default_text(value: Any) -> str | None:
+def _format_default(value: Any) -> str | None:
     """Return a default as it would be typed; None, which `--help` leaves out, for no value or no values."""
     if value is None or value == ():
         return None
@@ -128,7 +128,9 @@ app = App(
     exit_on_error=False,
     print_error=False,  # `main` prints all errors alike
     # Only settings have a --no-form: they may stand in a file, which flags win over.
-    default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_default_text),
+    default_parameter=Parameter(
+        negative_bool=(), negative_iterable=(), show_default=_format_default
+    ),
 )
 # The jobs that commands are for, in the order of the help page; a command or group that none names
 # is for looking.
@@ -296,14 +298,14 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     set_up_process(trains=bool(arguments) and arguments[0] in _TRAINS)
-    if launch.refused_before():
+    if launch.was_refused_before():
         sys.exit(2)
-    if not launch.speaks():
+    if not launch.is_speaking_process():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
         app.error_console = Console(file=sys.stdout)
     printing = _LogLines()
     logs = [logging.getLogger(f"albertkit.{name}") for name in _PRINTED]
-    for log in logs if launch.speaks() else ():
+    for log in logs if launch.is_speaking_process() else ():
         log.addHandler(printing)
         log.setLevel(logging.INFO)
     last_resort, logging.lastResort = logging.lastResort, printing  # of the other loggers
@@ -317,7 +319,7 @@ def main(arguments: list[str] | None = None) -> None:
             before[number] = signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         for word in arguments:
-            check_utf8_name(word)
+            check_path_is_utf8(word)
         result = _run_command(arguments)
         sys.stdout.flush()  # a reader that has gone shows here, not after the last line of Python
     except KeyboardInterrupt:

@@ -41,7 +41,7 @@ max_position_embeddings type_vocab_size
 """  # of the configuration, in an ALBERT made of a BERT
 
 
-def is_layer(name: str) -> bool:
+def is_bert_layer_name(name: str) -> bool:
     """Return whether a parameter's name is of a layer of BERT."""
     return _LAYER.match(name) is not None
 
@@ -54,7 +54,7 @@ def grouped_albert_name(name: str) -> str:
     return f"{start}{_MODULES.get(module, module)}.{parameter}"
 
 
-def albert_values(values: dict[str, Any]) -> dict[str, Any]:
+def albert_config_from_bert(values: dict[str, Any]) -> dict[str, Any]:
     """Return a BERT's configuration as that of the same ALBERT."""
     values = {
         "hidden_act": "gelu",
@@ -76,7 +76,7 @@ def albert_values(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in converted.items() if value is not None}
 
 
-def bridge(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
+def complete_albert_from_bert(source: SourceModel, config_file: Path | None, lossy: bool) -> None:
     """Make the rest of an ALBERT of a BERT's tensors: the projection, and with `lossy` fewer groups of layers.
 
     `config_file` is an ALBERT's configuration with the number of groups wanted: 1 without it.

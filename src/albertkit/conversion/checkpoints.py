@@ -46,7 +46,7 @@ from albertkit.model.files import (
     BUFFERS,
     HEADS,
     PREFIX,
-    check_decoder,
+    check_decoder_is_tied,
     read_tensors,
 )
 from albertkit.model_paths import (
@@ -56,7 +56,7 @@ from albertkit.model_paths import (
     inner_model_hint,
     is_remote,
     local_folder,
-    reaching,
+    network_errors_as_ours,
 )
 from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.weights_file import unread_weights_hint
@@ -177,7 +177,7 @@ def fetch_model(address: str) -> tuple[Path, str]:
     # checkpoint.
     address = plain.rstrip("/")
     system, path = file_system(address)
-    with reaching(address):
+    with network_errors_as_ours(address):
         is_folder = system.isdir(path)
         parent, _, prefix = (path, "", "") if is_folder else path.rpartition("/")
         names = sorted(
@@ -280,7 +280,7 @@ def _fetch(
     is_complete = file.is_file() and record.sha256 == sha256_file(file)
     try:
         system, path = file_system(url)
-        with reaching(url):
+        with network_errors_as_ours(url):
             info = system.info(path)
     except (MachineError, MissingExtraError) as error:
         # Without the network a copy that was verified does as well.
@@ -316,7 +316,7 @@ def _download(system: Any, path: str, url: str, partial: Path, size: int | None)
         "bytes",
         enabled=sys.stderr.isatty(),
     )
-    with reaching(url), open(partial, "ab") as target, progress:
+    with network_errors_as_ours(url), open(partial, "ab") as target, progress:
         with system.open(path, "rb", block_size=_STEP) as source:
             num_bytes = target.tell()
             if num_bytes:
@@ -450,11 +450,11 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
     """Read a folder that transformers wrote, of an ALBERT or of a BERT."""
     stored = read_tensors(folder)
     plain = {name: name.removeprefix(PREFIX) for name in stored}
-    is_bert = any(map(bert.is_layer, plain.values()))
+    is_bert = any(map(bert.is_bert_layer_name, plain.values()))
     own_config = folder / "config.json"
     file = own_config if config_file is None or is_bert else config_file
     values = read_typed(file, dict[str, Any], "model configuration")
-    config, notes = make_config(bert.albert_values(values) if is_bert else values, file)
+    config, notes = make_config(bert.albert_config_from_bert(values) if is_bert else values, file)
     source = SourceModel(
         "BERT folder" if is_bert else "transformers folder",
         config,
@@ -474,7 +474,9 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
         else:
             source.unknown.append(name)
     # A tied tensor stays under one name.
-    check_decoder(source.tensors, source.config.foreign.get("tie_word_embeddings"), str(folder))
+    check_decoder_is_tied(
+        source.tensors, source.config.foreign.get("tie_word_embeddings"), str(folder)
+    )
     for copy, original in TIED.items():
         copied_tensor = source.tensors.pop(copy, None)
         if copied_tensor is None:
@@ -487,5 +489,5 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
                 "its encoder can be used: open the folder with AutoModel of transformers, and save that",
             )
     if is_bert:
-        bert.bridge(source, config_file, lossy)
+        bert.complete_albert_from_bert(source, config_file, lossy)
     return source

@@ -13,9 +13,9 @@ from albertkit import model as public
 from albertkit.config import AlbertConfig
 from albertkit.conversion import names
 from albertkit.errors import CheckpointError, ConfigError, format_list, suggest_name
-from albertkit.files import changed_files
-from albertkit.model.files import PREFIX, StateDict, match_tensors, read_tensors
-from albertkit.model.pretrained import PretrainedAlbert, shapes_only
+from albertkit.files import files_not_matching_checksums
+from albertkit.model.files import PREFIX, StateDict, load_matching_tensors, read_tensors
+from albertkit.model.pretrained import PretrainedAlbert, on_meta_device
 from albertkit.model_paths import captioner_error, local_folder
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -113,16 +113,16 @@ def choose_head(source: SourceModel, head: str | None, path: str) -> str:
     architecture = source.architecture.removeprefix("TF").removeprefix("Flax")
     architecture = architecture.replace("Bert", "Albert")
     if architecture in _BY_CLASS and not (
-        architecture == "AlbertModel" and _parts(source.tensors) - {"albert"}
+        architecture == "AlbertModel" and _name_prefixes(source.tensors) - {"albert"}
     ):
         return _BY_CLASS[architecture]  # a regression is named in problem_type
-    parts = _parts(source.tensors)
+    parts = _name_prefixes(source.tensors)
     if "start_logits" in parts:
         return "beam-question-answering"
     if "qa_outputs" in parts:
         return "question-answering"
     if "classifier" in parts:
-        outputs = _outputs(source.tensors)
+        outputs = _num_classifier_outputs(source.tensors)
         pooler = "albert.pooler.weight" in source.tensors
         google = "TensorFlow" in source.kind
         # transformers saves classifiers of tokens without a pooler; Google's checkpoints always
@@ -153,7 +153,7 @@ def with_labels(config: AlbertConfig, head: str, tensors: StateDict) -> AlbertCo
     if head not in _LABELLED:
         return config
     foreign = dict(config.foreign)
-    outputs = 1 if head == "regression" else _outputs(tensors) or config.num_labels
+    outputs = 1 if head == "regression" else _num_classifier_outputs(tensors) or config.num_labels
     if config.num_labels != outputs or "id2label" not in foreign:
         labels = {number: f"LABEL_{number}" for number in range(outputs)}
         foreign["id2label"] = labels
@@ -164,17 +164,17 @@ def with_labels(config: AlbertConfig, head: str, tensors: StateDict) -> AlbertCo
     return config.replace(foreign=foreign)
 
 
-def _parts(tensors: StateDict) -> set[str]:
+def _name_prefixes(tensors: StateDict) -> set[str]:
     return {name.split(".")[0] for name in tensors}
 
 
-def _outputs(tensors: StateDict) -> int:
+def _num_classifier_outputs(tensors: StateDict) -> int:
     """Return how many outputs the classifier has; 0 without one."""
     weight = tensors.get("classifier.weight")
     return 0 if weight is None or weight.dim() != 2 else len(weight)
 
 
-def fit(
+def fit_tensors_to_class(
     source: SourceModel,
     model_class: type[PretrainedAlbert],
     allow_missing: Collection[str],
@@ -185,7 +185,7 @@ def fit(
     They are initialised, with the seed 0, and added to the source's. `allow_missing` has names or
     first parts of names, of parameters to initialise or of variables to leave out.
     """
-    with shapes_only():
+    with on_meta_device():
         model = model_class(source.config)
     base = not any(name.startswith(PREFIX) for name in model.state_dict())
     required = {name if not base else PREFIX + name for name in model.state_dict()}
@@ -206,7 +206,7 @@ def fit(
             "if it is another model, say which with --head",
         )
     # The shapes
-    match_tensors(
+    load_matching_tensors(
         model,
         model.tied,
         source.tensors,
@@ -273,7 +273,7 @@ def read_model_tokenizer(
     rows = config.vocab_size
     name = display_name or folder
     check_vocabulary(tokens, rows, name)
-    if changed := changed_files(folder, _VOCABULARIES):
+    if changed := files_not_matching_checksums(folder, _VOCABULARIES):
         fact = f"`{folder / changed[0]}` is not the file that was saved with the weights: its sha256 is not that in SHA256SUMS"
         raise CheckpointError(
             "wrong-tokenizer",

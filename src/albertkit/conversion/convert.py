@@ -19,7 +19,7 @@ from albertkit.conversion.classes import (
     HEADS,
     SourceModel,
     choose_head,
-    fit,
+    fit_tensors_to_class,
     identity_projection,
     with_labels,
 )
@@ -131,7 +131,7 @@ def write_transformers(
     config.replace(foreign=foreign).save_pretrained(folder)
 
 
-def write(
+def write_checkpoint(
     to: str,
     folder: Path,
     tensors: StateDict,
@@ -162,7 +162,7 @@ def write(
     )
 
 
-def carry_tokenizer(source: SourceModel, target: Path) -> AlbertConfig:
+def save_tokenizer_with_target(source: SourceModel, target: Path) -> AlbertConfig:
     """Save the tokenizer that lies beside the source beside the target, or copy its files if it cannot be loaded.
 
     Google's configurations, and BERT's in part, do not know the ids of `<pad>`, `[CLS]` and
@@ -212,7 +212,7 @@ _TOLERANCE = 1e-4
 _REPORT = "please report this with the model's configuration"
 
 
-def reread(
+def read_written_checkpoint(
     folder: Path,
     tensors: StateDict,
     model_class: type[PretrainedAlbert],
@@ -395,13 +395,13 @@ def convert(options: ConvertOptions) -> ConversionReport:
             head = choose_head(source, options.head, source_name)
             model_class = HEADS[head]
             source.config = with_labels(source.config, head, source.tensors)
-            missing = fit(source, model_class, options.allow_missing, source_name)
+            missing = fit_tensors_to_class(source, model_class, options.allow_missing, source_name)
             check_target_can_express(source.tensors, source.config, options.to, options.lossy)
             drop_unknown_heads(source, options.to, options.lossy)
             with atomic_folder(target) as folder:
-                source.config = carry_tokenizer(source, folder)
-                write(options.to, folder, source.tensors, source.config, model_class)
-                model = reread(folder, source.tensors, model_class)
+                source.config = save_tokenizer_with_target(source, folder)
+                write_checkpoint(options.to, folder, source.tensors, source.config, model_class)
+                model = read_written_checkpoint(folder, source.tensors, model_class)
                 difference = None
                 if model is not None:
                     difference, note = compare_outputs(model, folder)

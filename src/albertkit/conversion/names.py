@@ -188,7 +188,7 @@ def tf1_variable(name: str) -> tuple[str, TensorLayout] | None:
     return None if row is None else (row.tf1.format(g=group, i=inner), row.layout)
 
 
-def row_of(name: str) -> ParameterRow:
+def row_of_parameter(name: str) -> ParameterRow:
     """Return the row of a parameter that the table is known to have."""
     return _BY_NAME[_without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")[0]]
 
@@ -249,12 +249,12 @@ def to_tf2(values: NDArray[Any], layout: TensorLayout, num_heads: int) -> NDArra
     return values
 
 
-def well_shaped(shape: tuple[int, ...], layout: TensorLayout) -> bool:
+def has_rank_of_layout(shape: tuple[int, ...], layout: TensorLayout) -> bool:
     """Return whether a variable's shape can be laid out as torch does; sizes are checked elsewhere."""
     return len(shape) in _RANKS[layout] and 0 not in shape
 
 
-def heads_of(shape: tuple[int, ...], layout: TensorLayout) -> int | None:
+def num_heads_from_shape(shape: tuple[int, ...], layout: TensorLayout) -> int | None:
     """Return how many attention heads a well-shaped variable shows; None if it leaves no trace of them."""
     dimension = _HEAD_DIMENSION.get(layout)
     return None if dimension is None or len(shape) < _RANKS[layout][-1] else shape[dimension]

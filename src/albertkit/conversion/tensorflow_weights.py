@@ -108,7 +108,7 @@ def variables(
     graph_variables = []
     values = {}
     for name, (key_path, *aliases) in paths.items():
-        row = names.row_of(name)
+        row = names.row_of_parameter(name)
         variable = Variable(key_path, row.tf2[0], tuple(aliases))
         graph_variables.append(variable)
         values[variable.key] = names.to_tf2(
@@ -255,7 +255,7 @@ def _name_variables(
         notes=notes,
     )
     for key, (name, layout) in parameters.items():
-        if not names.well_shaped(shapes[key], layout):
+        if not names.has_rank_of_layout(shapes[key], layout):
             raise CheckpointError(
                 "weights-mismatch",
                 f"`{variables[key]}` in `{path}` has shape {list(shapes[key])}",
@@ -293,7 +293,7 @@ def _check_shape(
 ) -> None:
     """Refuse other heads and blocks than the Model Garden's files have: its converter drops all blocks but the first."""
     head_counts = {
-        names.heads_of(shapes[key], layout) for key, (_, layout) in parameters.items()
+        names.num_heads_from_shape(shapes[key], layout) for key, (_, layout) in parameters.items()
     } - {None}
     if head_counts - {config.num_attention_heads}:
         raise CheckpointError(

@@ -30,10 +30,10 @@ from albertkit.corpus.store import (
     MANIFEST,
     UNFINISHED,
     StoreWriter,
+    folder_before_upload,
     remote_manifest,
     token_dtype,
     upload_store,
-    working_folder,
     write_store_manifest,
 )
 from albertkit.errors import DataError
@@ -114,7 +114,7 @@ class BuildReport(Result):
 _LONG_SENTENCE = 60  # tokens; sentences of English Wikipedia have 29 on average
 
 
-def warnings_of(counts: dict[str, Any]) -> Iterator[str]:
+def store_warnings(counts: dict[str, Any]) -> Iterator[str]:
     """Yield warnings about the counts of a manifest that speak against its use."""
     if counts["single_sentence_documents"] == counts["documents"]:
         yield (
@@ -299,8 +299,8 @@ def build_store(options: BuildOptions) -> BuildReport:
     inputs = BuildInputs(find_inputs(options.inputs), options.settings, options.errors, tokenizer)
     build = _Build(options, inputs)
     if is_remote(options.out):
-        return build.at_address(str(options.out))
-    return build.in_folder(Path(options.out))
+        return build.build_at_address(str(options.out))
+    return build.build_in_folder(Path(options.out))
 
 
 @dataclass(frozen=True)
@@ -310,13 +310,13 @@ class _Build:
     options: BuildOptions
     inputs: BuildInputs
 
-    def in_folder(self, out: Path) -> BuildReport:
+    def build_in_folder(self, out: Path) -> BuildReport:
         start = time.perf_counter()
         report = self._report(str(out))
         size = sum(file.size for file in self.inputs.files)
         # A build is resumed only with the same files, unchanged.
         key = _origin_key(self._made_from())
-        key["inputs"] = _digest(
+        key["inputs"] = _json_digest(
             [[file.path, file.size, file.modified] for file in self.inputs.files]
         )
         if self.options.engine != "local":  # engines count places in the inputs differently
@@ -344,7 +344,7 @@ class _Build:
                     changed_since = [
                         file.path for file in self.inputs.files if file.modified > built_ns
                     ]
-                    _fill(report, manifest)
+                    _fill_report_from_manifest(report, manifest)
                     if changed_since:  # sizes and names alone do not show another text
                         report.warnings += (
                             f"nothing was built, but {len(changed_since):,} inputs have changed since, or were copied (the "
@@ -359,9 +359,9 @@ class _Build:
             job.publish(MANIFEST, _RESULT)
         report.seconds = round(time.perf_counter() - start, 3)
         report.mb_per_second = round(text_bytes / 1e6 / report.seconds, 3)
-        return _fill(report, read_json(out / MANIFEST))
+        return _fill_report_from_manifest(report, read_json(out / MANIFEST))
 
-    def at_address(self, url: str) -> BuildReport:
+    def build_at_address(self, url: str) -> BuildReport:
         """Build the store in a folder below the cache, upload it to an address and remove the folder."""
         manifest_bytes = remote_manifest(url)
         if manifest_bytes is not None and not self.options.overwrite:
@@ -371,13 +371,13 @@ class _Build:
             )
             report = self._report(url)
             report.already_built = True
-            return _fill(report, manifest)
-        folder = working_folder(url)
+            return _fill_report_from_manifest(report, manifest)
+        folder = folder_before_upload(url)
         # By an earlier call, which was interrupted while it uploaded it
         built = folder / "store" / MANIFEST
         is_built = built.exists() and read_json(built).get("made_from") == self._made_from()
         options = replace(self.options, overwrite=self.options.overwrite and not is_built)
-        report = _Build(options, self.inputs).in_folder(folder / "store")
+        report = _Build(options, self.inputs).build_in_folder(folder / "store")
         upload_store(folder / "store", url, self.options.progress)
         shutil.rmtree(folder)
         report.out = url
@@ -400,7 +400,7 @@ class _Build:
             "input_bytes": sum(file.size for file in files),
             "first_input": files[0].name,
             "last_input": files[-1].name,
-            "inputs_sha256": _digest([[file.name, file.size] for file in files]),
+            "inputs_sha256": _json_digest([[file.name, file.size] for file in files]),
             "tokenizer_fingerprint": self.inputs.tokenizer.fingerprint,
             **settings,
         }
@@ -486,7 +486,7 @@ class _Build:
             raise _no_documents_error(counts, inputs)
         job.discard(_HASHES)
         commit()
-        write_store_manifest(job, writer.shards, self._facts(counts, writer.totals()))
+        write_store_manifest(job, writer.shards, self._manifest_facts(counts, writer.totals()))
         if self.options.engine == "ray":
             report.workers = len(peaks)
             report.nodes = len({node for node, _ in peaks})
@@ -505,7 +505,7 @@ class _Build:
         is_small = sum(file.size for file in self.inputs.files) < _SMALL_BYTES
         return 0 if is_small or cores <= 2 else cores
 
-    def _facts(self, counts: BuildCounts, totals: dict[str, int]) -> dict[str, Any]:
+    def _manifest_facts(self, counts: BuildCounts, totals: dict[str, int]) -> dict[str, Any]:
         counted = asdict(counts)
         if not counts.faulty_lines:
             del counted["faulty_lines"], counted["faults"]
@@ -519,7 +519,7 @@ class _Build:
         }
 
 
-def _digest(value: Any) -> str:
+def _json_digest(value: Any) -> str:
     return sha256_bytes(json.dumps(value).encode())
 
 
@@ -540,12 +540,12 @@ def _origin_key(made_from: Any) -> Any:
     return short
 
 
-def _fill(report: BuildReport, manifest: dict[str, Any]) -> BuildReport:
+def _fill_report_from_manifest(report: BuildReport, manifest: dict[str, Any]) -> BuildReport:
     for name, value in manifest["counts"].items():
         if hasattr(report, name):
             setattr(report, name, value)
     report.shards = len(manifest["shards"])
-    report.warnings = tuple(warnings_of(manifest["counts"]))
+    report.warnings = tuple(store_warnings(manifest["counts"]))
     return report
 
 

@@ -158,7 +158,7 @@ def encode_on_cluster(
 
     At most `limit` parts are sent at a time; None follows the number of cores.
     """
-    with _cluster(address) as ray:
+    with _join_or_start_cluster(address) as ray:
         before = list(accumulate((file.size for file in inputs.files), initial=0))
         parts = plan_parts(inputs.files, position, inputs.settings)
         lines = position.lines
@@ -182,7 +182,7 @@ def encode_on_cluster(
                 if not sent:
                     return
                 part, stream = sent[0]
-                for batch, encoded in _results(ray, part, stream, inputs, lines):
+                for batch, encoded in _results_of_part(ray, part, stream, inputs, lines):
                     known_lines = lines if part.start and part.first_line == 1 else 0
                     batch.faults = [(name, number + known_lines) for name, number in batch.faults]
                     if batch.is_last:
@@ -192,14 +192,14 @@ def encode_on_cluster(
                     new = np.array([is_new(digest) for digest in batch.digests], bool)
                     batch.counts.duplicate_documents += int((~new).sum())
                     batch.digests = list(compress(batch.digests, new))
-                    yield batch, encoded.keep(new)
+                    yield batch, encoded.select_documents(new)
                 sent.popleft()
         finally:
             for _, stream in sent:
                 ray.cancel(stream, force=True)
 
 
-def _results(
+def _results_of_part(
     ray: Any,
     part: InputPart,
     stream: Any,
@@ -232,7 +232,7 @@ def _results(
 
 
 @contextmanager
-def _cluster(address: str | None) -> Iterator[Any]:
+def _join_or_start_cluster(address: str | None) -> Iterator[Any]:
     """Join a cluster, or start one on this machine, and yield Ray; leave the cluster at the end."""
     # Ray reports its use over the network otherwise
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

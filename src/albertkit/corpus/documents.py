@@ -40,13 +40,13 @@ def document_bounds(
 
     The file is seekable and not compressed; None is its end.
     """
-    first = _boundary(file, format, start, end) if start else 0
+    first = _find_boundary(file, format, start, end) if start else 0
     if first is None or (end is not None and first >= end and format in _LINES):
         return 0, 0
-    return first, None if end is None else _boundary(file, format, end, None)
+    return first, None if end is None else _find_boundary(file, format, end, None)
 
 
-def _boundary(
+def _find_boundary(
     file: IO[bytes],
     format: str,
     start: int,
@@ -54,12 +54,12 @@ def _boundary(
 ) -> int | None:
     """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
     file.seek(start - 1)
-    position = start - 1 + _line(file)[1]  # begins a line, be it at `start` itself
+    position = start - 1 + _read_line(file)[1]  # begins a line, be it at `start` itself
     if format in _LINES:
         return position
     last_line = "</doc>" if format == "wiki" else ""
     while limit is None or position < limit:
-        line, size = _line(file)
+        line, size = _read_line(file)
         if not size:
             return None
         position += size
@@ -68,7 +68,7 @@ def _boundary(
     return None
 
 
-def _line(file: IO[bytes]) -> tuple[bytes, int]:
+def _read_line(file: IO[bytes]) -> tuple[bytes, int]:
     """Return the next line, or `-` for a very long one, and its size."""
     line = chunk = file.readline(_LINE_BYTES)
     size = len(line)
@@ -315,7 +315,10 @@ class DocumentFile:
                     f"{location}: a {type(record).__name__}, not an object",
                     "one object on every line",
                 )
-            texts = [self._string(value, location) for value in self._values(record, location)]
+            texts = [
+                self._check_string(value, location)
+                for value in self._values_of_field(record, location)
+            ]
             yield "\n".join(filter(None, texts)), False
 
     def _json_records(self) -> Iterator[tuple[str, Any]]:
@@ -361,7 +364,7 @@ class DocumentFile:
             if fields:
                 yield fields[column].strip(), False
 
-    def _values(self, record: dict[str, Any], location: str) -> list[Any]:
+    def _values_of_field(self, record: dict[str, Any], location: str) -> list[Any]:
         """Return the values of the field in a record: `text`, `document.text`, or of every item of a list, `text[].content`."""
         if self.field in record:
             return [record[self.field]]
@@ -388,7 +391,7 @@ class DocumentFile:
                 values = [item for items in lists for item in items]
         return values
 
-    def _string(self, value: Any, location: str) -> str:
+    def _check_string(self, value: Any, location: str) -> str:
         if value is None:
             return ""
         if not isinstance(value, str):

@@ -225,7 +225,7 @@ class DocumentBatch:
     lines: int = 0
     is_last: bool = False
 
-    def take(self, document: Document, rule: str, is_new: Callable[[bytes], bool]) -> int:
+    def add_document(self, document: Document, rule: str, is_new: Callable[[bytes], bool]) -> int:
         """Add a document that has text and is new; return its number of characters."""
         self.counts.cut_documents += document.cut
         if not document.text:
@@ -270,7 +270,7 @@ def read_batches(
             for document in source:
                 if document.ordinal < skip:
                     continue
-                size += batch.take(document, rule, is_new)
+                size += batch.add_document(document, rule, is_new)
                 if size >= BATCH_CHARACTERS or len(batch.texts) >= BATCH_DOCUMENTS:
                     batch.position = CorpusPosition(number, document.ordinal + 1, part.start)
                     batch.stored_bytes = stored_bytes + source.stream.position()
@@ -323,7 +323,7 @@ class EncodedBatch:
     counts: dict[str, NDArray[np.int64]]
     process: tuple[Any, int, float]
 
-    def keep(self, selected: NDArray[np.bool_]) -> "EncodedBatch":
+    def select_documents(self, selected: NDArray[np.bool_]) -> "EncodedBatch":
         """Return only the selected documents, bool [D]."""
         if selected.all():
             return self

@@ -13,7 +13,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from albertkit.errors import CheckpointError, DataError, suggest_path
+from albertkit.errors import CheckpointError, DataError, suggest_existing_path
 from albertkit.files import (
     StrPath,
     cache_folder,
@@ -25,7 +25,7 @@ from albertkit.files import (
     write_file,
 )
 from albertkit.job import Job
-from albertkit.model_paths import file_system, model_kind, reaching
+from albertkit.model_paths import file_system, model_kind, network_errors_as_ours
 from albertkit.tokenizer import AlbertTokenizer
 
 FORMAT_VERSION = 1
@@ -44,7 +44,7 @@ def token_dtype(vocab_size: int) -> str:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-def signed(manifest: dict[str, Any]) -> dict[str, Any]:
+def with_own_sha256(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return a manifest with the sha256 of itself."""
     return {**manifest, "sha256": sha256_bytes(json.dumps(manifest).encode())}
 
@@ -53,17 +53,17 @@ _PARTIAL = ".partial-"
 _NAME = re.compile(rf"(?:(?:{'|'.join(KINDS)})-\d{{5,}}\.bin|tokenizer/[\w.-]+)\Z")
 
 
-def working_folder(url: str) -> Path:
+def folder_before_upload(url: str) -> Path:
     """Return the folder of a store before it is uploaded to an address."""
     # Always the same for an address, so that a build that was interrupted goes on.
     return (
         cache_folder()
         / "builds"
-        / f"{_last_name(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
+        / f"{_last_part_of_url(url)}-{sha256_bytes(url.rstrip('/').encode())[:16]}"
     )
 
 
-def _last_name(url: str) -> str:
+def _last_part_of_url(url: str) -> str:
     return re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1]) or "store"
 
 
@@ -73,13 +73,13 @@ def _last_name(url: str) -> str:
 def remote_manifest(url: str) -> bytes | None:
     """Return the manifest of the store at an address; None if there is no store."""
     system, root = file_system(url)
-    with reaching(url):
+    with network_errors_as_ours(url):
         with suppress(FileNotFoundError):
             return system.cat_file(f"{root}/{MANIFEST}")
         with suppress(FileNotFoundError):
             foreign = [
                 name
-                for name in _names(system, root)
+                for name in _remote_file_names(system, root)
                 if not _NAME.match(name) and _PARTIAL not in name
             ]
             if foreign:
@@ -91,7 +91,7 @@ def remote_manifest(url: str) -> bytes | None:
     return None
 
 
-def _names(system: Any, root: str) -> list[str]:
+def _remote_file_names(system: Any, root: str) -> list[str]:
     start = system._strip_protocol(root).rstrip("/") + "/"
     return [name.removeprefix(start) for name in system.find(root)]
 
@@ -114,12 +114,12 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
         unit="files",
         progress=progress,
     )
-    with upload as job, reaching(url):
+    with upload as job, network_errors_as_ours(url):
         system.invalidate_cache()
         if system.exists(f"{root}/{MANIFEST}"):
             system.rm_file(f"{root}/{MANIFEST}")
         system.makedirs(f"{root}/tokenizer", exist_ok=True)
-        existing_files = set(_names(system, root))
+        existing_files = set(_remote_file_names(system, root))
         for name in existing_files - set(files):  # of a larger store before this one, or cut off
             if _NAME.match(name) or _PARTIAL in name:
                 system.rm_file(f"{root}/{name}")
@@ -145,7 +145,7 @@ def fetch_store(url: str) -> Path:
     """
     system, root = file_system(url)
     try:
-        with reaching(url):
+        with network_errors_as_ours(url):
             data = system.cat_file(f"{root}/{MANIFEST}")
     except DataError as error:
         if error.slug != "not-found":
@@ -168,7 +168,7 @@ def fetch_store(url: str) -> Path:
         raise DataError(
             "wrong-kind", f"`{url}/{MANIFEST}` is not the manifest of a store", "check the address"
         ) from None
-    folder = cache_folder() / "stores" / f"{_last_name(url)}-{sha256_bytes(data)[:16]}"
+    folder = cache_folder() / "stores" / f"{_last_part_of_url(url)}-{sha256_bytes(data)[:16]}"
     if not (folder / MANIFEST).is_file():
         (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
@@ -198,7 +198,7 @@ def _fetch_file(
         return  # it took its name after its check
     partial = target.parent / f"{_PARTIAL}{target.name}"
     try:
-        with reaching(url):
+        with network_errors_as_ours(url):
             system.get_file(remote, str(partial))
         if sha256_file(partial) != entry["sha256"]:
             raise DataError(
@@ -298,7 +298,7 @@ def write_store_manifest(job: Job, shards: list[dict[str, int]], facts: dict[str
     job.add(*names)
     shard_names = [shard_file(kind, number) for number in range(len(shards)) for kind in KINDS]
     files = {name: job.files[name]._asdict() for name in [*shard_names, *names]}
-    manifest = signed(
+    manifest = with_own_sha256(
         {"albertkit_store": FORMAT_VERSION, **facts, "shards": shards, "files": files}
     )
     with job.part(MANIFEST) as stream:
@@ -383,7 +383,7 @@ class TokenStore:
         path = Path(folder)
         build = f"albertkit corpus build INPUTS --tokenizer DIR --out {path}"
         if not path.exists():
-            hint = suggest_path(path, f"check the path, or make one with `{build}`")
+            hint = suggest_existing_path(path, f"check the path, or make one with `{build}`")
             raise DataError("not-found", f"no store at `{path}`", hint)
         if path.is_file():
             raise DataError(
@@ -416,7 +416,7 @@ class TokenStore:
                 f"make a store with `{build}`",
             )
         unsigned = {name: value for name, value in manifest.items() if name != "sha256"}
-        if signed(unsigned)["sha256"] != manifest.get("sha256"):
+        if with_own_sha256(unsigned)["sha256"] != manifest.get("sha256"):
             raise DataError(
                 "corrupt",
                 f"`{path / MANIFEST}` is corrupted: sha256 mismatch",

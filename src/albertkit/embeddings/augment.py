@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.command import Columns, takes
-from albertkit.embeddings.data import pair_task, read_texts, score_range
+from albertkit.command import takes
+from albertkit.embeddings.data import find_pair_task, read_texts, score_range
 from albertkit.embeddings.evaluate import LAYOUTS
-from albertkit.embeddings.metrics import unit_vectors
+from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.embeddings.models import load_embedding_model
 from albertkit.embeddings.options import AugmentOptions
 from albertkit.encodings import normalize
@@ -30,6 +30,7 @@ from albertkit.output.sections import (
 )
 from albertkit.printable import print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
 from albertkit.tasks.evaluate import predict_examples
 from albertkit.tasks.metrics import regression_scores
@@ -104,7 +105,7 @@ def semantic_neighbours(vectors: np.ndarray, k: int) -> np.ndarray:
     # argument a text is not its own.
     nearest = (
         NearestNeighbors(n_neighbors=k, algorithm="brute")
-        .fit(unit_vectors(vectors))
+        .fit(normalize_vectors(vectors))
         .kneighbors()[1]
     )
     return nearest.astype(np.int64)
@@ -332,7 +333,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
             f"there is no kind of gold pairs `{options.kind}`",
             suggest_name(options.kind, KINDS),
         )
-    task = pair_task(options.kind, options.columns)
+    task = find_pair_task(options.kind, options.columns)
     dev = None if options.dev is None else Path(options.dev)
     data = read_data(task, Path(options.gold), dev, _HELD_OUT, False, bad_rows)
     cross_encoder = CrossEncoder(
@@ -341,21 +342,21 @@ def augment(options: AugmentOptions) -> AugmentReport:
         options.precision,
         options.device,
     )
-    dev_predictions = cross_encoder.scores(*_sides(data.dev), "gold dev", options.progress)
+    dev_predictions = cross_encoder.scores(*_split_pairs(data.dev), "gold dev", options.progress)
     dev_scores, notes = check_cross_encoder(
         str(options.cross_encoder),
         data.dev,
         dev_predictions,
         options.force,
     )
-    texts = _texts(options, data.train, bad_rows)
-    candidates = _candidates(options, texts, cross_encoder.token_ids)
+    texts = _read_candidate_texts(options, data.train, bad_rows)
+    candidates = _sample_candidate_pairs(options, texts, cross_encoder.token_ids)
     gold = [*data.train, *data.dev]
     gold_files = task.files(Path(options.gold))
     if "test" in gold_files:  # they are gold, too
         gold += read_split(task, gold_files["test"], "test", bad_rows, labelled=False)
     # Gold pairs have a score already, and a better one.
-    fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_keys(texts, gold)))
+    fresh = candidates.take(~np.isin(candidates.keys(len(texts)), _gold_pair_keys(texts, gold)))
     if options.progress:
         print_note(f"{len(fresh.first):,} candidates of {len(texts):,} texts")
     sides = [texts[number] for number in fresh.first], [texts[number] for number in fresh.second]
@@ -364,7 +365,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     low, high = score_range(labels, options.kind in LAYOUTS)
     # A regression may leave the scale that it has learned.
     clipped = np.clip(scores, low, high)
-    kept_rows, bands = balance_bands(clipped, low, high, options.balance, options.seed)
+    kept_rows, bands = balance_score_bands(clipped, low, high, options.balance, options.seed)
     report = AugmentReport(
         written=(path, path.with_suffix(".json")),
         pairs=len(kept_rows),
@@ -389,7 +390,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     return report
 
 
-def balance_bands(
+def balance_score_bands(
     scores: np.ndarray, low: float, high: float, balance: float, seed: int
 ) -> tuple[np.ndarray, list[dict[str, float]]]:
     """Return the rows to keep so that no band of scores is crowded, int64, ascending; and of each band from, to, before, after.
@@ -422,9 +423,11 @@ def balance_bands(
     return np.sort(np.concatenate(kept_rows)), bands
 
 
-def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows) -> list[str]:
+def _read_candidate_texts(
+    options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRows
+) -> list[str]:
     """Return the different texts to find pairs among."""
-    rows: Iterable[tuple[str, ...]] = zip(*_sides(gold), strict=True)
+    rows: Iterable[tuple[str, ...]] = zip(*_split_pairs(gold), strict=True)
     if options.texts:
         rows = read_texts(Path(options.texts), Columns(), 1, bad_rows)
     texts = list(dict.fromkeys(_normalize_text(text) for row in rows for text in row))
@@ -437,7 +440,7 @@ def _texts(options: AugmentOptions, gold: Sequence[TextExample], bad_rows: BadRo
     return texts
 
 
-def _candidates(
+def _sample_candidate_pairs(
     options: AugmentOptions, texts: list[str], token_ids: Callable[[Sequence[str]], RaggedIds]
 ) -> Candidates:
     """Return the pairs that the sampler finds."""
@@ -451,17 +454,17 @@ def _candidates(
     return pair_neighbours(nearest)
 
 
-def _sides(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
+def _split_pairs(pairs: Sequence[TextExample]) -> tuple[list[str], list[str]]:
     """Return the first and the second texts of pairs."""
     return [pair.text for pair in pairs], [pair.pair or "" for pair in pairs]
 
 
-def _gold_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
+def _gold_pair_keys(texts: Sequence[str], gold: Iterable[TextExample]) -> np.ndarray:
     """Return `pair_keys` of the gold pairs both texts of which are among the texts."""
     index_of = {text: index for index, text in enumerate(texts)}
     first, second = (
         np.array([index_of.get(_normalize_text(text), -1) for text in side], np.int64)
-        for side in _sides(list(gold))
+        for side in _split_pairs(list(gold))
     )
     are_known = (first >= 0) & (second >= 0)
     return pair_keys(first[are_known], second[are_known], len(texts))

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from albertkit.command import Columns
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.files import InputFile, find_input_file
 from albertkit.tables.layouts import IDS
 from albertkit.tables.records import (
@@ -149,7 +149,8 @@ def _read_table(
         ]
         if unread:
             bad_rows.note(
-                f"{quoted_name(file)}: read: {format_list(_quoted(text_columns))}; not read: {format_list(_quoted(unread))}"
+                f"{quoted_name(file)}: read: {format_list(_quote_names(text_columns))}; "
+                f"not read: {format_list(_quote_names(unread))}"
             )
         if (
             count is not None
@@ -159,7 +160,7 @@ def _read_table(
             hint = "name those to read: --text FIRST --pair SECOND, and --columns for all of a file without a header"
             if negatives and len(text_columns) == count + 1:
                 hint += "; of triplets all: --columns anchor,positive,negative"
-            names = ", ".join(_quoted(text_columns))
+            names = ", ".join(_quote_names(text_columns))
             raise DataError(
                 "bad-row",
                 f"{table.name}, {table.row_name(1)}: {len(text_columns)} columns ({names}), but an example has {count} texts",
@@ -167,7 +168,7 @@ def _read_table(
             )
         for row in table.rows(text_columns, lists=text_columns):
             fields = [row.values[name] for name in text_columns]
-            lists = [_texts_of(field) if table.has_own_names else [field] for field in fields]
+            lists = [_texts_of_field(field) if table.has_own_names else [field] for field in fields]
             is_usable = [bool(texts) and all(text.strip() for text in texts) for texts in lists]
             if all(is_usable):
                 # A list of texts meets each of the other texts of its row in turn. Rows of as many
@@ -188,16 +189,16 @@ def _read_table(
         and sum(all(map(str.isidentifier, row)) for row in rows[1:])
         <= _MAX_WORD_LINES * (len(rows) - 1)
     ):
-        hint = f"if it names columns: {' '.join(_naming_options(first_line))}"
+        hint = f"if it names columns: {' '.join(_column_options(first_line))}"
         bad_rows.note(
-            f"{quoted_name(file)}: the first line ({format_list(_quoted(first_line))}) is read as a row of texts; {hint}"
+            f"{quoted_name(file)}: the first line ({format_list(_quote_names(first_line))}) is read as a row of texts; {hint}"
         )
     if columns.text is None and rows and (count is None or not pair):
         check_columns_are_sentences(file, text_columns, rows)
     return rows
 
 
-def _texts_of(value: str) -> list[str]:
+def _texts_of_field(value: str) -> list[str]:
     """Return the texts of a field: those of a list, as BGE's files have them, else the field."""
     if value.startswith("[") and value.endswith("]"):
         try:
@@ -209,11 +210,11 @@ def _texts_of(value: str) -> list[str]:
     return [value]
 
 
-def _quoted(names: Sequence[str]) -> list[str]:
+def _quote_names(names: Sequence[str]) -> list[str]:
     return [f"`{name[:40]}`" for name in names]
 
 
-def _naming_options(names: Sequence[str]) -> list[str]:
+def _column_options(names: Sequence[str]) -> list[str]:
     """Return the options that name the first two columns."""
     return [f"--{option} {name}" for option, name in zip(("text", "pair"), names, strict=False)]
 
@@ -236,7 +237,7 @@ def score_range(scores: Sequence[float] | np.ndarray, official: bool) -> tuple[f
     return 0.0, 1.0 if high <= 1 else MAX_OFFICIAL_SCORE
 
 
-def pair_task(kind: str, columns: Columns) -> Task:
+def find_pair_task(kind: str, columns: Columns) -> Task:
     """Return the task that reads pairs of a kind: an official layout, or a table whose columns are named."""
     if kind not in TABLES:
         return find_task(kind, columns)
@@ -297,7 +298,7 @@ def check_columns_are_sentences(
     if sentences:
         is_unnamed = all(name == f"column {n}" for n, name in enumerate(names, 1))
         short_names = [f"c{n}" for n in range(1, len(names) + 1)] if is_unnamed else list(names)
-        options = _naming_options([short_names[k] for k in sentences])
+        options = _column_options([short_names[k] for k in sentences])
         if is_unnamed:
             options.insert(0, f"--columns {','.join(short_names)}")
         hint = f"name the columns to read: {' '.join(options)}"
@@ -393,17 +394,19 @@ def select_entailed(pairs: TextExamples) -> TextExamples:
     return TextExamples(entailed_pairs)
 
 
-def hold_out(
+def hold_out_dev(
     train: TextExamples,
     share: float,
     data: DataFiles,
 ) -> tuple[TextExamples, TextExamples]:
-    """Keep a share as dev; see `split_rows`. Negatives may stand in both: mined ones are positives of other rows."""
-    train_rows, dev_rows = split_rows([texts[:2] for texts in train.texts], share, data)
+    """Keep a share as dev. Negatives may stand in both: mined ones are positives of other rows."""
+    train_rows, dev_rows = split_train_and_dev_rows(
+        [texts[:2] for texts in train.texts], share, data
+    )
     return train.take(train_rows), train.take(dev_rows)
 
 
-def split_rows(
+def split_train_and_dev_rows(
     rows: Sequence[tuple[str, ...]],
     share: float,
     data: DataFiles,
@@ -497,7 +500,7 @@ class EmbeddingData:
     notes: list[str]
 
 
-def find_kind(name: str) -> Kind:
+def find_data_kind(name: str) -> Kind:
     """Return the kind that a name stands for."""
     if name not in KINDS:
         raise ConfigError(
@@ -531,7 +534,7 @@ def read_embedding_data(
     bad_rows: BadRows,
 ) -> EmbeddingData:
     """Read the examples of a training; `triplets`: inference pairs become triplets, else they are pairs with classes."""
-    kind = find_kind(options.kind)
+    kind = find_data_kind(options.kind)
     data = as_source(options.data)
     if options.silver is not None and kind != "scores":
         raise ConfigError(
@@ -551,7 +554,7 @@ def read_embedding_data(
     if options.dev_kind not in (None, options.kind):
         dev_reader = _ExampleReader(
             options.dev_kind,
-            find_kind(options.dev_kind),
+            find_data_kind(options.dev_kind),
             Columns(),
             bad_rows,
         )
@@ -572,7 +575,7 @@ def read_embedding_data(
             "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
         )
     else:
-        train, dev = hold_out(train, options.settings.held_out, data)
+        train, dev = hold_out_dev(train, options.settings.held_out, data)
         dev_source = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
     if dev_reader.kind == "texts":
         raise ConfigError(
@@ -623,7 +626,7 @@ class _ExampleReader:
 
     @property
     def task(self) -> Task:
-        return pair_task(self.name, self.columns)
+        return find_pair_task(self.name, self.columns)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """Return the files of a folder by split, or rows by split; one file is "train"."""

@@ -10,17 +10,22 @@ import numpy as np
 import torch
 
 from albertkit.command import takes
-from albertkit.embeddings.data import TextExamples, read_scored_pairs, read_texts, split_rows
-from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words, column_names
+from albertkit.embeddings.data import (
+    TextExamples,
+    read_scored_pairs,
+    read_texts,
+    split_train_and_dev_rows,
+)
+from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words, describe_columns
 from albertkit.embeddings.folder import MODULES, Projection
 from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
-from albertkit.embeddings.metrics import unit_vectors
+from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.embeddings.models import (
     EmbeddingModel,
-    is_albert,
+    find_model_in_package,
+    is_albert_folder,
     load_embedding_model,
-    model_in_package,
-    open_other,
+    open_with_sentence_transformers,
 )
 from albertkit.embeddings.options import EmbedDistillOptions
 from albertkit.embeddings.settings import DistillSettings
@@ -32,8 +37,8 @@ from albertkit.embeddings.train import (
     ScoredDev,
     TeacherDev,
     Training,
-    apply_settings,
-    start_encoder,
+    apply_length_and_dropout,
+    load_start_encoder,
     train_encoder,
 )
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -77,14 +82,14 @@ def find_teacher(
     folder: Path | None
     if path.is_dir():
         folder = local_folder(path)
-        if not (folder / MODULES).exists() and not is_albert(folder):
+        if not (folder / MODULES).exists() and not is_albert_folder(folder):
             raise CheckpointError(
                 "wrong-model",
                 f"`{path}` holds no sentence embeddings and no ALBERT: there is no {MODULES}",
                 "name a folder that sentence-transformers or `albertkit embed train` saved, or an ALBERT checkpoint",
             )
     else:
-        folder = model_in_package(name)
+        folder = find_model_in_package(name)
     if folder is not None:
         identity = f"folder {folder_digest(folder)}"
     # A misspelt file of a folder that exists is no name of the hub.
@@ -99,11 +104,13 @@ def find_teacher(
     if prompt_name is not None or prompt is not None:
         identity += f" prompt {[prompt_name, prompt]}"
     if folder is None or (folder / MODULES).exists():
-        open_model = partial(open_other, name, str(folder or name), prompt_name, prompt, device)
+        open_model = partial(
+            open_with_sentence_transformers, name, str(folder or name), prompt_name, prompt, device
+        )
     else:  # a plain ALBERT, for which sentence-transformers would have to be told the pooling
         open_model = partial(load_embedding_model, folder, "fp32", prompt_name, prompt, device)
     notes: list[str] = []
-    return Teacher(name, identity, _lazy_encode(open_model, notes), notes=notes)
+    return Teacher(name, identity, _make_lazy_encoder(open_model, notes), notes=notes)
 
 
 def _read_vectors(path: Path) -> np.ndarray:
@@ -126,7 +133,7 @@ def _read_vectors(path: Path) -> np.ndarray:
     return vectors
 
 
-def _lazy_encode(
+def _make_lazy_encoder(
     open_model: Callable[[], EmbeddingModel], notes: list[str]
 ) -> Callable[[Sequence[str]], np.ndarray]:
     """Return a function that loads the model at its first call and encodes texts; it fills `notes` for the user."""
@@ -284,9 +291,11 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     columns = options.columns
     bad_rows = BadRows(options.on_error)
     rows = read_texts(data, columns, None, bad_rows)
-    choose_metric(settings, options.sts is not None, len(rows[0]) > 1)  # before the teacher's work
-    encoder, _ = start_encoder(student, settings)
-    names = column_names(columns, len(rows[0]))
+    choose_selection_metric(
+        settings, options.sts is not None, len(rows[0]) > 1
+    )  # before the teacher's work
+    encoder, _ = load_start_encoder(student, settings)
+    names = describe_columns(columns, len(rows[0]))
     known_words_note = check_unknown_words(rows, encoder.tokenizer, student, options.force, names)
     prompts = options.teacher_prompt_name, options.teacher_prompt
     teacher = find_teacher(str(options.teacher), str(run.world.device), *prompts)
@@ -304,7 +313,7 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
         run.world,
     )
     if options.dev is None:
-        train, held_out = split_rows(rows, settings.held_out, data)
+        train, held_out = split_train_and_dev_rows(rows, settings.held_out, data)
         dev_rows = [rows[n] for n in held_out]
         dev_vectors = vectors[held_out]
         dev_source = f"{settings.held_out:.0%} of them, held out"
@@ -352,9 +361,9 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
 def _distill_once(run: Run[DistillSettings], data: DistillationData) -> EmbeddingResult:
     """Train with one seed."""
     torch.manual_seed(run.settings.seed)  # of a fresh layer
-    encoder, notes = start_encoder(data.student, run.settings)
+    encoder, notes = load_start_encoder(data.student, run.settings)
     resolved, reasons = run.settings.resolve(encoder.config, encoder.max_length, len(data.rows))
-    apply_settings(encoder, resolved)
+    apply_length_and_dropout(encoder, resolved)
     notes.append(add_projection(encoder, data.rows, data.vectors, run.world))
     parallel = len(data.rows[0]) > 1
     devs: list[AnyDev] = [TeacherDev(data.dev_rows, data.dev_vectors)]
@@ -365,7 +374,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
         devs.append(ScoredDev(data.scored))
         dev += f" and {len(data.scored):,} scored pairs"
     loss = TeacherDistance(resolved.loss, encoder.dimension if resolved.loss == "mse" else 1.0)
-    metric = choose_metric(resolved, data.scored is not None, parallel)
+    metric = choose_selection_metric(resolved, data.scored is not None, parallel)
     training = Training(
         kind="distillation",
         encoder=encoder,
@@ -388,7 +397,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     return train_encoder(run.resolved(resolved), training)
 
 
-def choose_metric(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
+def choose_selection_metric(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
     """Return the metric that chooses the best model."""
     is_available = {"spearman": scored, "retrieval": parallel, "mse": True}
     chosen: str = settings.select or next(name for name in _METRICS if is_available[name])
@@ -410,7 +419,7 @@ def choose_teacher_space(
     """Return the space in which a teacher's vectors, fp32 [E, W], are learned, and notes on a sample of them."""
     sample = np.asarray(vectors[train[:_MAX_SAMPLE_VECTORS]], np.float32)
     # The mean cosine of two texts
-    mean_cosine = float(np.square(unit_vectors(sample).mean(0)).sum())
+    mean_cosine = float(np.square(normalize_vectors(sample).mean(0)).sum())
     mean = sample.mean(0) if settings.center_teacher else None
     notes = [f"teacher: two texts have a cosine of {mean_cosine:.2f} on average"]
     if mean is not None:

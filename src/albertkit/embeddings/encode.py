@@ -16,7 +16,7 @@ import numpy as np
 
 from albertkit.command import takes
 from albertkit.embeddings.data import FileText, TextInput
-from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_note
+from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_words_note
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.errors import (
@@ -114,7 +114,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     """
     began = time.perf_counter()
     check_not_swapped(options.model, options.input)
-    target = _target(Path(options.out), options.input)
+    target = _output_file(Path(options.out), options.input)
     source = TextInput(
         str(options.input),
         options.text,
@@ -145,9 +145,9 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     total, sample, file_notes = _survey_texts(source, bad_rows)
     notes = [*model.notes, *bad_rows.notes, *file_notes]
     if model.tokenizer is not None:
-        notes += unknown_note(sample, model.tokenizer)
+        notes += unknown_words_note(sample, model.tokenizer)
     key = {
-        "input": _identity(file),
+        "input": _input_identity(file),
         "columns": list(asdict(source).values())[1:],
         "rows": total,
         "model": model.digest(),
@@ -170,19 +170,19 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         progress=options.progress,
     ) as job:
         if not job.resumed and target.exists() and not options.overwrite:
-            encoded = _Encoded(total, _check_finished(target, key))
+            encoded = _Encoded(total, _check_finished_vectors(target, key))
             resumed = total
         else:
             resumed = job.state(_Encoded).texts
             if not job.finished:
                 try:
                     _compute_vectors(job, options, model, source, (total, dimension))
-                    _complete(job, key, source, target)
+                    _write_parquet_and_record(job, key, source, target)
                 except AlbertKitError:  # nothing that could go on
                     job.clear()
                     raise
             encoded = job.state(_Encoded)
-            job.publish(_record(target).name)
+            job.publish(_record_file(target).name)
     if resumed == total:
         notes.insert(
             0,
@@ -242,7 +242,7 @@ def _survey_texts(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str],
     return total, sample, notes
 
 
-def _target(out: Path, input: str | Path) -> Path:
+def _output_file(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
         raise ConfigError(
             "bad-value",
@@ -258,7 +258,7 @@ def _target(out: Path, input: str | Path) -> Path:
         )
     # A library that is missing is missed now, not after hours.
     if out.suffix == ".parquet":
-        _pyarrow()
+        _import_pyarrow()
     return out.absolute()
 
 
@@ -273,18 +273,18 @@ class _Encoded:
     truncated: int = 0  # of these
 
 
-def _identity(file: InputFile) -> list[Any]:
+def _input_identity(file: InputFile) -> list[Any]:
     return [file.path, file.size, file.modified]
 
 
-def _record(target: Path) -> Path:
+def _record_file(target: Path) -> Path:
     """Return the path of the record that says what a finished file was made with."""
     return target.with_name(f"{target.name}.json")
 
 
-def _check_finished(target: Path, key: dict[str, Any]) -> int:
+def _check_finished_vectors(target: Path, key: dict[str, Any]) -> int:
     """Verify that the file is what an equal call has written; return how many texts that call truncated."""
-    record = read_json(_record(target)) if _record(target).exists() else None
+    record = read_json(_record_file(target)) if _record_file(target).exists() else None
     if not isinstance(record, dict) or record.get("file") != [
         target.stat().st_size,
         sha256_file(target),
@@ -298,7 +298,7 @@ def _check_finished(target: Path, key: dict[str, Any]) -> int:
     return record["truncated"]
 
 
-def _vectors_name(target: Path) -> str:
+def _vectors_file_name(target: Path) -> str:
     """Return the name of the growing file of vectors: the result itself, or what Parquet is written from."""
     return "vectors.npy" if target.suffix == ".parquet" else target.name
 
@@ -311,7 +311,7 @@ def _compute_vectors(
     shape: tuple[int, int],
 ) -> None:
     """Append the vectors that are not committed yet; `shape` is [E, D]."""
-    vectors_name = _vectors_name(Path(options.out))
+    vectors_name = _vectors_file_name(Path(options.out))
     encoded = job.state(_Encoded)
     job.progress.resume(encoded.texts)
     if not encoded.texts:
@@ -338,17 +338,19 @@ def _compute_vectors(
         job.commit(**asdict(encoded))
 
 
-def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) -> None:
+def _write_parquet_and_record(
+    job: Job, key: dict[str, Any], source: TextInput, target: Path
+) -> None:
     """Write Parquet, if that is wanted, and the record of what the vectors were made with."""
     # The texts are read twice at least: of a file that changed in between the vectors would be of
     # neither state.
-    if _identity(source.find_file()) != key["input"]:
+    if _input_identity(source.find_file()) != key["input"]:
         raise DataError(
             "changed",
             f"`{source.file}` was changed while it was read",
             "encode it again",
         )
-    vectors_name = _vectors_name(target)
+    vectors_name = _vectors_file_name(target)
     if vectors_name != target.name:
         if not job.is_done(target.name):
             with job.part(target.name) as stream:
@@ -364,7 +366,7 @@ def _complete(job: Job, key: dict[str, Any], source: TextInput, target: Path) ->
         "truncated": job.state(_Encoded).truncated,
         "file": list(job.files[target.name]),
     }
-    with job.part(_record(target).name) as stream:
+    with job.part(_record_file(target).name) as stream:
         stream.write(json_bytes(record))
 
 
@@ -388,7 +390,7 @@ def split_into_parts(texts: Iterator[FileText]) -> Iterator[list[str]]:
 
 def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndarray) -> None:
     """Write `id` (or the place), `text` and `vector`, a list of fixed size, a row; the vectors are [E, D]."""
-    arrow, parquet = _pyarrow()
+    arrow, parquet = _import_pyarrow()
     kind = arrow.list_(arrow.from_numpy_dtype(vectors.dtype), vectors.shape[1])
     num_rows = 0
     writer = None
@@ -410,7 +412,7 @@ def write_parquet(stream: IO[bytes], texts: Iterator[FileText], vectors: np.ndar
         writer.close()
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _import_pyarrow() -> tuple[Any, Any]:
     """Return the package and its Parquet."""
     with requires_package("pyarrow", "parquet", "writing Parquet"):
         import pyarrow as arrow

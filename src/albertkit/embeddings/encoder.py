@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from albertkit.batches.features import Features, cut_by_tokens
-from albertkit.command import Columns
+from albertkit.batches.features import Features, cut_into_batches
 from albertkit.config import AlbertConfig
 from albertkit.embeddings.folder import (
     SENTENCE_EMBEDDING,
@@ -25,7 +24,7 @@ from albertkit.embeddings.folder import (
     Poolings,
     Projection,
     check_pooling,
-    has_vectors,
+    exports_sentence_vectors,
     pool_hidden_states,
     pooled_positions,
     read_encoder,
@@ -33,21 +32,24 @@ from albertkit.embeddings.folder import (
     write_encoder,
 )
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.engine import Precision, unpackable
+from albertkit.engines.engine import Precision, reason_not_to_pack
 from albertkit.engines.onnx import OnnxModel
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.output.progress import ProgressBar
+from albertkit.tables.columns import Columns
 from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.inputs import NamedSpecials, lower
+from albertkit.tokenizer.inputs import NamedSpecials, lower_each_character
 from albertkit.training.processes import find_device
 
 MOST_UNKNOWN = 0.2  # of the words of a column, for a student to learn anything from them
 LOOKED_AT = 10_000  # texts of a column
 
 
-def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[float, float]:
+def unknown_word_and_token_shares(
+    texts: Sequence[str], tokenizer: AlbertTokenizer
+) -> tuple[float, float]:
     """Return the share of the words with an unknown token, and of the unknown tokens, in up to 10,000 texts from all over."""
     sample = texts[:: max(1, len(texts) // LOOKED_AT)]
     words = [word for text in sample for word in text.split()]
@@ -60,9 +62,9 @@ def unknown_shares(texts: Sequence[str], tokenizer: AlbertTokenizer) -> tuple[fl
     return float(np.mean(unknown > 0)), float(before[-1] / max(len(ids), 1))
 
 
-def unknown_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
+def unknown_words_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
     """Warn of texts of which the tokenizer does not know more than `MOST_UNKNOWN` of the words; nothing otherwise."""
-    words, _ = unknown_shares(texts, tokenizer)
+    words, _ = unknown_word_and_token_shares(texts, tokenizer)
     if words <= MOST_UNKNOWN:
         return []
     return [
@@ -71,7 +73,7 @@ def unknown_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
     ]
 
 
-def column_names(columns: Columns | None, count: int) -> list[str]:
+def describe_columns(columns: Columns | None, count: int) -> list[str]:
     """Return the names of the columns of texts: as they were given, or by their places."""
     names = [name for name in (columns.text, columns.pair) if name is not None] if columns else []
     return [f"column `{name}`" for name in names] or [f"column {n}" for n in range(1, count + 1)]
@@ -85,11 +87,14 @@ def check_unknown_words(
     names: Sequence[str] | None = None,
 ) -> str:
     """Say how much of each of K columns the student's tokenizer does not know; refuse too much, unless `force`."""
-    shares = [unknown_shares([row[k] for row in rows], tokenizer) for k in range(len(rows[0]))]
+    shares = [
+        unknown_word_and_token_shares([row[k] for row in rows], tokenizer)
+        for k in range(len(rows[0]))
+    ]
     summary = "; ".join(
         f"{name}: {words:.1%} of words, {tokens:.1%} of tokens"
         for name, (words, tokens) in zip(
-            names or column_names(None, len(shares)), shares, strict=True
+            names or describe_columns(None, len(shares)), shares, strict=True
         )
     )
     if max(words for words, _ in shares) > MOST_UNKNOWN and not force:
@@ -225,7 +230,7 @@ class SentenceEncoder(nn.Module):
                 reader = self._named_specials = NamedSpecials(self.tokenizer, self.lower_case)
             return text_features(texts, None, reader, self.max_length)
         if self.lower_case:
-            texts = list(map(lower, texts))
+            texts = list(map(lower_each_character, texts))
         return text_features(texts, None, self.tokenizer, self.max_length)
 
     def forward(self, batch: PackedBatch) -> Tensor:
@@ -411,7 +416,7 @@ class SentenceEncoder(nn.Module):
     ) -> np.ndarray:
         """Return the vectors of E sequences, fp32 [E, dimension]. Arguments as `encode`; `progress` counts texts."""
         vectors = np.empty((features.num_sequences, self.output_dimension(dimension)), np.float32)
-        runs = runs_of_like_length(features.lengths, batch_tokens)
+        runs = batches_of_like_length(features.lengths, batch_tokens)
         if batch_size is not None:
             runs = [
                 part
@@ -419,7 +424,9 @@ class SentenceEncoder(nn.Module):
                 for part in np.split(run, range(batch_size, len(run), batch_size))
             ]
         for run in runs:
-            vectors[run] = self.encode_run(features, run, engine, dimension, normalize)
+            vectors[run] = self.encode_batch_of_features(
+                features, run, engine, dimension, normalize
+            )
             if progress is not None:
                 progress.update(progress.completed + len(run))
         return vectors
@@ -435,7 +442,7 @@ class SentenceEncoder(nn.Module):
 
     def engine(self, precision: Precision) -> Engine:
         """Return the engine for the weights as they are now."""
-        key = (precision, self.albert.device, unpackable(self.albert))
+        key = (precision, self.albert.device, reason_not_to_pack(self.albert))
         if self._engine is None or self._engine[0] != key:
             self._engine = key, load_engine(self.albert, precision)
         return self._engine[1]
@@ -445,7 +452,7 @@ class SentenceEncoder(nn.Module):
         return self._vectors(batch, engine.encode)
 
     @torch.inference_mode()
-    def encode_run(
+    def encode_batch_of_features(
         self,
         features: Features,
         run: np.ndarray,
@@ -514,7 +521,7 @@ class SentenceEncoder(nn.Module):
             DataError: not-found, bad-file. MachineError: unreachable.
         """
         parts = read_encoder(folder, pooling)
-        kind = ExportedEncoder if has_vectors(parts.albert) else SentenceEncoder
+        kind = ExportedEncoder if exports_sentence_vectors(parts.albert) else SentenceEncoder
         return kind(**vars(parts)).eval()
 
     def save_pretrained(self, folder: str | Path) -> None:
@@ -589,10 +596,10 @@ def check_dimension(requested: int, dimension: int) -> int:
     return int(requested)
 
 
-def runs_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
+def batches_of_like_length(lengths: np.ndarray, batch_tokens: int) -> list[np.ndarray]:
     """Return numbers of sequences, cut into batches of at most so many tokens, the longest first: what needs most memory."""
     order = np.argsort(-lengths, kind="stable")
-    return cut_by_tokens(lengths[order], batch_tokens, order)
+    return cut_into_batches(lengths[order], batch_tokens, order)
 
 
 def _check_texts(texts: Sequence[str]) -> list[str]:

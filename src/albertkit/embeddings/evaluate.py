@@ -12,28 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from albertkit.command import Columns, takes
+from albertkit.command import takes
 from albertkit.embeddings.data import (
     LAYOUTS,
     MAX_OFFICIAL_SCORE,
-    pair_task,
+    find_pair_task,
     read_texts,
     score_range,
 )
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
     SIMILARITIES,
-    constants,
+    constant_input_findings,
     correlation_intervals,
-    correlations,
+    correlation_scores,
     f1_scores,
     mean_random_cosine,
+    normalize_vectors,
     pair_cosines,
-    retrieval_figures,
+    retrieval_scores,
     similarities,
     similarity_scores,
     tfidf_vectors,
-    unit_vectors,
 )
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import (
@@ -46,6 +46,7 @@ from albertkit.files import atomic_file, check_local, check_new_folder, write_fi
 from albertkit.output.render import to_markdown, to_page
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns
 from albertkit.tables.files import as_file
 from albertkit.tables.layouts import OFFICIAL, choose_form
 from albertkit.tables.records import Data, DataFiles, as_files, is_in_memory
@@ -137,7 +138,9 @@ class EmbeddingEvaluations(Result):
 
     def sections(self) -> list[Section]:
         """Return a table for each file, of several models under one that compares them."""
-        comparison = [embedding_table(self.models, intervals=False)] if len(self.models) > 1 else []
+        comparison = (
+            [embedding_scores_table(self.models, intervals=False)] if len(self.models) > 1 else []
+        )
         return [
             *comparison,
             *(section for evaluation in self.models for section in evaluation.sections()),
@@ -161,7 +164,7 @@ def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSe
         for kind in ("pearson", "spearman"):
             key = f"{kind}_{similarity}"
             interval = row_figures.get("intervals", {}).get(key)
-            cells.append(_number(row_figures["scores"][key]))
+            cells.append(_format_score(row_figures["scores"][key]))
             cells.append(f"{interval[0]:.3f} to {interval[1]:.3f}" if interval else None)
         return cells
 
@@ -182,7 +185,7 @@ def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSect
         retrieval = row_figures["retrieval"]
         cells = [name]
         for direction in ("forward", "backward"):
-            cells += [f"{retrieval[direction]:.1%}", _number(retrieval[f"{direction}_mrr"])]
+            cells += [f"{retrieval[direction]:.1%}", _format_score(retrieval[f"{direction}_mrr"])]
         return cells
 
     rows = [row("this model", figures)]
@@ -199,7 +202,7 @@ def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSect
     )
 
 
-def _number(value: float | None) -> str:
+def _format_score(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
@@ -214,13 +217,15 @@ CAPTION = (
 )
 
 
-def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = True) -> TableSection:
+def embedding_scores_table(
+    results: Sequence[EmbeddingEvaluation], intervals: bool = True
+) -> TableSection:
     """Make the table of several models that were measured on the same files; a row a model, then a bag of tokens each."""
     files: Mapping[str, FigureMapping] = results[0].files
     kinds = [figures["kind"] for figures in files.values()]
     short_names = dict(zip(files, kinds, strict=True))
     short_names |= {name: name for name, kind in short_names.items() if kinds.count(kind) > 1}
-    measures = {name: list(_cells(figures, intervals)) for name, figures in files.items()}
+    measures = {name: list(_score_cells(figures, intervals)) for name, figures in files.items()}
     columns = [
         "model",
         *(f"{short_names[name]}, {measure}" for name in files for measure in measures[name]),
@@ -231,9 +236,9 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
         cells: list[str] = []
         bag_cells: list[str] = []
         for name, figures in evaluation.files.items():
-            cells += _cells(figures, intervals).values()
+            cells += _score_cells(figures, intervals).values()
             if figures["bag_of_tokens"]:
-                bag_cells += _cells(figures["bag_of_tokens"], intervals).values()
+                bag_cells += _score_cells(figures["bag_of_tokens"], intervals).values()
             else:
                 bag_cells += [""] * len(measures[name])
         rows.append([evaluation.model, *cells])
@@ -253,7 +258,7 @@ def embedding_table(results: Sequence[EmbeddingEvaluation], intervals: bool = Tr
     )
 
 
-def _cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
+def _score_cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
     """Return the cells of one file by the name of the measure."""
     if "retrieval" in figures:
         directions = {"there": "forward", "back": "backward"}
@@ -319,7 +324,7 @@ def evaluate_embeddings(options: EvaluateEmbeddingsOptions) -> EmbeddingEvaluati
             bad-row and what else reading raises. CheckpointError, MissingExtraError: as
             `load_embedding_model`.
     """
-    return _evaluate([options.model], options.files, options)[0]
+    return _evaluate_models([options.model], options.files, options)[0]
 
 
 def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
@@ -327,20 +332,20 @@ def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     table_file = None if options.table is None else check_table_file(options.table)
     if options.out is not None:
         check_new_folder(options.out)
-    models, files = models_and_files(options.models_and_files)
-    results = _evaluate(models, parse_kind_paths(files), options)
+    models, files = split_models_from_files(options.split_models_from_files)
+    results = _evaluate_models(models, parse_kind_paths(files), options)
     evaluations = EmbeddingEvaluations(tuple(results))
     if options.out is not None:
         evaluations.save(options.out)
     if table_file is not None:  # Markdown, or an HTML page
-        table = embedding_table(results)
+        table = embedding_scores_table(results)
         plain = replace(table, title="")
         is_page = table_file.suffix == ".html"
         write_file(table_file, to_page(table.title, [plain]) if is_page else to_markdown([plain]))
     return evaluations
 
 
-def _evaluate(
+def _evaluate_models(
     models: Sequence[str | Path], files: Mapping[str, tuple[str, Data]], options: MeasureOptions
 ) -> list[EmbeddingEvaluation]:
     """Measure models on the same files, which are read once."""
@@ -371,14 +376,14 @@ def _evaluate(
         loaded = load_embedding_model(model, options.precision, options.prompt_name, options.prompt)
         for dimension in options.dimensions:
             check_dimension(dimension, loaded.dimension)
-        results = {name: _figures(loaded, file, options) for name, file in pair_files.items()}
+        results = {name: _measure_file(loaded, file, options) for name, file in pair_files.items()}
         evaluations.append(
             EmbeddingEvaluation(loaded.name, loaded.description, loaded.dimension, results)
         )
     return evaluations
 
 
-def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> Figures:
+def _measure_file(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> Figures:
     """Return all figures of one file. Each text is computed once."""
     texts = list(dict.fromkeys([*file.texts, *file.pairs]))
     index_of = {text: index for index, text in enumerate(texts)}
@@ -395,10 +400,10 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
         "pairs": len(rows),
         "left_out": len(file.bad_rows.rows),
     }
-    figures |= _measured(file, a, b, options.seed)
+    figures |= _score_pair_vectors(file, a, b, options.seed)
     figures["dimensions"] = {}
     for dimension in options.dimensions:
-        cut_figures = _measured(file, a[:, :dimension], b[:, :dimension], options.seed)
+        cut_figures = _score_pair_vectors(file, a[:, :dimension], b[:, :dimension], options.seed)
         figures["dimensions"][str(dimension)] = cut_figures
     # What needs no learning: 68.2 on STS-B, 66.5 on KorSTS and 41.2 on KLUE-STS, more than a tiny
     # ALBERT trained on them.
@@ -406,24 +411,24 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     if model.token_ids is not None:
         bags = tfidf_vectors(model.token_ids(texts))
         if file.scores is None:
-            retrieval = retrieval_figures(bags[rows], bags[pair_rows], file.texts, file.pairs)
+            retrieval = retrieval_scores(bags[rows], bags[pair_rows], file.texts, file.pairs)
             figures["bag_of_tokens"] = {"retrieval": retrieval}
         else:
             cosines = pair_cosines(bags[rows], bags[pair_rows])
             scores = {
                 f"{kind}_cosine": value
-                for kind, value in correlations(file.scores, cosines).items()
+                for kind, value in correlation_scores(file.scores, cosines).items()
             }
-            figures["bag_of_tokens"] = _correlated(file, cosines, scores, options.seed)
+            figures["bag_of_tokens"] = _correlation_figures(file, cosines, scores, options.seed)
     figures["mean_random_cosine"] = mean_random_cosine(vectors)
     figures["texts"] = len(texts)
     figures["truncated"] = model.num_truncated(texts)
     figures["sentences_per_second"] = len(texts) / seconds
     notes = [
         *model.notes,
-        *model.reading_notes(texts),
+        *model.truncation_and_unknown_notes(texts),
         *file.bad_rows.report_lines(),
-        *constants(a, b, file.scores),
+        *constant_input_findings(a, b, file.scores),
     ]
     if model.token_ids is None:
         notes.append("no bag of tokens: the model has no tokenizer that counts tokens")
@@ -431,14 +436,16 @@ def _figures(model: EmbeddingModel, file: PairFile, options: MeasureOptions) -> 
     return figures
 
 
-def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figures:
+def _score_pair_vectors(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figures:
     """Return the scores, or the retrieval, of vectors of the pairs, [E, D] each."""
     if file.scores is None:
         return {
-            "retrieval": retrieval_figures(unit_vectors(a), unit_vectors(b), file.texts, file.pairs)
+            "retrieval": retrieval_scores(
+                normalize_vectors(a), normalize_vectors(b), file.texts, file.pairs
+            )
         }
     scores = similarity_scores(a, b, file.scores)
-    figures = _correlated(file, similarities(a, b)["cosine"], scores, seed)
+    figures = _correlation_figures(file, similarities(a, b)["cosine"], scores, seed)
     figures["groups"] = {}
     for group in dict.fromkeys(file.groups or ()):
         is_in_group = np.array([group_of_pair == group for group_of_pair in file.groups or ()])
@@ -447,13 +454,13 @@ def _measured(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int) -> Figure
     return figures
 
 
-def _correlated(
+def _correlation_figures(
     file: PairFile,
     cosines: np.ndarray,
     scores: dict[str, float | None],
     seed: int,
 ) -> Figures:
-    """Return correlations, the intervals of those of the cosine, and F1 where the data set has it."""
+    """Return correlation_scores, the intervals of those of the cosine, and F1 where the data set has it."""
     labels = file.scores
     assert labels is not None
     figures: Figures = {"scores": scores, "intervals": {}}
@@ -506,7 +513,7 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
                 raise
             if LAYOUTS[kind] in table.columns:
                 column = LAYOUTS[kind]
-    task = pair_task(kind, Columns() if kind in LAYOUTS else columns)
+    task = find_pair_task(kind, Columns() if kind in LAYOUTS else columns)
     if column:
         # Ids of training data may repeat, so these can say the group
         task = task.with_changes(id_column=column)
@@ -522,7 +529,7 @@ def read_pairs(kind: str, file: DataFiles | str, columns: Columns, bad_rows: Bad
     )
 
 
-def models_and_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split_models_from_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Tell models from `KIND=PATH` arguments; at least one of each is required."""
     models: list[str] = []
     files: list[str] = []

@@ -29,7 +29,7 @@ from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.model.files import read_tensors, write_tensors
 from albertkit.model.pretrained import HARMLESS
-from albertkit.model_paths import local_folder, or_model_of_run
+from albertkit.model_paths import local_folder, model_of_run_or_folder
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, Range, is_of_type
 
@@ -239,7 +239,7 @@ class EncoderParts:
 
 def is_encoder_folder(folder: Path) -> bool:
     """Return whether a folder is a sentence encoder of sentence-transformers, or a run that left one."""
-    path = or_model_of_run(folder)
+    path = model_of_run_or_folder(folder)
     if (path / MODULES).exists() and FolderFacts.from_folder(path).is_cross_encoder:
         return False
     if (path / MODULES).exists() or not is_onnx_folder(path) or not (path / REPORT).exists():
@@ -274,7 +274,7 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
             )
         parts = EncoderParts(model, read_model_tokenizer(path, model.config), pooling or "mean")
         parts.max_length = min(128, model.config.max_position_embeddings)
-        if has_vectors(model):  # else its states are pooled
+        if exports_sentence_vectors(model):  # else its states are pooled
             stated_length, parts.lower_case = read_sequence_settings(path)
             parts.max_length = min(
                 stated_length or parts.max_length,
@@ -292,7 +292,7 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
     )
 
 
-def has_vectors(model: AlbertModel) -> bool:
+def exports_sentence_vectors(model: AlbertModel) -> bool:
     """Return whether a model is an exported graph that gives sentence vectors."""
     if not isinstance(model, OnnxModel):
         return False
@@ -342,7 +342,7 @@ def _read_modules(path: Path) -> EncoderParts:
         settings=_read_settings(
             path,
             {SPECIAL_NAMES: "tokens"}
-            if FolderFacts.from_folder(transformer).names_are_tokens
+            if FolderFacts.from_folder(transformer).reads_special_names_as_tokens
             else {},
         ),
     )

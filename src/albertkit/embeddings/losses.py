@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from albertkit.batches.features import LabelledBatch
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.metrics import unit_vectors
+from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.embeddings.settings import EmbeddingLoss, TeacherLoss
 from albertkit.errors import ConfigError, MissingExtraError
-from albertkit.training.loop import LossPart, no_losses
+from albertkit.training.loop import LossPart, zero_losses
 from albertkit.training.processes import World
 
 _CLASSES = {
@@ -171,7 +171,7 @@ class TeacherSpace:
         """Return the learned part of vectors [E, W]: fp32 [E, D]."""
         learned = np.asarray(vectors, np.float32)
         if self.mean is not None:
-            learned = unit_vectors(learned - self.mean)
+            learned = normalize_vectors(learned - self.mean)
         return learned if self.components is None else learned @ self.components
 
 
@@ -226,7 +226,7 @@ class EmbeddingObjective(nn.Module):
 
     def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """Count the examples of this process that the loss sees."""
-        positions = self._compared_positions(self._examples(batch))
+        positions = self._compared_positions(self._compared_examples(batch))
         if self.world:
             # Examples of an update are dealt to the processes in turn.
             positions = positions[positions % self.world.size == self.world.rank]
@@ -238,8 +238,8 @@ class EmbeddingObjective(nn.Module):
         # One of several processes that got no example takes part in the reduction all the same: the
         # others wait for it.
         if not batch.num_tokens and not self.world:
-            return no_losses(counts, batch.packed.input_ids.device)
-        examples = self._examples(batch)
+            return zero_losses(counts, batch.packed.input_ids.device)
+        examples = self._compared_examples(batch)
         positions = self._compared_positions(examples)
         vectors = self._vectors(batch, len(examples))
         if len(positions) < len(examples):
@@ -283,7 +283,7 @@ class EmbeddingObjective(nn.Module):
         mean_length = batch.packed.mean_length
         return batch.num_tokens * self.encoder.config.train_flops_per_token(mean_length, 0.0)
 
-    def _examples(self, batch: LabelledBatch) -> np.ndarray:
+    def _compared_examples(self, batch: LabelledBatch) -> np.ndarray:
         """Return the examples that are compared: those of the batch, or of the whole update."""
         if self.world:
             assert batch.update_examples is not None
@@ -294,10 +294,10 @@ class EmbeddingObjective(nn.Module):
         """Return the positions of the examples that share no text with one before them."""
         if self.texts is None:
             return np.arange(len(examples))
-        return without_repeats(self.texts[examples].tolist())
+        return positions_without_repeated_texts(self.texts[examples].tolist())
 
 
-def without_repeats(texts: Sequence[Sequence[int]]) -> np.ndarray:
+def positions_without_repeated_texts(texts: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the positions, int64, of the examples that have no text in common with a position before them."""
     earlier_texts: set[int] = set()
     positions = []

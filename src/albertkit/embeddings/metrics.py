@@ -1,4 +1,4 @@
-"""Similarity and retrieval of vectors: correlations with human scores, how often a text finds its own; a bag of tokens."""
+"""Similarity and retrieval of vectors: correlation_scores with human scores, how often a text finds its own; a bag of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.tasks.metrics import bootstrap_intervals, regression_scores, regression_scores_of
+from albertkit.tasks.metrics import (
+    bootstrap_intervals,
+    regression_scores,
+    resampled_regression_scores,
+)
 from albertkit.tokenizer.ragged import RaggedIds
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ _SAME_VECTORS = 1e-5
 _SAME_SIMILARITIES = 1e-6  # spread of a similarity: fp32 has 6e-8 near 1, so this is rounding
 
 
-def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+def similarities(first_vectors: np.ndarray, second_vectors: np.ndarray) -> dict[str, np.ndarray]:
     """Return the similarity of each pair of vectors [E, D], fp32 [E] of each of `SIMILARITIES`; larger is more alike.
 
     Euclidean and Manhattan are distances with a minus; a vector of zeros has cosine 0 with any
@@ -34,10 +38,10 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
     among 300 pairs of integer vectors that moved Spearman's figure by 1e-4 from everybody else's.
     """
     blocks: dict[str, list[Tensor]] = {name: [] for name in SIMILARITIES}
-    for start in range(0, len(a), _PAIRS_PER_BLOCK):
+    for start in range(0, len(first_vectors), _PAIRS_PER_BLOCK):
         first, second = (
             torch.from_numpy(side[start : start + _PAIRS_PER_BLOCK].astype(np.float32))
-            for side in (a, b)
+            for side in (first_vectors, second_vectors)
         )
         blocks["cosine"].append((F.normalize(first, dim=1) * F.normalize(second, dim=1)).sum(-1))
         blocks["dot"].append((first * second).sum(-1))
@@ -47,17 +51,17 @@ def similarities(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
-    """Return correlations of the similarities of vectors [E, D] with human scores [E].
+    """Return correlation_scores of the similarities of vectors [E, D] with human scores [E].
 
     They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then
     `pearson_max` and `spearman_max`; None where the vectors, the similarities or the labels are
-    constant; `constants` says which.
+    constant; `constant_input_findings` says which.
 
     Source: sentence-transformers, `EmbeddingSimilarityEvaluator`, whose figures these are.
     """
     is_constant = _are_both_constant(a, b)
     by_similarity = {
-        name: correlations(labels, None if is_constant else values)
+        name: correlation_scores(labels, None if is_constant else values)
         for name, values in similarities(a, b).items()
     }
     scores = {
@@ -71,7 +75,7 @@ def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[
     return scores
 
 
-def correlations(labels: np.ndarray, values: np.ndarray | None) -> dict[str, float | None]:
+def correlation_scores(labels: np.ndarray, values: np.ndarray | None) -> dict[str, float | None]:
     """Return `pearson` and `spearman` of one similarity; equal values share the mean of their ranks. None where not defined."""
     if values is None or _is_constant(values) or len(labels) < 2:
         return dict.fromkeys(CORRELATIONS)
@@ -84,11 +88,15 @@ def correlation_intervals(
     values: np.ndarray,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Return 95 % intervals of `correlations`, by bootstrap over the pairs; only where they are defined."""
-    defined = [kind for kind, value in correlations(labels, values).items() if value is not None]
+    """Return 95 % intervals of `correlation_scores`, by bootstrap over the pairs; only where they are defined."""
+    defined = [
+        kind for kind, value in correlation_scores(labels, values).items() if value is not None
+    ]
     if not defined:
         return {}
-    intervals = bootstrap_intervals(regression_scores_of(labels, values), len(labels), seed=seed)
+    intervals = bootstrap_intervals(
+        resampled_regression_scores(labels, values), len(labels), seed=seed
+    )
     return {kind: intervals[kind] for kind in defined if all(map(math.isfinite, intervals[kind]))}
 
 
@@ -113,7 +121,9 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
     }
 
 
-def constants(a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None) -> list[str]:
+def constant_input_findings(
+    a: np.ndarray, b: np.ndarray, labels: np.ndarray | None = None
+) -> list[str]:
     """List constant inputs, for which a correlation is undefined; usually there is none."""
     findings = []
     if len(a) < 2:
@@ -140,23 +150,23 @@ def mean_random_cosine(vectors: np.ndarray) -> float | None:
     """
     if len(vectors) < 2:
         return None
-    units = unit_vectors(vectors)
+    units = normalize_vectors(vectors)
     total = units.sum(0, dtype=np.float64)
     with_themselves = np.square(units, dtype=np.float64).sum()
     return float((total @ total - with_themselves) / (len(units) * (len(units) - 1)))
 
 
-def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+def normalize_vectors(vectors: np.ndarray) -> np.ndarray:
     """Return rows divided by their lengths, fp32; a row of zeros stays."""
     lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
 
 
-def row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def row_by_row_cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the cosine of each row with the same row of the other side, both [E, D]: fp32 [E]."""
     # Not in fp64, which makes more true ties than sentence-transformers has: Spearman would move by
     # 1e-4.
-    return (unit_vectors(a) * unit_vectors(b)).sum(1)
+    return (normalize_vectors(a) * normalize_vectors(b)).sum(1)
 
 
 def _are_both_constant(a: np.ndarray, b: np.ndarray) -> bool:
@@ -177,7 +187,7 @@ _QUERIES_PER_BLOCK = 1024  # queries compared at once with all candidates
 _TIE = 1e-6
 
 
-def retrieval_figures(
+def retrieval_scores(
     a: Any, b: Any, texts: Sequence[str] | None = None, pairs: Sequence[str] | None = None
 ) -> dict[str, float]:
     """Return the share of rows of [E, D] whose nearest row on the other side is their own, and the mean reciprocal ranks.

@@ -14,12 +14,12 @@ import torch
 
 from albertkit.embeddings.encoder import (
     SentenceEncoder,
+    batches_of_like_length,
     choose_prompt,
-    runs_of_like_length,
-    unknown_note,
+    unknown_words_note,
 )
 from albertkit.embeddings.folder import MODULES, check_pooling
-from albertkit.embeddings.metrics import unit_vectors
+from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.engines.engine import Precision
 from albertkit.errors import (
     CheckpointError,
@@ -32,7 +32,7 @@ from albertkit.files import folder_digest, read_typed, sha256_bytes
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import ProgressBar, quiet_transformers
 from albertkit.tokenizer import AlbertTokenizer
-from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.ragged import RaggedIds, concatenate_ids
 
 # E5 was trained with prompts that the settings of its folders do not name.
 _E5 = re.compile(r"(^|[-_/])e5([-_/]|$)", re.IGNORECASE)
@@ -78,7 +78,7 @@ class EmbeddingModel:
             return 0
         return int((np.diff(self.token_ids(texts).offsets) > self.room).sum())
 
-    def reading_notes(self, texts: Sequence[str]) -> list[str]:
+    def truncation_and_unknown_notes(self, texts: Sequence[str]) -> list[str]:
         """Warn of texts that are truncated, and of words that the tokenizer does not know."""
         count = self.num_truncated(texts)
         cut = (
@@ -86,7 +86,7 @@ class EmbeddingModel:
             if count
             else []
         )
-        return cut + (unknown_note(texts, self.tokenizer) if self.tokenizer else [])
+        return cut + (unknown_words_note(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors of E texts, fp32 [E, D]."""
@@ -118,16 +118,18 @@ def load_embedding_model(
         name = "the encoder"
         unnamed = ""
     else:
-        folder = model_in_package(str(model)) or local_folder(model)
+        folder = find_model_in_package(str(model)) or local_folder(model)
         name = str(model)
-        if not is_albert(folder):
+        if not is_albert_folder(folder):
             if precision not in ("auto", "fp32"):
                 raise ConfigError(
                     "unknown-name",
                     f"`{name}` is not an ALBERT: it runs in fp32",
                     f"leave out --precision {precision}",
                 )
-            return open_other(name, str(folder), prompt_name, prompt, device, length)
+            return open_with_sentence_transformers(
+                name, str(folder), prompt_name, prompt, device, length
+            )
         encoder = SentenceEncoder.from_pretrained(folder).with_prompt(prompt_name, prompt)
         unnamed = "" if (folder / MODULES).exists() else ", which the checkpoint does not name"
     if length is not None:
@@ -152,19 +154,19 @@ def load_embedding_model(
         # Less [CLS] and [SEP].
         room=encoder.max_length - 2 - len(encoder.tokenizer.encode(encoder.prompt)),
         max_length=encoder.max_length,
-        notes=(*engine.notes, *prompt_notes(name, encoder.prompts, encoder.prompt)),
+        notes=(*engine.notes, *prompt_use_notes(name, encoder.prompts, encoder.prompt)),
         tokenizer=encoder.tokenizer,
     )
 
 
-def is_albert(folder: Path) -> bool:
+def is_albert_folder(folder: Path) -> bool:
     """Return whether a folder holds an ALBERT, by its `config.json`."""
     config = folder / "config.json"
     values = read_typed(config, dict[str, Any]) if config.exists() else {}
     return values.get("model_type") == "albert"
 
 
-def model_in_package(name: str) -> Path | None:
+def find_model_in_package(name: str) -> Path | None:
     """Return the folder of sentence embeddings that an installed package carries, found by the package's own list of files."""
     try:
         files = [] if Path(name).exists() else metadata.files(name) or []
@@ -182,7 +184,7 @@ def open_sentence_transformer(source: str, device: str | None) -> Any:
         return SentenceTransformer(source, device=device)
 
 
-def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
+def prompt_use_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
     """Warn of a model that was trained with prompts (name to prompt) and is used without one (`used` is "")."""
     if used:
         return (f"prompt: `{used}` before every text",)
@@ -196,7 +198,7 @@ def prompt_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str,
     return ()
 
 
-def open_other(
+def open_with_sentence_transformers(
     name: str,
     source: str,
     prompt_name: str | None = None,
@@ -233,7 +235,7 @@ def open_other(
 
     # A module of somebody's own need not say how many numbers it makes.
     full_dimension = encode(["a"]).shape[1]
-    token_ids = _token_ids(model.tokenizer)
+    token_ids = _make_token_ids_function(model.tokenizer)
     room = None
     if token_ids is not None and isinstance(model.max_seq_length, int):
         specials = len(model.tokenizer("a")["input_ids"]) - len(token_ids(["a"]).ids)
@@ -254,13 +256,15 @@ def open_other(
             lengths = np.diff(token_ids(texts).offsets)
         read_lengths = lengths if room is None else np.minimum(lengths, room)
         vectors = np.empty((len(texts), dimension), np.float32)
-        for run in runs_of_like_length(read_lengths + 1, batch_tokens):
+        for run in batches_of_like_length(read_lengths + 1, batch_tokens):
             vectors[run] = encode([texts[number] for number in run.tolist()])[:, :dimension]
             if progress is not None:
                 progress.update(progress.completed + len(run))
-        return unit_vectors(vectors) if normalize else vectors, int((lengths > read_lengths).sum())
+        return normalize_vectors(vectors) if normalize else vectors, int(
+            (lengths > read_lengths).sum()
+        )
 
-    notes = prompt_notes(name, model.prompts, used)
+    notes = prompt_use_notes(name, model.prompts, used)
     return EmbeddingModel(
         name,
         f"sentence-transformers: {' '.join(type(module).__name__ for module in model)}",
@@ -275,7 +279,7 @@ def open_other(
     )
 
 
-def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
+def _make_token_ids_function(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
     if not callable(tokenizer):  # static embeddings have a tokenizer of another kind
         return None
 
@@ -283,6 +287,6 @@ def _token_ids(tokenizer: Any) -> Callable[[Sequence[str]], RaggedIds] | None:
         rows = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)[
             "input_ids"
         ]
-        return ragged([np.asarray(row, np.int32) for row in rows])
+        return concatenate_ids([np.asarray(row, np.int32) for row in rows])
 
     return token_ids

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
-from albertkit.tasks.settings import default_rate
+from albertkit.tasks.settings import default_learning_rate
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Range, Share
 
@@ -81,17 +81,17 @@ class EncoderSettings(EpochSettings):
     @property
     def languages(self) -> list[str]:
         """Return the codes in `language`."""
-        return _listed(self.language)
+        return _split_commas(self.language)
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Return the numbers in `matryoshka`."""
-        return tuple(map(int, _listed(self.matryoshka)))
+        return tuple(map(int, _split_commas(self.matryoshka)))
 
     def problems(self) -> list[str]:
         """List what is impossible."""
         problems = super().problems()
-        if not all(part.isdecimal() and int(part) > 0 for part in _listed(self.matryoshka)):
+        if not all(part.isdecimal() and int(part) > 0 for part in _split_commas(self.matryoshka)):
             problems.append(
                 f"matryoshka must be whole numbers above 0, such as 256,128,64, it is {self.matryoshka}"
             )
@@ -111,14 +111,14 @@ class EncoderSettings(EpochSettings):
         if recipe.dropout is not None:
             dropout, of_dropout = recipe.dropout, _SIMCSE_DROPOUT.format(own=dropout)
         longest = min(length, config.max_position_embeddings)
-        settings, reasons = self.filled(
+        settings, reasons = self.with_defaults(
             {
                 "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),
                 "steps": (
                     steps,
                     f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}",
                 ),
-                "lr": default_rate(recipe.lr, recipe.source, config.hidden_size),
+                "lr": default_learning_rate(recipe.lr, recipe.source, config.hidden_size),
                 "dropout": (dropout, f"{dropout:g} ({of_dropout})"),
                 "length": (longest, f"{longest} (the model's; longer texts are cut)"),
             }
@@ -157,7 +157,7 @@ class EmbedSettings(EncoderSettings):
             )
         return problems
 
-    def loss_for(self, kind: str) -> EmbeddingLoss:
+    def choose_loss(self, kind: str) -> EmbeddingLoss:
         """Return the loss for a kind of data; refuse one that is for another."""
         losses = RECIPES[kind].losses
         if self.loss is None or self.loss in losses:
@@ -185,7 +185,7 @@ class EmbedSettings(EncoderSettings):
             from.
         """
         settings, reasons = self._resolved(RECIPES[kind], config, length, num_examples)
-        loss = self.loss_for(kind)
+        loss = self.choose_loss(kind)
         if self.loss is None:
             reasons.insert(0, f"loss: {loss} (for {kind})")
         return dataclasses.replace(settings, loss=loss), reasons
@@ -222,6 +222,6 @@ class DistillSettings(EncoderSettings):
         return self._resolved(RECIPES["distil"], config, length, num_examples)
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_commas(text: str | None) -> list[str]:
     """Return the parts of a list with commas between."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]

@@ -14,25 +14,30 @@ from torch import nn
 
 from albertkit.batches.features import ExampleStream, Features
 from albertkit.command import takes
-from albertkit.embeddings.data import EmbeddingData, TextExamples, find_kind, read_embedding_data
+from albertkit.embeddings.data import (
+    EmbeddingData,
+    TextExamples,
+    find_data_kind,
+    read_embedding_data,
+)
 from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words
 from albertkit.embeddings.folder import Projection
 from albertkit.embeddings.losses import EmbeddingObjective, TeacherRows, make_loss
 from albertkit.embeddings.metrics import (
-    constants,
+    constant_input_findings,
     correlation_intervals,
-    correlations,
-    retrieval_figures,
-    row_cosines,
-    unit_vectors,
+    correlation_scores,
+    normalize_vectors,
+    retrieval_scores,
+    row_by_row_cosines,
 )
-from albertkit.embeddings.models import prompt_notes
+from albertkit.embeddings.models import prompt_use_notes
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.embeddings.settings import EmbedSettings, EncoderSettings
 from albertkit.files import read_json, sha256_bytes
 from albertkit.model import AlbertModel
 from albertkit.model.files import PROVENANCE
-from albertkit.model_paths import local_folder, or_model_of_run
+from albertkit.model_paths import local_folder, model_of_run_or_folder
 from albertkit.output.render import (
     Card,
     code_block,
@@ -49,7 +54,7 @@ from albertkit.tasks.models import check_order, run_batches
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, TrainingRecipe
 from albertkit.training.monitor import wilson_interval
-from albertkit.training.processes import World, describe
+from albertkit.training.processes import World, describe_precision
 from albertkit.training.results import score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
@@ -69,7 +74,7 @@ class ScoredDev:
 
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return spearman and pearson of the cosines of [E, 2, D] with the scores; NaN where not defined."""
-        scores = correlations(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
+        scores = correlation_scores(self.scores, row_by_row_cosines(vectors[:, 0], vectors[:, 1]))
         return {
             name: math.nan if (value := scores[name]) is None else value
             for name in ("spearman", "pearson")
@@ -77,11 +82,11 @@ class ScoredDev:
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return 95 % intervals, by bootstrap over the pairs."""
-        return correlation_intervals(self.scores, row_cosines(vectors[:, 0], vectors[:, 1]))
+        return correlation_intervals(self.scores, row_by_row_cosines(vectors[:, 0], vectors[:, 1]))
 
-    def constant(self, vectors: np.ndarray) -> list[str]:
+    def constant_inputs(self, vectors: np.ndarray) -> list[str]:
         """List constant inputs, for which a correlation is undefined."""
-        return constants(vectors[:, 0], vectors[:, 1], self.scores)
+        return constant_input_findings(vectors[:, 0], vectors[:, 1], self.scores)
 
 
 class PairDev:
@@ -100,8 +105,8 @@ class PairDev:
         for column in range(1, vectors.shape[1]):
             sides = [row[0] for row in self.texts], [row[column] for row in self.texts]
             figures.append(
-                retrieval_figures(
-                    unit_vectors(vectors[:, 0]), unit_vectors(vectors[:, column]), *sides
+                retrieval_scores(
+                    normalize_vectors(vectors[:, 0]), normalize_vectors(vectors[:, column]), *sides
                 )
             )
         forward = float(np.mean([column_figures["forward"] for column_figures in figures]))
@@ -123,9 +128,9 @@ class PairDev:
             if name != self.metric
         }
 
-    def constant(self, vectors: np.ndarray) -> list[str]:
+    def constant_inputs(self, vectors: np.ndarray) -> list[str]:
         """List constant inputs, for which retrieval is undefined."""
-        return constants(vectors[:, 0], vectors[:, 1])
+        return constant_input_findings(vectors[:, 0], vectors[:, 1])
 
 
 class TeacherDev:
@@ -140,16 +145,16 @@ class TeacherDev:
     def score(self, vectors: np.ndarray) -> dict[str, float]:
         """Return minus the mean squared difference (larger is better) of [E, K, D], and the mean cosine with the teacher."""
         error = float(np.mean((vectors - self.targets[:, None]) ** 2, dtype=np.float64))
-        cosines = [row_cosines(vectors[:, k], self.targets) for k in range(vectors.shape[1])]
+        cosines = [row_by_row_cosines(vectors[:, k], self.targets) for k in range(vectors.shape[1])]
         return {"negative_mse": -error, "cosine_to_teacher": float(np.mean(cosines))}
 
     def intervals(self, vectors: np.ndarray) -> dict[str, tuple[float, float]]:
         """Return none: there is no formula for them."""
         return {}
 
-    def constant(self, vectors: np.ndarray) -> list[str]:
+    def constant_inputs(self, vectors: np.ndarray) -> list[str]:
         """List constant inputs, for which the measure is undefined."""
-        return constants(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
+        return constant_input_findings(vectors[:, 0], np.roll(vectors[:, 0], 1, axis=0))
 
 
 AnyDev = ScoredDev | PairDev | TeacherDev
@@ -171,7 +176,7 @@ class EmbeddingEvaluator:
             self._features[id(dev.texts)] = encoder.features(
                 [text for row in dev.texts for text in row]
             )
-        self.constant: list[str] = []  # by the last `measure`
+        self.constant_inputs: list[str] = []  # by the last `measure`
 
     @property
     def num_texts(self) -> int:
@@ -199,7 +204,7 @@ class EmbeddingEvaluator:
         """Return all metrics and, if wanted, their intervals."""
         scores: dict[str, float] = {}
         all_intervals: dict[str, Any] = {}
-        self.constant = []
+        self.constant_inputs = []
         vectors_of = {}
         for texts_id, features in self._features.items():
             device = encoder.albert.device
@@ -218,7 +223,9 @@ class EmbeddingEvaluator:
             )
             scores = {**dev.score(vectors), **scores}
             all_intervals |= dev.intervals(vectors) if intervals else {}
-            self.constant += [line for line in dev.constant(vectors) if line not in self.constant]
+            self.constant_inputs += [
+                line for line in dev.constant_inputs(vectors) if line not in self.constant_inputs
+            ]
         return scores, all_intervals
 
 
@@ -246,7 +253,11 @@ class EmbeddingResult(RunResult):
 
     def extras(self) -> dict[str, Any]:
         """Return the results that only sentence embeddings have, as plain values by name."""
-        extras = {"kind": self.kind, "intervals": self.intervals, "constant": list(self.constant)}
+        extras = {
+            "kind": self.kind,
+            "intervals": self.intervals,
+            "constant": list(self.constant),
+        }
         return {**extras, "truncated": self.truncated}
 
     def results(self) -> dict[str, Any]:
@@ -335,7 +346,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 
     def score(best: SentenceEncoder, state: TrainingState) -> EmbeddingResult:
         scores, intervals = evaluator.measure(best, intervals=True)
-        constant = tuple(evaluator.constant)
+        constant = tuple(evaluator.constant_inputs)
         return replace(
             unfinished,
             value=scores[metric],
@@ -366,8 +377,8 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         select=metric,
         save=encoder.save_pretrained,
         provenance=provenance,
-        doubts=lambda step, metrics: [f"{line}; {remedy}" for line in evaluator.constant],
-        notes=[*notes, describe(encoder.albert, world.device)],
+        doubts=lambda step, metrics: [f"{line}; {remedy}" for line in evaluator.constant_inputs],
+        notes=[*notes, describe_precision(encoder.albert, world.device)],
         repeatable=False,  # see docs/gpu.md
     )
     return run.fit(recipe, Best(unfinished, load, score, write))
@@ -375,7 +386,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 
 # --- the model card -------------------------------------------------------------------------------
 
-_MAX_ANCESTORS = 10  # models of a lineage
+_MAX_ANCESTORS = 10  # models of a find_ancestors
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _DATASETS = {  # kinds whose data lie on the hub under a name
     "stsb": "sentence-transformers/stsb",
@@ -417,7 +428,7 @@ def write_embedding_card(
         f"`{escape_markdown(training.start)}` on {training.data}, with the loss `{training.loss_name}`."
     )
     ancestors = []
-    for model, kind in lineage(training.start):
+    for model, kind in find_ancestors(training.start):
         data = f" on `{escape_markdown(kind)}`" if kind else ""
         ancestors.append(f"from `{escape_markdown(model)}`{data}")
     if ancestors:
@@ -433,20 +444,22 @@ def write_embedding_card(
             form="markdown",
         ),
         score_table(result.scores, result.intervals),
-        *settings_sections(settings.for_card(), package_versions()),
+        *settings_sections(settings.settings_for_card(), package_versions()),
     ]
     Card(
         name, _hub_metadata(" ".join(name.split()), training, settings, result.scores), sections
     ).write(folder)
 
 
-def lineage(start: str) -> list[tuple[str, str]]:
+def find_ancestors(start: str) -> list[tuple[str, str]]:
     """Return the ancestors of a model in local folders, the latest first: checkpoint, and kind of its training data."""
     ancestors: list[tuple[str, str]] = []
     while len(ancestors) < _MAX_ANCESTORS:
         folder = Path(start)
         paths = (
-            (folder / PROVENANCE, or_model_of_run(folder) / PROVENANCE) if folder.is_dir() else ()
+            (folder / PROVENANCE, model_of_run_or_folder(folder) / PROVENANCE)
+            if folder.is_dir()
+            else ()
         )
         file = next((path for path in paths if path.exists()), None)
         provenance = None if file is None else read_json(file)
@@ -461,7 +474,7 @@ def _hub_metadata(
     name: str, training: Training, settings: EncoderSettings, scores: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the metadata for a hub; unknown fields are left out."""
-    first = ([model for model, _ in lineage(training.start)] or [training.start])[-1]
+    first = ([model for model, _ in find_ancestors(training.start)] or [training.start])[-1]
     fields: dict[str, Any] = {"language": settings.languages} if settings.languages else {}
     if settings.license:
         fields["license"] = settings.license
@@ -514,7 +527,7 @@ def train_embeddings(options: EmbedTrainOptions) -> EmbeddingResult:
             for n, data in sources.items()
             if data is not None
         }
-        triplets = settings.loss_for(find_kind(kind)) == "mnrl"
+        triplets = settings.choose_loss(find_data_kind(kind)) == "mnrl"
         examples = read_embedding_data(
             replace(options, **files),
             triplets,
@@ -531,14 +544,14 @@ def _train_once(
 ) -> EmbeddingResult:
     """Train with one seed."""
     torch.manual_seed(run.settings.seed)  # of fresh layers
-    encoder, notes = start_encoder(model, run.settings)
+    encoder, notes = load_start_encoder(model, run.settings)
     resolved, reasons = run.settings.resolve(
         data.kind,
         encoder.config,
         encoder.max_length,
         len(data.train),
     )
-    apply_settings(encoder, resolved)
+    apply_length_and_dropout(encoder, resolved)
     notes.append(check_unknown_words(data.train.texts, encoder.tokenizer, model, force=True))
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
@@ -557,7 +570,7 @@ def _train_once(
         loss_name=loss,
         examples=data.train.texts,
         targets=data.train.targets,
-        texts=number_texts(data.train) if negatives else None,
+        texts=number_equal_texts(data.train) if negatives else None,
         devs=[dev],
         metric=dev.metric,
         data=f"{pluralize(len(data.train), 'example')} of the kind `{kind}`",
@@ -569,7 +582,7 @@ def _train_once(
     return train_encoder(run.resolved(resolved), training)
 
 
-def start_encoder(
+def load_start_encoder(
     model: str | Path, settings: EncoderSettings
 ) -> tuple[SentenceEncoder, list[str]]:
     """Return the encoder to train, and notes on how its vectors are made."""
@@ -580,13 +593,13 @@ def start_encoder(
     notes = [f"pooling: {encoder.pooling}{pooling_origin}"]
     if encoder.projection is not None:
         notes.append(f"projection: that of `{model}`, to {encoder.dimension} numbers")
-    notes += prompt_notes(str(model), encoder.prompts, encoder.prompt)
+    notes += prompt_use_notes(str(model), encoder.prompts, encoder.prompt)
     if encoder.normalize:
         notes.append(f"vectors: of length 1, as those of `{model}`")
     return encoder, notes
 
 
-def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
+def apply_length_and_dropout(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
     """Give an encoder the length and the dropout of resolved settings."""
     encoder.max_length = settings.length or encoder.max_length
     current = encoder.config
@@ -604,7 +617,7 @@ def apply_settings(encoder: SentenceEncoder, settings: EncoderSettings) -> None:
         encoder.albert = albert.train(encoder.albert.training)
 
 
-def number_texts(examples: TextExamples) -> np.ndarray:
+def number_equal_texts(examples: TextExamples) -> np.ndarray:
     """Number texts, int64 [E, K]: equal texts have equal numbers."""
     numbers: dict[str, int] = {}
     rows = [[numbers.setdefault(text, len(numbers)) for text in row] for row in examples.texts]

@@ -17,13 +17,13 @@ from albertkit.engines.engine import (
     check_precision,
     faster_bf16,
     native_bf16,
-    unpackable,
+    reason_not_to_pack,
 )
 from albertkit.engines.onnx import OnnxEngine, OnnxModel, onnx_engine
 from albertkit.model.padded import PackedOutput, Trace
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert, without_torch_threads
 
-__all__ = ["Engine", "load_engine", "on_engine"]
+__all__ = ["Engine", "load_engine", "model_on_engine"]
 Model = TypeVar("Model", bound=PretrainedAlbert)
 
 
@@ -49,7 +49,7 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
     notes: tuple[str, ...] = ()
     if precision == "int8":
-        engine, reason = _fused(encoder, "int8")
+        engine, reason = _make_fused_engine(encoder, "int8")
         if engine:
             return engine
         notes = (f"not int8: {reason}",)
@@ -59,7 +59,7 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
         notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)
     if encoder.device.type == "cuda":
         return GraphEngine(encoder, kind, notes)
-    engine, reason = _fused(encoder, kind, notes)
+    engine, reason = _make_fused_engine(encoder, kind, notes)
     if engine:
         return engine
     if kind == "bf16":
@@ -67,7 +67,7 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     return ModelEngine(encoder, kind, notes)
 
 
-def on_engine(model: Model, engine: Engine) -> Model:
+def model_on_engine(model: Model, engine: Engine) -> Model:
     """Return the same heads over the engine's encoder, for `packed_logits` and `encode`; the model itself is left as it is.
 
     Args:
@@ -77,7 +77,7 @@ def on_engine(model: Model, engine: Engine) -> Model:
     if isinstance(engine, OnnxEngine):
         return model  # it runs as a whole
     albert = copy.copy(model.encoder_model)
-    albert.encode = partial(_encode, model.encoder_model, engine)  # type: ignore[method-assign]
+    albert.encode = partial(_encode_on_engine, model.encoder_model, engine)  # type: ignore[method-assign]
     if isinstance(model, AlbertModel):
         return albert  # type: ignore[return-value]
     attached = copy.copy(model)
@@ -85,7 +85,7 @@ def on_engine(model: Model, engine: Engine) -> Model:
     return attached
 
 
-def _encode(
+def _encode_on_engine(
     albert: AlbertModel,
     engine: Engine,
     batch: PackedBatch,
@@ -98,11 +98,11 @@ def _encode(
     )
 
 
-def _fused(
+def _make_fused_engine(
     model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
 ) -> tuple[Engine | None, str]:
     """Return the engine with packed weights, or why there is none."""
-    if reason := unpackable(model):
+    if reason := reason_not_to_pack(model):
         return None, reason
     from albertkit.engines.cpu import engine as fused  # brings numba, 0.4 s
 

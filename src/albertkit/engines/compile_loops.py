@@ -19,7 +19,7 @@ from albertkit.loop_cache import loops_folder
 from albertkit.model import AlbertModel
 
 
-def compile_elsewhere(engine: Engine) -> tuple[str, ...]:
+def start_compiling_in_background(engine: Engine) -> tuple[str, ...]:
     """Let an engine that lacks its loops answer at once, by the model itself in fp32.
 
     Later answers differ from these in their last digits; where that matters, set
@@ -42,7 +42,7 @@ def compile_elsewhere(engine: Engine) -> tuple[str, ...]:
     )
 
 
-def compile_engine(precision: Precision) -> tuple[AlbertModel, Engine]:
+def compile_loops_of_engine(precision: Precision) -> tuple[AlbertModel, Engine]:
     """Compile the loops of an engine by running a tiny model: whole texts, and single positions of them."""
     config = AlbertConfig(
         vocab_size=8,
@@ -78,7 +78,7 @@ def main(precision: Precision) -> None:
     if hasattr(os, "nice"):  # not on Windows
         os.nice(5)  # the process that started this one answers meanwhile
     with FileLock(loops_folder() / "compiling.lock"):
-        compile_engine(precision)
+        compile_loops_of_engine(precision)
 
 
 if __name__ == "__main__":

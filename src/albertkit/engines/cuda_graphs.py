@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.engines.engine import ModelEngine, Precision, evaluating, walk
+from albertkit.engines.engine import ModelEngine, Precision, all_modules_by_name, evaluation_mode
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -50,7 +50,7 @@ class Shape:
     longest: int
 
     @classmethod
-    def around(cls, batch: PackedBatch, positions: Tensor | None) -> Self:
+    def fixed_shape_for(cls, batch: PackedBatch, positions: Tensor | None) -> Self:
         """Return the next larger shape of a batch."""
         tokens, sequences = batch.num_tokens, batch.num_sequences
         step = max(TOKENS, _power_of_two(tokens) // 32)  # at most a sixteenth more than the batch's
@@ -93,7 +93,7 @@ class RecordedPass:
 
     def run(self, batch: PackedBatch, positions: Tensor | None) -> PackedOutput:
         """Compute a batch that fits the shape; the result is the caller's."""
-        lay_out(batch, self._batch)
+        fill_buffers(batch, self._batch)
         if positions is not None and self._positions is not None:
             self._positions[: len(positions)].copy_(positions)
         self._graph.replay()
@@ -104,7 +104,7 @@ class RecordedPass:
         )
 
 
-def lay_out(batch: PackedBatch, buffers: PackedBatch) -> None:
+def fill_buffers(batch: PackedBatch, buffers: PackedBatch) -> None:
     """Copy a batch into larger buffers; the tokens behind it stay those of earlier batches, whose ids are valid."""
     tokens, sequences = batch.num_tokens, batch.num_sequences
     for name in ("input_ids", "token_type_ids", "position_ids"):
@@ -125,7 +125,7 @@ class GraphEngine(ModelEngine):
         super().__init__(model, precision, notes)
         self._lock, self._finished = Lock(), torch.cuda.Event()
         self._recording = model.config.max_position_embeddings >= LONGEST
-        self._forget_graphs(self._structure())
+        self._forget_graphs(self._parameter_identities())
 
     def _forget_graphs(self, structure: list[tuple | None]) -> None:
         """Begin without graphs, for the modules and addresses of now."""
@@ -135,10 +135,10 @@ class GraphEngine(ModelEngine):
         self._graphs: OrderedDict[Shape, RecordedPass | None] = OrderedDict()  # None: it came once
         self._pool = torch.cuda.graph_pool_handle()
 
-    def _structure(self) -> list[tuple | None]:
+    def _parameter_identities(self) -> list[tuple | None]:
         """Return what a graph depends on: modules and the addresses of their parameters."""
         structure: list[tuple | None] = []
-        for _, module in walk(self.model):
+        for _, module in all_modules_by_name(self.model):
             structure.append((id(module), getattr(module, "eps", None)))
             for p in module._parameters.values():
                 structure.append(None if p is None else (id(p), p.data_ptr(), p.dtype, p.shape))
@@ -147,8 +147,8 @@ class GraphEngine(ModelEngine):
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """See `Engine.encode`."""
-        with self._lock, evaluating(self.model):
-            structure = self._structure()
+        with self._lock, evaluation_mode(self.model):
+            structure = self._parameter_identities()
             if self._recorded_from != structure:
                 self._forget_graphs(structure)
             graph = self._graph(batch, positions)
@@ -166,10 +166,11 @@ class GraphEngine(ModelEngine):
         if not self._recording or batch.num_tokens > MAX_GRAPH_TOKENS:
             return None
         if any(
-            module._forward_hooks or module._forward_pre_hooks for _, module in walk(self.model)
+            module._forward_hooks or module._forward_pre_hooks
+            for _, module in all_modules_by_name(self.model)
         ):
             return None
-        shape = Shape.around(batch, positions)
+        shape = Shape.fixed_shape_for(batch, positions)
         graph = None
         if shape in self._graphs:
             graph = self._graphs.pop(shape) or self._record(shape)

@@ -30,7 +30,7 @@ from albertkit.engines.cpu.engine import (
     MAX_COPIED_TOKENS,
     TEAM,
     FusedEngine,
-    team_size,
+    num_team_threads,
 )
 from albertkit.engines.cpu.layers import (
     BLOCK_ROWS,
@@ -44,7 +44,7 @@ from albertkit.engines.cpu.layers import (
     add_halves,
     attend_rows,
     begin_layer,
-    copy,
+    copy_row,
     do_attended,
     do_halves,
     do_heads,
@@ -61,7 +61,7 @@ from albertkit.engines.cpu.layers import (
 )
 from albertkit.engines.cpu.team import FIRST_PATIENCE, cycles, is_done, new_progress
 from albertkit.engines.cpu.tile_outputs import TANH
-from albertkit.engines.engine import Engine, ModelEngine, evaluating
+from albertkit.engines.engine import Engine, ModelEngine, evaluation_mode
 from albertkit.errors import ConfigError
 from albertkit.model.pretrained import AlbertModel
 
@@ -95,7 +95,7 @@ def exit_early(engine: Engine, batch: PackedBatch, exits: Exits) -> Exited:
         ConfigError: bad-value for a model over ONNX Runtime.
     """
     if isinstance(engine, FusedEngine):
-        substitute = engine.substitute()
+        substitute = engine.repack_or_replace()
         if substitute is None:
             return _exit_packed(engine, batch, exits)
         engine = substitute
@@ -114,7 +114,7 @@ def _exit_model(engine: ModelEngine, batch: PackedBatch, exits: Exits) -> Exited
         np.zeros(count, np.int64),
     )
     labels, agreed, active = np.full(count, -1), np.zeros(count, np.int64), np.arange(count)
-    with evaluating(model):
+    with evaluation_mode(model):
         layer, weights = model.encoder.layers(engine.dtype)[0]
         hidden = model.encoder.embedding_hidden_mapping_in(model.embeddings(batch)).to(engine.dtype)
         for number, (weight, bias) in enumerate(
@@ -130,7 +130,7 @@ def _exit_model(engine: ModelEngine, batch: PackedBatch, exits: Exits) -> Exited
                 pooler_output(model, hidden[active_batch.starts]).cpu().numpy() @ weight.T + bias
             )
             exit_logits[active], exit_layers[active] = logits, number
-            stay = ~select_sure(logits, exits, active, labels, agreed)
+            stay = ~select_leaving(logits, exits, active, labels, agreed)
             if not stay.any():
                 break
             rows = np.repeat(stay, active_lengths)
@@ -148,16 +148,16 @@ def pooler_output(model: AlbertModel, first: Tensor) -> Tensor:
 def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exited:
     """Run the compiled loop over packed weights."""
     assert engine.pooler is not None
-    ids, layer = engine.check_ids(batch, None), engine.layers[0][0]
+    ids, layer = engine.checked_ids(batch, None), engine.layers[0][0]
     starts, longest = np.append(0, np.cumsum(batch.lengths)), max(batch.lengths)
-    members = team_size()
+    members = num_team_threads()
     max_layers, classes, _ = exits.weight.shape
     room = min(
         batch.num_tokens,
         max(min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members), 2 * longest),
     )
     free, states = engine.take_states(layer, members, room)
-    chunk = engine.chunk(layer, np.array([room]), None, ids, states)
+    chunk = engine.make_chunk(layer, np.array([room]), None, ids, states)
     # While sequences wait, more than half of the room is taken; afterwards each has at most its
     # layers to go.
     steps = 2 * max_layers * batch.num_tokens // room + max_layers + 1
@@ -175,7 +175,7 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
         common = starts, ids, engine.tables, layer, chunk, exits, engine.pooler, logits
         run_until_sure(call, *common, member_states[member], progress, scratch[member])
 
-    TEAM.run(work, members, partial(engine.take_back, progress, scratch, free))
+    TEAM.run(work, members, partial(engine.reclaim_memory, progress, scratch, free))
     return Exited(
         torch.from_numpy(member_states[0].logits), torch.from_numpy(member_states[0].layers)
     )
@@ -185,7 +185,7 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
 
 
 @within
-def is_sure(logits, exits, n, labels, agreed):
+def may_leave(logits, exits, n, labels, agreed):
     """Return whether sequence n may leave, given its logits [C] after one more layer.
 
     `labels` and `agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many
@@ -203,11 +203,11 @@ def is_sure(logits, exits, n, labels, agreed):
 
 
 @loops
-def select_sure(logits, exits, numbers, labels, agreed):
-    """Return whether sequences `numbers`, int64 [n], may leave, bool [n], given their logits [n, C]; see `is_sure`."""
+def select_leaving(logits, exits, numbers, labels, agreed):
+    """Return whether sequences `numbers`, int64 [n], may leave, bool [n], given their logits [n, C]; see `may_leave`."""
     sure = np.zeros(len(numbers), np.bool_)
     for i in range(len(numbers)):
-        sure[i] = is_sure(logits[i], exits, numbers[i], labels, agreed)
+        sure[i] = may_leave(logits[i], exits, numbers[i], labels, agreed)
     return sure
 
 
@@ -240,7 +240,7 @@ class MemberState(NamedTuple):
     halves: np.ndarray  # int64 [2], see `Chunk.half_block`
     entered: np.ndarray  # int64 [1], sequences that have entered so far
     layers: np.ndarray  # int64 [N], how many each has had
-    labels: np.ndarray  # int64 [N], see `is_sure`
+    labels: np.ndarray  # int64 [N], see `may_leave`
     agreed: np.ndarray  # int64 [N]
     pooled: np.ndarray  # fp32 [BLOCK_ROWS, H']
     logits: np.ndarray  # fp32 [N, C], the answers
@@ -291,21 +291,21 @@ def pack_next_step(state, starts, number, room, most_layers):
         length = state.query_starts[before, index + 1] - state.query_starts[before, index]
         if length:
             n = state.active[before, index]
-            enter(state, now, count, n, rows, length)
+            record_rows_of_sequence(state, now, count, n, rows, length)
             count, rows = count + 1, rows + length
             last_rows = rows if state.layers[n] + 1 == most_layers else last_rows
     old, old_rows, n = count, rows, state.entered[0]
     first_id = starts[n]
     while n < len(starts) - 1 and rows + starts[n + 1] - starts[n] <= room:
         length = starts[n + 1] - starts[n]
-        enter(state, now, count, n, rows, length)
+        record_rows_of_sequence(state, now, count, n, rows, length)
         count, rows, n = count + 1, rows + length, n + 1
     state.entered[0], state.counts[now] = n, count
     return ExitStep(number, now, count, old, rows, old_rows, last_rows, first_id)
 
 
 @within
-def enter(state, now, index, n, row, length):
+def record_rows_of_sequence(state, now, index, n, row, length):
     """Record that sequence n has `length` rows from `row` on."""
     state.active[now, index], state.starts[now, index], state.starts[now, index + 1] = (
         n,
@@ -386,7 +386,7 @@ def do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch
         first, pooled = scratch.second[:count], state.pooled[:count]
         for i in range(count):
             row = state.starts[step.now, top + i]
-            copy(chunk.hidden[scratch.holders[row], step.now, row], first[i])
+            copy_row(chunk.hidden[scratch.holders[row], step.now, row], first[i])
         multiply(first, scratch.unit_scale[:count], pooler, scratch.weighted, TANH, pooled)
         for i in range(count):
             n = state.active[step.now, top + i]
@@ -407,7 +407,7 @@ def classify(pooled, exits, layer, out):
 
 
 @within
-def leave(exits, step, size, winners, logits, state):
+def take_out_sure_sequences(exits, step, size, winners, logits, state):
     """Take out the sequences that may leave; list the rows of the others for the next layer, and return their number."""
     now, rows = step.now, 0
     for index in range(step.num_sequences):
@@ -416,11 +416,11 @@ def leave(exits, step, size, winners, logits, state):
         if index < step.old:
             sequence_logits = logits[winners[index // size] - 1, n, state.layers[n]]
             state.layers[n] += 1
-            if is_sure(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[
+            if may_leave(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[
                 n
             ] == len(exits.bias):
                 stays = False
-                copy(sequence_logits, state.logits[n])
+                copy_row(sequence_logits, state.logits[n])
         if stays:
             start, end = state.starts[now, index], state.starts[now, index + 1]
             # Nothing reads other states of the last layer
@@ -451,7 +451,9 @@ def run_until_sure(
             break
         do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch)
         size = do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch)
-        stay = leave(exits, step, size, progress.winners[KINDS * number + DECIDED], logits, state)
+        stay = take_out_sure_sequences(
+            exits, step, size, progress.winners[KINDS * number + DECIDED], logits, state
+        )
         state.halves[step.now] = rows_of_a_half(stay, call.members, layer)
         group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))
         step_chunk = chunk_of(chunk, state, step.now, step.num_sequences, step.rows, group)

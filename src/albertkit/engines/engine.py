@@ -33,7 +33,7 @@ def native_bf16(device: torch.device) -> bool:
     """Return whether bfloat16 is multiplied by the hardware: on a CPU AVX512-BF16 or AMX. Emulated it is slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(False)
-    return device.type == "cpu" and has("avx512_bf16", "amx_bf16")
+    return device.type == "cpu" and has_instructions("avx512_bf16", "amx_bf16")
 
 
 def faster_bf16(device: torch.device) -> bool:
@@ -42,10 +42,12 @@ def faster_bf16(device: torch.device) -> bool:
     Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel
     Emerald Rapids whose AMX the hypervisor hides 79 and 155.
     """
-    return native_bf16(device) and (device.type != "cpu" or has("amx_bf16") or not is_intel())
+    return native_bf16(device) and (
+        device.type != "cpu" or has_instructions("amx_bf16") or not is_intel()
+    )
 
 
-def has(*names: str) -> bool:
+def has_instructions(*names: str) -> bool:
     """Return whether the CPU has one of these instruction sets, by torch's names."""
     if hasattr(torch.cpu, "get_capabilities"):
         capabilities = torch.cpu.get_capabilities()
@@ -133,7 +135,7 @@ class Engine(ABC):
 
 
 @contextmanager
-def evaluating(model: AlbertModel) -> Iterator[None]:
+def evaluation_mode(model: AlbertModel) -> Iterator[None]:
     """Switch dropout off within the block."""
     training = model.training
     if training:
@@ -161,13 +163,13 @@ class ModelEngine(Engine):
         model, dtype = self.model, self.model.compute_dtype
         model.compute_dtype = self.dtype
         try:
-            with evaluating(model):
+            with evaluation_mode(model):
                 return model.encode(batch, positions=positions)
         finally:
             model.compute_dtype = dtype
 
 
-def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def all_modules_by_name(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return all modules with their names, as `named_modules` does, which takes ten times as long."""
     modules = [("", model)]
     for name, module in modules:  # grows meanwhile
@@ -178,11 +180,11 @@ def walk(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return modules
 
 
-def unpackable(model: AlbertModel) -> str:
+def reason_not_to_pack(model: AlbertModel) -> str:
     """Return the reason why a model's weights cannot be packed, or an empty string."""
     if model.device.type != "cpu":
         return f"the model is on {model.device.type}"
-    for name, module in walk(model):
+    for name, module in all_modules_by_name(model):
         for parameter in module._parameters.values():
             if parameter is not None and parameter.dtype != torch.float32:
                 return f"the parameters are {str(parameter.dtype).removeprefix('torch.')}"
@@ -217,8 +219,8 @@ class PackedWeights:
         # All numbers are summed: torch's version counters miss writes through `.data`, NumPy and
         # DLPack, a sample misses a single number, and `torch.hash_tensor` (7 ms) is an exclusive
         # or, which misses changed signs.
-        self._words = [
-            _words(parameter)
+        self._bits_of_parameter = [
+            _bits_of_parameter(parameter)
             for parameter in self._parameters
             if parameter.data_ptr() not in addresses
         ]
@@ -231,7 +233,7 @@ class PackedWeights:
     def _current_layout(self) -> list[tuple]:
         """Return the parameters' identities, addresses and shapes, and the norms' epsilons."""
         layout: list[tuple] = []
-        for _, module in walk(self._model):
+        for _, module in all_modules_by_name(self._model):
             layout += [
                 (id(p), p.data_ptr(), p.shape) for p in module._parameters.values() if p is not None
             ]
@@ -239,10 +241,10 @@ class PackedWeights:
         return layout
 
     def _current_sums(self) -> list[int]:
-        return [checksum(words) for words in self._words]
+        return [checksum(words) for words in self._bits_of_parameter]
 
 
-def _words(parameter: nn.Parameter) -> np.ndarray:
+def _bits_of_parameter(parameter: nn.Parameter) -> np.ndarray:
     """Return the numbers' bits, uint32, in memory that the parameter keeps while its address is the same."""
     flat = torch.as_strided(parameter.detach(), (prod(parameter.shape),), (1,))
     return flat.numpy().view(np.uint32)

@@ -117,7 +117,7 @@ class OnnxModel(PretrainedAlbert):
         """Return the output of ONNX Runtime as the output of the class."""
 
         def rows(name: str) -> Tensor:
-            return unpack(_tokens(outputs[name], batch), token_mask)
+            return unpack(_gather_tokens(outputs[name], batch), token_mask)
 
         if isinstance(self, AlbertModel):
             states, pooled = rows("last_hidden_state"), outputs.get("pooler_output")
@@ -197,7 +197,7 @@ class OnnxModel(PretrainedAlbert):
                 "bad-value", fact, "export the encoder: albertkit export onnx ENCODER --out ONNX"
             )
         outputs = self.run(batch)
-        hidden = _tokens(outputs["last_hidden_state"], batch)
+        hidden = _gather_tokens(outputs["last_hidden_state"], batch)
         return PackedOutput(
             hidden if positions is None else hidden[positions], outputs.get("pooler_output")
         )
@@ -206,13 +206,15 @@ class OnnxModel(PretrainedAlbert):
         """Return what the class does: [P, V] or [T, V], with [N, 2] of pretraining; [N, C], [T, C], [N, 1]; two [N, S]."""
         outputs = self.run(batch)
         if isinstance(self, AlbertForQuestionAnswering):
-            return _spans(outputs["start_logits"], batch), _spans(outputs["end_logits"], batch)
+            return _mask_after_end(outputs["start_logits"], batch), _mask_after_end(
+                outputs["end_logits"], batch
+            )
         if isinstance(self, AlbertForPreTraining):
-            return _masked(outputs["prediction_logits"], batch), outputs["sop_logits"]
+            return _gather_masked_tokens(outputs["prediction_logits"], batch), outputs["sop_logits"]
         if isinstance(self, AlbertForMaskedLM):
-            return _masked(outputs["logits"], batch)
+            return _gather_masked_tokens(outputs["logits"], batch)
         return (
-            _tokens(outputs["logits"], batch)
+            _gather_tokens(outputs["logits"], batch)
             if isinstance(self, AlbertForTokenClassification)
             else outputs["logits"]
         )
@@ -298,7 +300,7 @@ def load_onnx(folder: str | Path, num_threads: int = 0) -> OnnxModel:
     _check_graph(session, name, path)
     kind = type(f"Onnx{name}", (OnnxModel, _CLASSES[name]), {})
     report = read_json(path / REPORT, "report of the export") if (path / REPORT).exists() else {}
-    return kind(config, session, tokenizer_of(path), report.get("precision", "fp32"))
+    return kind(config, session, load_optional_tokenizer(path), report.get("precision", "fp32"))
 
 
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
@@ -323,7 +325,7 @@ def _check_graph(session: Any, class_name: str, folder: Path) -> None:
         raise CheckpointError("unsupported", fact, hint)
 
 
-def tokenizer_of(folder: Path) -> AlbertTokenizer | None:
+def load_optional_tokenizer(folder: Path) -> AlbertTokenizer | None:
     """Return the tokenizer of a folder, or None if it has none."""
     try:
         return AlbertTokenizer.from_pretrained(folder)
@@ -340,18 +342,18 @@ def _padded_indices(batch: PackedBatch) -> tuple[int, Tensor]:
     return width, rows * width + batch.position_ids
 
 
-def _tokens(values: Tensor, batch: PackedBatch) -> Tensor:
+def _gather_tokens(values: Tensor, batch: PackedBatch) -> Tensor:
     """Gather [N, S, ...] to [T, ...]."""
     return values.flatten(0, 1)[_padded_indices(batch)[1]]
 
 
-def _masked(logits: Tensor, batch: PackedBatch) -> Tensor:
+def _gather_masked_tokens(logits: Tensor, batch: PackedBatch) -> Tensor:
     """Gather [N, S, V] to [P, V], or to [T, V] of a batch without masked positions."""
-    tokens = _tokens(logits, batch)
+    tokens = _gather_tokens(logits, batch)
     return tokens if batch.masked_positions is None else tokens[batch.masked_positions]
 
 
-def _spans(logits: Tensor, batch: PackedBatch) -> Tensor:
+def _mask_after_end(logits: Tensor, batch: PackedBatch) -> Tensor:
     """Return [N, S], the lowest finite number after a sequence's end."""
-    rows = batch.unpack(_tokens(logits, batch))
+    rows = batch.unpack(_gather_tokens(logits, batch))
     return rows.masked_fill(~batch.padding_mask(), torch.finfo(rows.dtype).min)

@@ -10,7 +10,7 @@ from albertkit.command import takes
 from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
-from albertkit.engines.onnx import ONNX_FILE, REPORT, load_onnx, tokenizer_of
+from albertkit.engines.onnx import ONNX_FILE, REPORT, load_onnx, load_optional_tokenizer
 from albertkit.errors import ConfigError, MachineError, requires_package
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
@@ -123,7 +123,7 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
             fields |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
         model.config.replace(foreign=fields).save_pretrained(temporary)
         exported = load_onnx(temporary)
-        batches, _ = sample_batches(tokenizer_of(folder), model.config)
+        batches, _ = sample_batches(load_optional_tokenizer(folder), model.config)
         reference = [compute_outputs(model, batch) for batch in batches]
         outputs = [compute_outputs(exported, batch) for batch in batches]
         difference, magnitude = largest_difference_and_magnitude(reference, outputs)
@@ -137,7 +137,7 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         remedy = "export fp32"
         if options.data is None:
             remedy = "compare on labelled examples of its task with --data DATA, export with --precision fp32"
-        comparison.require(options.force, remedy)
+        comparison.require_closeness(options.force, remedy)
         report = OnnxReport(
             source=str(options.model),
             out=str(out),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.model.heads import check_span, multi_label_loss, span_loss
-from albertkit.model.layers import as_head_input, layer_norm, linear
+from albertkit.model.layers import as_head_input, layer_norm_function, linear_function
 from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
@@ -28,7 +28,7 @@ class StartLogits(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Map [B, S, H] to [B, S]."""
-        return linear(states.dtype, self.dense)(states).squeeze(-1)
+        return linear_function(states.dtype, self.dense)(states).squeeze(-1)
 
 
 class EndLogits(nn.Module):
@@ -50,10 +50,10 @@ class EndLogits(nn.Module):
             states[:, None].expand(-1, beams, -1, -1),
             start_states[:, :, None].expand(-1, -1, width, -1),
         )
-        inner = torch.tanh(linear(dtype, self.dense_0)(torch.cat(pair, -1)))
-        return linear(dtype, self.dense_1)(layer_norm(dtype, self.LayerNorm)(inner)).view(
-            rows, beams, width
-        )
+        inner = torch.tanh(linear_function(dtype, self.dense_0)(torch.cat(pair, -1)))
+        return linear_function(dtype, self.dense_1)(
+            layer_norm_function(dtype, self.LayerNorm)(inner)
+        ).view(rows, beams, width)
 
 
 class AnswerClass(nn.Module):
@@ -70,9 +70,9 @@ class AnswerClass(nn.Module):
         expected = torch.einsum("bs,bsh->bh", start_log_probs.exp().to(states.dtype), states)
         first_states = states[torch.arange(states.shape[0], device=states.device), first]
         inner = torch.tanh(
-            linear(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1))
+            linear_function(states.dtype, self.dense_0)(torch.cat([expected, first_states], -1))
         )
-        return linear(states.dtype, self.dense_1)(self.dropout(inner)).squeeze(-1)
+        return linear_function(states.dtype, self.dense_1)(self.dropout(inner)).squeeze(-1)
 
 
 class BeamLosses(NamedTuple):
@@ -224,9 +224,9 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 
     def _beams(self, states: Tensor, allowed: Tensor, first: Tensor) -> dict[str, Tensor]:
         start_log_probs = _log_probs(self.start_logits(states), allowed)
-        start_top, start_index = _best(start_log_probs, self.start_n_top)
+        start_top, start_index = _largest_with_indices(start_log_probs, self.start_n_top)
         end_log_probs = _log_probs(self.end_logits(states, start_index), allowed[:, None])
-        end_top, end_index = _best(end_log_probs, self.end_n_top)
+        end_top, end_index = _largest_with_indices(end_log_probs, self.end_n_top)
         return {
             "start_top_log_probs": start_top,
             "start_top_index": start_index,
@@ -243,7 +243,7 @@ def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
     return torch.where(allowed, logits, _FORBIDDEN).log_softmax(-1)
 
 
-def _best(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _largest_with_indices(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest and their indices; of equals the first, as `tf.nn.top_k`."""
     values, index = log_probs.sort(dim=-1, descending=True, stable=True)
     return values[..., :count], index[..., :count]

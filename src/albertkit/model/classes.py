@@ -22,7 +22,7 @@ from albertkit.model.heads import (
     regression_loss,
     span_loss,
 )
-from albertkit.model.layers import as_head_input, linear
+from albertkit.model.layers import as_head_input, linear_function
 from albertkit.model.padded import (
     LogitsOutput,
     PaddedPass,
@@ -263,7 +263,7 @@ class Classifier(LogitsModel):
         # In the dtype of the head's parameters, over a bf16 encoder, too: rounded logits gave dev
         # scores in training that `evaluate` did not reproduce.
         values = as_head_input(hidden if pooled is None else pooled, self.classifier)
-        return linear(values.dtype, self.classifier)(self.dropout(values))
+        return linear_function(values.dtype, self.classifier)(self.dropout(values))
 
 
 class AlbertForSequenceClassification(Classifier):
@@ -380,7 +380,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
             Two tensors [N, longest]; the lowest finite number after a sequence's end.
         """
         hidden = as_head_input(self.albert.encode(batch, trace).hidden, self.qa_outputs)
-        logits = batch.unpack(linear(hidden.dtype, self.qa_outputs)(hidden))
+        logits = batch.unpack(linear_function(hidden.dtype, self.qa_outputs)(hidden))
         start, end = logits.masked_fill(
             ~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min
         ).unbind(-1)
@@ -417,7 +417,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
             **options,
         )
         hidden = as_head_input(run.hidden, self.qa_outputs)
-        logits = linear(hidden.dtype, self.qa_outputs)(hidden)
+        logits = linear_function(hidden.dtype, self.qa_outputs)(hidden)
         start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
         loss = None
         check_span(start_positions, end_positions)

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from albertkit.jit import Helpers, compiled, from_bfloat16
+from albertkit.jit import HelperThreads, compiled, from_bfloat16
 
 # No "nnan": training checks for NaN and infinity, so they must survive.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -40,7 +40,7 @@ _GELU_LIMIT = np.float32(50)
 # gelu(x) = x / (1 + 2^z), z = x (a + b x^2), from 0.5 (1 + tanh y) = 1 / (1 + exp(-2y)), y =
 # sqrt(2/pi) (x + 0.044715 x^3)
 _A, _B = np.float32(1.5957691216), np.float32(0.0713548162)
-_INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_ordered` counts
+_INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_sortable_bits` counts
 
 
 def is_supported_by_loops(values: Tensor) -> bool:
@@ -83,8 +83,10 @@ class _Gelu(torch.autograd.Function):
         return out
 
 
-def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Replace logits [P, V] by exp(logit - largest of its row), as `heads.exponentials_in_place` does."""
+def exponentials_and_losses_in_place(
+    logits: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Replace logits [P, V] by exp(logit - largest of its row), as `heads.exponentials_and_losses_in_place` does."""
     lowest, highest = target.aminmax()
     if lowest < 0 or highest >= logits.shape[1]:  # a compiled loop would read outside the row
         raise IndexError(
@@ -92,7 +94,7 @@ def exponentials_in_place(logits: Tensor, target: Tensor) -> tuple[Tensor, Tenso
         )
     totals, losses, right = torch.empty(3, len(logits))
     labels, results = target.contiguous().numpy(), (totals.numpy(), losses.numpy(), right.numpy())
-    _run_in_threads(partial(_exponentials, _rows(logits), labels, *results), len(logits))
+    _run_in_threads(partial(_exponentials, _rows_of_bits(logits), labels, *results), len(logits))
     return totals[:, None], losses.sum(), right.sum().long()
 
 
@@ -119,7 +121,9 @@ class _ShortAttention(torch.autograd.Function):
         ctx.starts, ctx.num_heads = starts, num_heads
         context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         units = (len(starts) - 1) * num_heads
-        _run_in_threads(partial(_attend, _rows(qkv), starts, num_heads, _rows(context)), units)
+        _run_in_threads(
+            partial(_attend, _rows_of_bits(qkv), starts, num_heads, _rows_of_bits(context)), units
+        )
         return context
 
     @staticmethod
@@ -127,12 +131,18 @@ class _ShortAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (qkv,), out = ctx.saved_tensors, torch.empty_like(ctx.saved_tensors[0])
         units = (len(ctx.starts) - 1) * ctx.num_heads
-        arguments = (_rows(qkv), ctx.starts, ctx.num_heads, _rows(grad.contiguous()), _rows(out))
+        arguments = (
+            _rows_of_bits(qkv),
+            ctx.starts,
+            ctx.num_heads,
+            _rows_of_bits(grad.contiguous()),
+            _rows_of_bits(out),
+        )
         _run_in_threads(partial(_attend_backward, *arguments), units)
         return out, None, None
 
 
-def _rows(values: Tensor) -> np.ndarray:
+def _rows_of_bits(values: Tensor) -> np.ndarray:
     return _bfloat16_bits(values).reshape(values.shape)
 
 
@@ -190,7 +200,7 @@ def _gelu_gradient(values, grad, out, begin, end):
 
 
 @_inline
-def _ordered(bits):
+def _sortable_bits(bits):
     """Return bits of a bfloat16 as an int16 that is in the order of the numbers; its own inverse."""
     return _i16(bits ^ _i16(_i16(bits >> _i16(15)) & _i16(0x7FFF)))
 
@@ -205,13 +215,16 @@ def _exponentials(logits, labels, totals, losses, right, begin, end):
         row, label = logits[r], labels[r]
         signed, max_key, min_key = row.view(_i16), _i16(-32768), _i16(32767)
         for c in range(len(row)):
-            key = _ordered(signed[c])
+            key = _sortable_bits(signed[c])
             max_key, min_key = max(max_key, key), min(min_key, key)
         right[r] = 0
         if max_key >= _INFINITE or min_key < _LEAST_FINITE:
             totals[r] = losses[r] = np.nan
             continue
-        top, label_logit = from_bfloat16(np.uint16(_ordered(max_key))), from_bfloat16(row[label])
+        top, label_logit = (
+            from_bfloat16(np.uint16(_sortable_bits(max_key))),
+            from_bfloat16(row[label]),
+        )
         if label_logit == top:
             first = 0
             while from_bfloat16(row[first]) != top:
@@ -236,7 +249,7 @@ def _read_scaled(rows, start, length, first_column, size, factor, out):
 
 
 @_within
-def _shares_of(query, keys, length, shares):
+def _write_softmax(query, keys, length, shares):
     """Write the softmax of a query's scores with some keys into shares."""
     top, total = _f32(-np.inf), _f32(0)
     for j in range(length):
@@ -281,7 +294,7 @@ def _attend(qkv, starts, num_heads, context, begin, end):
         _read_scaled(qkv, start, length, width + first_column, size, _f32(1), keys)
         _read_scaled(qkv, start, length, 2 * width + first_column, size, _f32(1), values)
         for i in range(length):
-            _shares_of(query[i], keys, length, shares)
+            _write_softmax(query[i], keys, length, shares)
             row[:] = 0
             for j in range(length):
                 _add(shares[j], values[j], row)
@@ -312,7 +325,7 @@ def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
         _read_scaled(grad, start, length, first_column, size, _f32(1), grad_rows)
         grads[:, :length] = 0
         for i in range(length):
-            _shares_of(query[i], keys, length, shares)
+            _write_softmax(query[i], keys, length, shares)
             mean = _f32(0)
             for j in range(length):
                 slopes[j] = _dot(grad_rows[i], values[j])
@@ -334,7 +347,7 @@ def _attend_backward(qkv, starts, num_heads, grad, out, begin, end):
 
 # --- threads --------------------------------------------------------------------------------------
 
-_HELPERS = Helpers("albertkit-loops")
+_HELPERS = HelperThreads("albertkit-loops")
 
 
 def _run_in_threads(work: Callable[[int, int], None], size: int) -> None:

@@ -25,8 +25,8 @@ from albertkit.model_paths import (
     OLD_WEIGHTS,
     WEIGHTS_FILE,
     find_weights,
+    import_huggingface_hub,
     inner_model_hint,
-    open_hub,
 )
 from albertkit.weights_file import (
     check_header,
@@ -67,7 +67,7 @@ class MatchedTensors:
     fresh: list[str]
 
 
-def match_tensors(
+def load_matching_tensors(
     model: nn.Module,
     tied: Mapping[str, str],
     tensors: StateDict,
@@ -76,7 +76,7 @@ def match_tensors(
 ) -> MatchedTensors:
     """Pair the tensors of a file with the parameters of a model."""
     parameters = model.state_dict(keep_vars=True)
-    renamed = _with_prefix(tensors, any(name.startswith(PREFIX) for name in parameters))
+    renamed = _rename_for_class(tensors, any(name.startswith(PREFIX) for name in parameters))
     differing = []
     for alias, name in tied.items():  # either name may carry the tensor
         copy = renamed.pop(alias, None)
@@ -128,7 +128,7 @@ def match_tensors(
     )
 
 
-def check_decoder(tensors: StateDict, tie_word_embeddings: object, source: str) -> None:
+def check_decoder_is_tied(tensors: StateDict, tie_word_embeddings: object, source: str) -> None:
     """Refuse a masked-LM head without its decoder, which is to be another table than the embeddings."""
     if (
         tie_word_embeddings is False
@@ -147,7 +147,7 @@ def leave_out_heads(
 
     A head of which only a part is there is damaged, and stays an error.
     """
-    renamed = _with_prefix(tensors, any(name.startswith(PREFIX) for name in parameters))
+    renamed = _rename_for_class(tensors, any(name.startswith(PREFIX) for name in parameters))
     heads: dict[str, list[str]] = {}
     for name in parameters:
         first = name.removeprefix(PREFIX).split(".")[0]
@@ -169,7 +169,7 @@ def leave_out_heads(
     }, fresh
 
 
-def _with_prefix(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
+def _rename_for_class(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
     """Return the tensors under the names of a class with heads ("albert.encoder…") or of the encoder alone ("encoder…")."""
     renamed = {}
     for name, tensor in tensors.items():
@@ -254,7 +254,7 @@ def write_shards(
             'write bytes, 2_000_000_000, or "2GB"',
         )
     try:
-        split = open_hub().split_torch_state_dict_into_shards(
+        split = import_huggingface_hub().split_torch_state_dict_into_shards(
             tensors, max_shard_size=max_shard_size
         )
     except ValueError as error:

@@ -16,8 +16,8 @@ from albertkit.model.layers import (
     ACTIVATIONS,
     as_head_input,
     differentiable_once,
-    layer_norm,
-    linear,
+    layer_norm_function,
+    linear_function,
 )
 from albertkit.model.padded import SummedLoss
 from albertkit.tables import IGNORED
@@ -25,7 +25,7 @@ from albertkit.tables import IGNORED
 
 def class_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> SummedLoss:
     """Return the cross-entropy of logits [M, C] where labels [M] are not -100, times the weight [C] of each label's class."""
-    logits = _exact(logits)
+    logits = _at_least_fp32(logits)
     has_label = labels != IGNORED
     loss_sum = F.cross_entropy(logits, labels, class_weights, ignore_index=IGNORED, reduction="sum")
     return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & has_label).sum(), has_label.sum())
@@ -33,16 +33,16 @@ def class_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = No
 
 def regression_loss(values: Tensor, targets: Tensor) -> SummedLoss:
     """Return the squared error of values [M, C] against targets [M, C], or [M] where C is 1; each of the M·C counts."""
-    values = _exact(values)
+    values = _at_least_fp32(values)
     targets = targets.reshape(values.shape).to(values.dtype)
-    return SummedLoss(F.mse_loss(values, targets, reduction="sum"), None, _count(values))
+    return SummedLoss(F.mse_loss(values, targets, reduction="sum"), None, _num_values(values))
 
 
 def multi_label_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
     """Return the binary cross-entropy of logits [M, C] against labels [M, C], 0 or 1; each of the M·C decisions counts."""
-    logits = _exact(logits)
+    logits = _at_least_fp32(logits)
     loss_sum = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _count(logits))
+    return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _num_values(logits))
 
 
 def check_span(start_positions: Tensor | None, end_positions: Tensor | None) -> None:
@@ -78,11 +78,11 @@ def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
     return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()
 
 
-def _exact(values: Tensor) -> Tensor:
+def _at_least_fp32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def _count(values: Tensor) -> Tensor:
+def _num_values(values: Tensor) -> Tensor:
     return torch.full((), values.numel(), dtype=torch.int64, device=values.device)
 
 
@@ -130,13 +130,13 @@ class MaskedLMHead(nn.Module):
         """
         if not torch.is_grad_enabled():
             hidden = as_head_input(hidden, self)
-        inner = self.activation(linear(hidden.dtype, self.dense)(hidden))
-        return layer_norm(hidden.dtype, self.LayerNorm)(inner)
+        inner = self.activation(linear_function(hidden.dtype, self.dense)(hidden))
+        return layer_norm_function(hidden.dtype, self.LayerNorm)(inner)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return logits [..., V] for hidden states [..., H]."""
         inner = self.transform(hidden)
-        return linear(inner.dtype, self.decoder)(inner)
+        return linear_function(inner.dtype, self.decoder)(inner)
 
     def summed_loss(self, hidden: Tensor, labels: Tensor) -> SummedLoss:
         """Return the cross-entropy over the vocabulary, whose logits are computed in chunks.
@@ -165,10 +165,12 @@ class SentenceOrderHead(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
         """Map [N, H] to [N, 2]: 0 original order, 1 swapped."""
         pooled = as_head_input(pooled, self.classifier)
-        return linear(pooled.dtype, self.classifier)(pooled)
+        return linear_function(pooled.dtype, self.classifier)(pooled)
 
 
-def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def top_and_correct_on_cpu(
+    logits: Tensor, label_logits: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the largest of each row's logits [P, 1], and how many rows have their label there; of equal ones the first counts.
 
     Few labels reach the top. Only for their rows is the index of the first largest logit found,
@@ -179,7 +181,7 @@ def top_on_cpu(logits: Tensor, label_logits: Tensor, target: Tensor) -> tuple[Te
     return top, (logits[at_top].max(1).indices == target[at_top]).sum()
 
 
-def top_on_accelerator(
+def top_and_correct_on_accelerator(
     logits: Tensor, label_logits: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the same in one pass, with shapes that depend on no value: the host does not wait for the device."""
@@ -187,14 +189,16 @@ def top_on_accelerator(
     return top, (best.squeeze(1) == target).sum()
 
 
-def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def exponentials_and_losses_with_torch(
+    logits: Tensor, target: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Replace logits [P, V] by exp(logit - largest of its row), computed and summed in fp32, then rounded to their own dtype.
 
     Returns:
         Row sums [P, 1]; sum of the cross-entropies, 0-d; number of right predictions, 0-d.
     """
     if cpu_loops.is_supported_by_loops(logits):
-        return cpu_loops.exponentials_in_place(logits, target)
+        return cpu_loops.exponentials_and_losses_in_place(logits, target)
     on_cpu = logits.device.type == "cpu"
     rows = max(1, _IN_CACHE // logits.shape[1] if on_cpu else len(logits))
     totals = []
@@ -202,7 +206,9 @@ def exponentials_with_torch(logits: Tensor, target: Tensor) -> tuple[Tensor, Ten
     right = []
     for chunk, labels in zip(logits.split(rows), target.split(rows), strict=True):
         label_logits = chunk.gather(1, labels[:, None])
-        top, correct = (top_on_cpu if on_cpu else top_on_accelerator)(chunk, label_logits, labels)
+        top, correct = (top_and_correct_on_cpu if on_cpu else top_and_correct_on_accelerator)(
+            chunk, label_logits, labels
+        )
         exponentials = chunk.to(torch.promote_types(chunk.dtype, torch.float32)).sub_(top).exp_()
         total = exponentials.sum(1, keepdim=True)
         chunk.copy_(exponentials)
@@ -259,7 +265,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         for start in range(0, len(labels), rows):
             chunk, target = hidden[start : start + rows], labels[start : start + rows]
             exponentials = torch.addmm(offset, chunk, weight.t())
-            total, chunk_loss, right = exponentials_with_torch(exponentials, target)
+            total, chunk_loss, right = exponentials_and_losses_with_torch(exponentials, target)
             loss += chunk_loss
             correct += right
             if needs_gradient:

@@ -26,10 +26,10 @@ from albertkit.model.padded import PaddedBatch
 Projection = Callable[[Tensor], Tensor]
 
 
-def linear(dtype: torch.dtype, *layers: nn.Module) -> Projection:
+def linear_function(dtype: torch.dtype, *layers: nn.Module) -> Projection:
     """Return one function for linear layers that read the same input, of this dtype; it returns their outputs side by side."""
-    if not all(is_plain(layer, nn.Linear) for layer in layers):
-        return lambda values: torch.cat([_call(layer, values) for layer in layers], -1)
+    if not all(is_unmodified_module(layer, nn.Linear) for layer in layers):
+        return lambda values: torch.cat([_call_in_own_dtype(layer, values) for layer in layers], -1)
     # Cast once a forward pass: gradients in bf16 differ from fp32's by 1.08 % in norm, as with a
     # cast per layer or autocast.
     weights: list[Any] = [layer.weight for layer in layers]
@@ -69,7 +69,9 @@ def for_few_rows(projection: Projection) -> Projection:
     return multiply_transposed
 
 
-def activated(projection: Projection, activation: Projection, values: Tensor) -> Tensor:
+def apply_linear_and_activation(
+    projection: Projection, activation: Projection, values: Tensor
+) -> Tensor:
     """Apply a linear map and an activation. Without gradients on CUDA, the product applies Google's gelu itself.
 
     torch has no public name for that; its own TransformerEncoderLayer uses this one.
@@ -87,7 +89,7 @@ def activated(projection: Projection, activation: Projection, values: Tensor) ->
     return rows.unflatten(0, values.shape[:-1])
 
 
-def reused(projection: Projection) -> Projection:
+def for_repeated_layer(projection: Projection) -> Projection:
     """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere."""
     if (
         not isinstance(projection, partial)
@@ -168,17 +170,17 @@ class _Use(torch.autograd.Function):
         return None, None, None, grad @ weight if ctx.needs_input_grad[3] else None
 
 
-def layer_norm(dtype: torch.dtype, norm: nn.Module) -> Projection:
+def layer_norm_function(dtype: torch.dtype, norm: nn.Module) -> Projection:
     """Return a layer norm as a function of values in `dtype`."""
-    if not isinstance(norm, nn.LayerNorm) or not is_plain(norm, nn.LayerNorm):
-        return partial(_call, norm)
+    if not isinstance(norm, nn.LayerNorm) or not is_unmodified_module(norm, nn.LayerNorm):
+        return partial(_call_in_own_dtype, norm)
     weight, bias = norm.weight.to(dtype), norm.bias.to(dtype)
     return partial(
         F.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps
     )
 
 
-def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+def is_unmodified_module(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a module computes what its class does, so that its parameters may be used without calling it."""
     return not (layer_problem(module, kind) or has_hooks(module))
 
@@ -206,7 +208,7 @@ def layer_problem(module: nn.Module, kind: type[nn.Module]) -> str:
     return "has max_norm" if getattr(module, "max_norm", None) else ""
 
 
-def _call(module: nn.Module, values: Tensor) -> Tensor:
+def _call_in_own_dtype(module: nn.Module, values: Tensor) -> Tensor:
     """Return the module's own output. Its parameters stay in their dtype, so in half precision autocast casts them."""
     half = values.dtype in (torch.bfloat16, torch.float16)
     with torch.autocast(values.device.type, values.dtype) if half else nullcontext():
@@ -241,19 +243,19 @@ class AlbertEmbeddings(nn.Module):
             embedded = embedded + self.position_embeddings(batch.position_ids)
             embedded = embedded + self.token_type_embeddings(batch.token_type_ids)
         except IndexError:  # on the CPU; CUDA asserts on the device
-            raise self._out_of_range(batch) from None
+            raise self._out_of_range_error(batch) from None
         return self.dropout(self.LayerNorm(embedded))
 
     def check(self, batch: PackedBatch | PaddedBatch) -> None:
         """Raise the error that `forward` would: too-large, wrong-tokenizer."""
         self._check_length(batch)
-        for _, ids, table in self._fields(batch):
+        for _, ids, table in self._ids_and_tables(batch):
             lowest, highest = ids.aminmax()
             # Of a resized model `num_embeddings` may be another number
             if lowest < 0 or highest >= len(table.weight):
-                raise self._out_of_range(batch)
+                raise self._out_of_range_error(batch)
 
-    def _fields(
+    def _ids_and_tables(
         self, batch: PackedBatch | PaddedBatch
     ) -> tuple[tuple[str, Tensor, nn.Embedding], ...]:
         return (
@@ -268,10 +270,10 @@ class AlbertEmbeddings(nn.Module):
             fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
             raise DataError("too-large", fact, "cut it, or split it in windows")
 
-    def _out_of_range(self, batch: PackedBatch | PaddedBatch) -> DataError:
+    def _out_of_range_error(self, batch: PackedBatch | PaddedBatch) -> DataError:
         problems = [
             f"{name} go from {ids.min().item()} to {ids.max().item()}, the model knows 0 to {len(table.weight) - 1}"
-            for name, ids, table in self._fields(batch)
+            for name, ids, table in self._ids_and_tables(batch)
             if ids.min() < 0 or ids.max() >= len(table.weight)
         ]
         return DataError(
@@ -329,16 +331,16 @@ class AlbertLayer(nn.Module):
         attention = self.attention
 
         def prepare(*modules: nn.Module) -> Projection:
-            projection = linear(dtype, *modules)
-            return projection if self.compiled else reused(projection)
+            projection = linear_function(dtype, *modules)
+            return projection if self.compiled else for_repeated_layer(projection)
 
         return BlockWeights(
             qkv=prepare(attention.query, attention.key, attention.value),
             attention_output=prepare(attention.dense),
-            attention_norm=layer_norm(dtype, attention.LayerNorm),
+            attention_norm=layer_norm_function(dtype, attention.LayerNorm),
             ffn=prepare(self.ffn),
             ffn_output=prepare(self.ffn_output),
-            ffn_norm=layer_norm(dtype, self.full_layer_layer_norm),
+            ffn_norm=layer_norm_function(dtype, self.full_layer_layer_norm),
         )
 
     def forward(
@@ -367,7 +369,7 @@ class AlbertLayer(nn.Module):
             weights.attention_output(context), self.hidden_dropout, self.training
         )
         hidden = weights.attention_norm(hidden)
-        inner = activated(weights.ffn, self.activation, hidden)
+        inner = apply_linear_and_activation(weights.ffn, self.activation, hidden)
         return weights.ffn_norm(
             hidden + F.dropout(weights.ffn_output(inner), self.ffn_dropout, self.training)
         )
@@ -462,7 +464,7 @@ class AlbertEncoder(nn.Module):
         Returns:
             [T, H], or [Q, H].
         """
-        hidden = linear(embedded.dtype, self.embedding_hidden_mapping_in)(embedded)
+        hidden = linear_function(embedded.dtype, self.embedding_hidden_mapping_in)(embedded)
         if hidden_states is not None:
             hidden_states.append(hidden)
         layers = self.layers(embedded.dtype)

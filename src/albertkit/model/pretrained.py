@@ -21,9 +21,9 @@ from albertkit.errors import ConfigError, first_line, suggest_name
 from albertkit.model.files import (
     MatchedTensors,
     StateDict,
-    check_decoder,
+    check_decoder_is_tied,
     leave_out_heads,
-    match_tensors,
+    load_matching_tensors,
     read_tensors,
     write_shards,
 )
@@ -33,7 +33,7 @@ from albertkit.model.layers import (
     AlbertEncoder,
     AlbertLayer,
     as_head_input,
-    linear,
+    linear_function,
 )
 from albertkit.model.padded import (
     BaseModelOutput,
@@ -43,7 +43,7 @@ from albertkit.model.padded import (
     PassOptions,
     Trace,
 )
-from albertkit.model_paths import explain_hub, local_folder, open_hub
+from albertkit.model_paths import explain_hub_error, import_huggingface_hub, local_folder
 
 logger = logging.getLogger("albertkit")
 
@@ -64,7 +64,7 @@ def without_torch_threads() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def _count_threads() -> None:
+def _record_native_threads() -> None:
     """Record before a fork whether there are threads that Python did not start: OpenMP's, or another library's."""
     global _has_native_threads
     _has_native_threads = not _TASKS.is_dir() or len(os.listdir(_TASKS)) > threading.active_count()
@@ -80,7 +80,7 @@ def _after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_count_threads, after_in_child=_after_fork)
+    os.register_at_fork(before=_record_native_threads, after_in_child=_after_fork)
 
 
 # Keywords that are accepted, and the values that change nothing here.
@@ -218,7 +218,7 @@ def resolve_placement(dtype: Any, torch_dtype: Any, device_map: Any) -> Placemen
     return Placement(parsed_dtype, device)
 
 
-def check_changes(keywords: dict[str, Any]) -> dict[str, Any]:
+def config_changes_among(keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration fields among the keywords of `from_pretrained`, without harmless keywords."""
     changes = {}
     for name, value in keywords.items():
@@ -270,7 +270,7 @@ def resolve_config(config: Any, folder: Path) -> AlbertConfig:
     return to_own_config(config)
 
 
-def check_saving(options: dict[str, Any]) -> None:
+def check_saving_options(options: dict[str, Any]) -> None:
     """Raise an error for keywords of `save_pretrained` that contradict safetensors files of transformers' names."""
     for name, value in options.items():
         if name not in _SAVING:
@@ -317,7 +317,7 @@ class SkipInitialization(TorchFunctionMode):
 
 
 @contextmanager
-def shapes_only() -> Iterator[None]:
+def on_meta_device() -> Iterator[None]:
     """Let modules be made without memory: the shapes of a broken configuration may ask for more than there is.
 
     Initialisation is skipped: on this device torch imports its compiler for it, half of the 3 s
@@ -327,7 +327,7 @@ def shapes_only() -> Iterator[None]:
         yield
 
 
-def tie_again(model: "PretrainedAlbert", _: Any) -> None:
+def tie_after_loading(model: "PretrainedAlbert", _: Any) -> None:
     """Tie a decoder again, which no state has: `load_state_dict(assign=True)` gives the model other word embeddings."""
     if isinstance(model.get_output_embeddings(), TiedDecoder):
         model.tie_weights()
@@ -356,7 +356,7 @@ class PretrainedAlbert(nn.Module):
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
         self.config = to_own_config(config)
-        self.register_load_state_dict_post_hook(tie_again)
+        self.register_load_state_dict_post_hook(tie_after_loading)
 
     @property
     def encoder_model(self) -> "AlbertModel":
@@ -514,11 +514,11 @@ class PretrainedAlbert(nn.Module):
         if new_num_tokens is None or new_num_tokens == words.num_embeddings:
             return words
         config = self.config.replace(vocab_size=new_num_tokens)
-        words.weight = _with_rows(words.weight, new_num_tokens, config.initializer_range)
+        words.weight = _resize_rows(words.weight, new_num_tokens, config.initializer_range)
         words.num_embeddings = new_num_tokens
         if self.get_output_embeddings() is not None:
             head: MaskedLMHead = self.predictions  # type: ignore[assignment]
-            head.bias = _with_rows(head.bias, new_num_tokens)
+            head.bias = _resize_rows(head.bias, new_num_tokens)
             head.tie(words)
         for module in self.modules():
             if isinstance(module, PretrainedAlbert):
@@ -569,9 +569,9 @@ class PretrainedAlbert(nn.Module):
         Returns:
             The model in evaluation mode, and the matched tensors.
         """
-        with shapes_only():
+        with on_meta_device():
             # Names and shapes are compared before memory is taken.
-            matched = match_tensors(cls(config), cls.tied, tensors, allow_missing, source)
+            matched = load_matching_tensors(cls(config), cls.tied, tensors, allow_missing, source)
         with SkipInitialization():
             model = cls(config)
         parameters = model.state_dict(keep_vars=True)
@@ -634,7 +634,7 @@ class PretrainedAlbert(nn.Module):
             MachineError: unreachable.
         """
         placement = resolve_placement(dtype, torch_dtype, device_map)
-        changes = check_changes(changes)
+        changes = config_changes_among(changes)
         folder = pretrained_model_name_or_path if folder is None else folder
         path = local_folder(folder, revision, use_safetensors=use_safetensors)  # type: ignore[arg-type]
         model_config = resolve_config(config, path)
@@ -642,10 +642,12 @@ class PretrainedAlbert(nn.Module):
             model_config = model_config.with_changes(**changes)
         tensors = read_tensors(path, use_safetensors)
         if cls.tied:
-            check_decoder(tensors, model_config.foreign.get("tie_word_embeddings"), str(path))
+            check_decoder_is_tied(
+                tensors, model_config.foreign.get("tie_word_embeddings"), str(path)
+            )
         fresh: list[str] = []
         if not strict:
-            with shapes_only():
+            with on_meta_device():
                 # For names and shapes alone
                 parameters = cls(model_config).state_dict()
             tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
@@ -697,12 +699,14 @@ class PretrainedAlbert(nn.Module):
             ConfigError: bad-value, unknown-name. CheckpointError: weights-mismatch for other names
                 in `state_dict`.
         """
-        check_saving(options)
+        check_saving_options(options)
         if not is_main_process:
             return
         parameters = self.state_dict()
         if state_dict is not None:
-            parameters = dict(match_tensors(self, self.tied, state_dict, (), "state_dict").tensors)
+            parameters = dict(
+                load_matching_tensors(self, self.tied, state_dict, (), "state_dict").tensors
+            )
         path, config = Path(folder), self.config
         if config.parameter_sharing in ("attention", "ffn"):
             advice = "`%s` holds the shared %s once for each of the %d layers, because transformers cannot share it"
@@ -754,7 +758,7 @@ class PretrainedAlbert(nn.Module):
             DataError: not-found. MachineError: unreachable. MissingExtraError: without
                 `huggingface_hub`.
         """
-        hub = open_hub()
+        hub = import_huggingface_hub()
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder, tokenizer)
             try:
@@ -766,11 +770,11 @@ class PretrainedAlbert(nn.Module):
             # huggingface_hub's errors, and those of the network below it, have no base of their
             # own.
             except Exception as error:
-                raise explain_hub(error, repo_id) from error
+                raise explain_hub_error(error, repo_id) from error
         return str(commit.commit_url)
 
 
-def _with_rows(parameter: Tensor, rows: int, std: float = 0.0) -> nn.Parameter:
+def _resize_rows(parameter: Tensor, rows: int, std: float = 0.0) -> nn.Parameter:
     """Return the first `rows` rows of a table or a bias, and new ones where it has fewer: truncated normal, or 0."""
     old_rows = parameter.detach()[:rows]
     new_rows = parameter.new_zeros(rows - len(old_rows), *parameter.shape[1:], requires_grad=False)
@@ -836,7 +840,7 @@ class AlbertModel(PretrainedAlbert):
         if self.pooler is None:
             return PackedOutput(hidden, None)
         first = as_head_input(first, self.pooler)
-        return PackedOutput(hidden, torch.tanh(linear(first.dtype, self.pooler)(first)))
+        return PackedOutput(hidden, torch.tanh(linear_function(first.dtype, self.pooler)(first)))
 
     def forward(
         self,

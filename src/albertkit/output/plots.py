@@ -45,7 +45,7 @@ class Look:
     narrow: bool = False
 
 
-def wide_and_narrow(height: float, narrow_height: float) -> tuple[Look, Look]:
+def wide_and_narrow_looks(height: float, narrow_height: float) -> tuple[Look, Look]:
     """Return the looks of one picture on a desk and on a telephone: the same letters on a smaller picture."""
     return Look(8.0, height), Look(4.2, narrow_height, narrow=True)
 
@@ -88,14 +88,14 @@ def save_png(look: Look, draw: Callable[[Any, Look], None], out: str | Path) -> 
     return Path(out)
 
 
-def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: str) -> str:
+def draw_page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, alt_text: str) -> str:
     """Return a figure as SVG for a page: no identifiers that clash, no dates, the same bytes every time.
 
     Args:
         look: Its size.
         draw: Fills the empty figure.
         name: No other picture of the page has it.
-        label: What it shows, for those who do not see it.
+        alt_text: What it shows, for those who do not see it.
     """
     matplotlib = matplotlib_modules()
     with matplotlib.rc_context(
@@ -122,7 +122,7 @@ def page_svg(look: Look, draw: Callable[[Any, Look], None], name: str, label: st
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"', r"<svg \1", svg, count=1)
     svg = svg.replace(
         "<svg ",
-        f'<svg role="img" stroke-linejoin="round" aria-label="{escape(label)}" ',
+        f'<svg role="img" stroke-linejoin="round" aria-label="{escape(alt_text)}" ',
         1,
     )
     svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1; font-family: inherit", svg)
@@ -221,8 +221,8 @@ def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
         _draw_scatter(figure.subplots(), sample)
 
     return [
-        page_svg(look, draw, "scatter", "Predictions over labels")
-        for look in wide_and_narrow(5.0, 3.6)
+        draw_page_svg(look, draw, "scatter", "Predictions over labels")
+        for look in wide_and_narrow_looks(5.0, 3.6)
     ]
 
 

@@ -23,10 +23,10 @@ from albertkit.output.sections import (
     Section,
     TableSection,
     Tone,
+    are_numeric_cells,
     format_percent,
     format_value,
     is_empty,
-    is_numeric,
 )
 from albertkit.printable import escape_control_characters, escape_line
 
@@ -51,7 +51,7 @@ _SIGNS = {"bad": "✗ ", "warning": "! ", "good": "✓ "}
 # --- terminal -------------------------------------------------------------------------------------
 
 
-def to_terminal(
+def print_sections(
     sections: Iterable[Section],
     out: TextIO | None = None,
     width: int | None = None,
@@ -76,7 +76,7 @@ def to_terminal(
     for number, section in enumerate(section for section in sections if not is_empty(section)):
         if number:
             console.print()
-        _print(section, console)
+        _print_section(section, console)
     if in_file:
         # rich fills the last column up with blanks.
         out.writelines(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ def _rich_text(text: str, style: str = "") -> "RichText":
     return RichText(escape_line(text), style)
 
 
-def _print(section: Section, console: "Console") -> None:
+def _print_section(section: Section, console: "Console") -> None:
     def say(text: str, style: str = "") -> None:
         console.print(_rich_text(text, style))
 
@@ -96,7 +96,7 @@ def _print(section: Section, console: "Console") -> None:
         say(section.title, "bold")
     match section:
         case FactList():
-            _grid(section.rows(), console)
+            _print_name_value_rows(section.rows(), console)
         case TableSection():
             _print_table(section, console)
             if section.note:
@@ -133,10 +133,10 @@ def _print(section: Section, console: "Console") -> None:
                 console.print(line.append(_rich_text(f"  {purpose}", "dim")), soft_wrap=True)
         case Panel():
             for inner in section.sections:
-                _print(inner, console)
+                _print_section(inner, console)
 
 
-def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
+def _print_name_value_rows(rows: Sequence[tuple[str, str]], console: "Console") -> None:
     """Print names with their values; a long value is folded beside its name, or below it where there is no room."""
     from rich.cells import cell_len
 
@@ -155,7 +155,7 @@ def _grid(rows: Sequence[tuple[str, str]], console: "Console") -> None:
 
 
 def _print_table(table: TableSection, console: "Console") -> None:
-    to_right = table.are_numeric()
+    to_right = table.numeric_columns()
     cells = []
     for number, table_row in enumerate(table.cells()):
         tone: Tone = "strong" if number == table.strong else ""
@@ -179,9 +179,9 @@ def _print_table(table: TableSection, console: "Console") -> None:
 
 
 def _rich_table(
-    heads: Sequence[str],
+    headers: Sequence[str],
     rows: Iterable[Sequence[Any]],
-    to_right: Sequence[bool],
+    right_aligned: Sequence[bool],
 ) -> "RenderableType":
     from rich.table import Table as RichTable
 
@@ -189,11 +189,11 @@ def _rich_table(
         box=None,
         padding=(0, 2, 0, 0),
         header_style="dim",
-        show_header=any(heads),
+        show_header=any(headers),
         pad_edge=False,
     )
-    for column, right in enumerate(to_right):
-        head = _rich_text(heads[column]) if heads else ""
+    for column, right in enumerate(right_aligned):
+        head = _rich_text(headers[column]) if headers else ""
         table.add_column(head, justify="right" if right else "left", no_wrap=right, overflow="fold")
     for row in rows:
         table.add_row(*row)
@@ -281,7 +281,7 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 body = _markdown_table(
                     ["", ""],
                     rows,
-                    [False, is_numeric([text for _, text in section.rows()])],
+                    [False, are_numeric_cells([text for _, text in section.rows()])],
                 )
             case TableSection():
                 texts = [
@@ -291,7 +291,7 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
                 body = _markdown_table(
                     [escape_markdown(head) for head in section.columns],
                     texts,
-                    section.are_numeric(),
+                    section.numeric_columns(),
                 )
                 body += f"\n\n{escape_markdown(section.note)}" if section.note else ""
             case Paragraph():
@@ -338,11 +338,11 @@ def to_markdown(sections: Iterable[Section], level: int = 2) -> str:
 
 
 def _markdown_table(
-    heads: Sequence[str],
+    headers: Sequence[str],
     rows: Sequence[Sequence[str]],
-    to_right: Sequence[bool],
+    right_aligned: Sequence[bool],
 ) -> str:
-    lines = [heads, ["--:" if right else "---" for right in to_right], *rows]
+    lines = [headers, ["--:" if right else "---" for right in right_aligned], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -397,12 +397,12 @@ class Card:
         return file
 
 
-def hub_fields(pipeline: str) -> dict[str, Any]:
-    """Return the metadata that a hub reads; `pipeline` is its name of what the model does."""
+def hub_metadata(pipeline_tag: str) -> dict[str, Any]:
+    """Return the metadata that a hub reads; `pipeline_tag` is its name of what the model does."""
     return {
         "library_name": "transformers",
-        "pipeline_tag": pipeline,
-        "tags": ["albert", "albertkit", pipeline],
+        "pipeline_tag": pipeline_tag,
+        "tags": ["albert", "albertkit", pipeline_tag],
     }
 
 

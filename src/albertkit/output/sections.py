@@ -232,7 +232,7 @@ class TableSection:
             rows.append(cells)
         return rows
 
-    def are_numeric(self) -> list[bool]:
+    def numeric_columns(self) -> list[bool]:
         """Return for each column whether it holds numbers, or texts that begin with one."""
         columns: Iterable[Sequence[Cell]] = [()] * len(self.columns)
         # Of no rows `zip` would make no columns.
@@ -240,12 +240,12 @@ class TableSection:
             columns = zip(*self.cells(), strict=True)
         return [
             # The first column names the row, even by a number.
-            index > 0 and is_numeric([cell.value for cell in column])
+            index > 0 and are_numeric_cells([cell.value for cell in column])
             for index, column in enumerate(columns)
         ]
 
 
-def is_numeric(texts: Sequence[str]) -> bool:
+def are_numeric_cells(texts: Sequence[str]) -> bool:
     """Return whether all texts are numbers or begin with one; empty ones do not count."""
     values = [text for text in texts if text]
     return (

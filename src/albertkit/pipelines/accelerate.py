@@ -25,12 +25,24 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from albertkit.batches.packed import PackedBatch, unpack
 from albertkit.engines import load_engine
-from albertkit.engines.engine import Engine, Precision, check_precision, unpackable, walk
+from albertkit.engines.engine import (
+    Engine,
+    Precision,
+    all_modules_by_name,
+    check_precision,
+    reason_not_to_pack,
+)
 from albertkit.errors import ConfigError
 from albertkit.model.heads import vocabulary_loss
-from albertkit.model.layers import AlbertLayer, has_hooks, is_plain, layer_norm, linear
+from albertkit.model.layers import (
+    AlbertLayer,
+    has_hooks,
+    is_unmodified_module,
+    layer_norm_function,
+    linear_function,
+)
 from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
-from albertkit.model.pretrained import AlbertModel, resolve_config, shapes_only
+from albertkit.model.pretrained import AlbertModel, on_meta_device, resolve_config
 from albertkit.tables import IGNORED
 
 AnyModel = TypeVar("AnyModel")
@@ -88,7 +100,7 @@ def accelerate(
     """
     check_precision(precision)
     encoders: list[nn.Module] = []
-    for module in _modules(model):
+    for module in _modules_of_model_or_pipeline(model):
         # By name: transformers may be missing
         is_theirs = any(
             kind.__name__ == "AlbertModel" and kind.__module__.startswith("transformers.")
@@ -101,7 +113,9 @@ def accelerate(
         hint = "give a model of transformers' ALBERT classes, a pipeline over one, a SentenceTransformer, or one of albertkit"
         raise ConfigError("wrong-model", f"there is no ALBERT in this {kind}", hint)
     checkpointed = [
-        module for module in _modules(model) if vars(module).get("gradient_checkpointing")
+        module
+        for module in _modules_of_model_or_pipeline(model)
+        if vars(module).get("gradient_checkpointing")
     ]
     restore(model)
     for encoder in encoders:
@@ -113,7 +127,7 @@ def accelerate(
             fast = _LiveEngine(encoder, BorrowedModel(encoder), precision, training)
             encoder.forward = _TransformersForward(encoder, fast)
         fast.engine()  # what it falls back from is said now
-    for module in filter(_is_theirs, _modules(model)):
+    for module in filter(_is_transformers_albert, _modules_of_model_or_pipeline(model)):
         if training:
             # Their methods and Trainer ask the outer model whether it can, and set the flag of
             # whatever has it.
@@ -128,23 +142,23 @@ def accelerate(
 
 def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
-    for module in _modules(model):
+    for module in _modules_of_model_or_pipeline(model):
         for name in ("forward", "encode"):
             if isinstance(vars(module).get(name), _TransformersForward | _HeadForward | _OwnEncode):
                 del vars(module)[name]
-        if _is_theirs(module):
+        if _is_transformers_albert(module):
             for name in ("supports_gradient_checkpointing", "gradient_checkpointing"):
                 vars(module).pop(name, None)
     return model
 
 
-def _modules(model: Any) -> Iterator[nn.Module]:
+def _modules_of_model_or_pipeline(model: Any) -> Iterator[nn.Module]:
     """Return the modules of a model, or of the model of a pipeline."""
     root = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     return root.modules() if isinstance(root, nn.Module) else iter(())
 
 
-def _is_theirs(module: nn.Module) -> bool:
+def _is_transformers_albert(module: nn.Module) -> bool:
     return any(kind.__name__ == "AlbertPreTrainedModel" for kind in type(module).__mro__)
 
 
@@ -182,13 +196,13 @@ class _LiveEngine:
                 "forward" in vars(module),
                 *module._parameters,
             )
-            for name, module in walk(self.model)[1:]
+            for name, module in all_modules_by_name(self.model)[1:]
         ]
 
     def engine(self) -> Engine:
         """Return the engine of the parameters as they are now."""
-        self._follow()
-        reason = unpackable(self.ours)
+        self._take_current_modules()
+        reason = reason_not_to_pack(self.ours)
         if self._engine is None or reason != self._unpackable:
             self._unpackable = reason
             self._engine = load_engine(self.ours, self.precision)
@@ -198,15 +212,15 @@ class _LiveEngine:
 
     def packed_layers(self, device: str) -> AlbertModel:
         """Return our model, as it computes gradients in the dtype of the autocast around it."""
-        self._follow()
+        self._take_current_modules()
         self.ours.compute_dtype = (
             torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         )
         return self.ours
 
-    def _follow(self) -> None:
+    def _take_current_modules(self) -> None:
         if isinstance(self.ours, BorrowedModel):
-            self.ours.follow(self.model)
+            self.ours.take_modules_of(self.model)
 
     def computes_gradients(self) -> str:
         """Return why the engine cannot compute this call though it might later; empty in inference."""
@@ -216,7 +230,7 @@ class _LiveEngine:
             return "gradients are on: call it under torch.no_grad() or torch.inference_mode()"
         return ""
 
-    def obstacle(self) -> str:
+    def reason_not_to_accelerate(self) -> str:
         """Return why the model has to compute this call by itself, or an empty text."""
         reason = self.computes_gradients()
         if reason and not self.training:
@@ -225,7 +239,7 @@ class _LiveEngine:
             return "its layers were replaced since: call accelerate again"
         if _has_any_global_hook():
             return "all modules have a hook"
-        for name, module in walk(self.model)[1:]:
+        for name, module in all_modules_by_name(self.model)[1:]:
             if has_hooks(module, _HARMLESS_HOOKS):
                 return f"`{name}` has a hook"
         return ""
@@ -238,10 +252,15 @@ class _LiveEngine:
 
 
 def _parameters(model: nn.Module) -> list[nn.Parameter]:
-    return [p for _, module in walk(model) for p in module._parameters.values() if p is not None]
+    return [
+        p
+        for _, module in all_modules_by_name(model)
+        for p in module._parameters.values()
+        if p is not None
+    ]
 
 
-def _is_watched(tensors: Iterable[Any]) -> bool:
+def _is_traced_or_transformed(tensors: Iterable[Any]) -> bool:
     """Return whether something records, replaces or transforms torch's operations: a compiler, a tracer, a mode, torch.func."""
     if (
         torch.compiler.is_compiling()
@@ -271,11 +290,11 @@ class _TransformersForward:
         self.__signature__ = inspect.signature(type(model).forward.__get__(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_watched((*args, *kwargs.values(), *_parameters(self.model))):
+        if _is_traced_or_transformed((*args, *kwargs.values(), *_parameters(self.model))):
             return type(self.model).forward(self.model, *args, **kwargs)
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
-        if reason := self._unsupported(arguments) or self.fast.obstacle():
+        if reason := self._unsupported(arguments) or self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
@@ -347,7 +366,7 @@ class _TransformersForward:
         states = hidden.view(*ids.shape, -1) if everywhere else unpack(hidden, mask)  # type: ignore[arg-type]
         pooled = None if pooled is None else _leave_inference_mode(pooled.to(dtype))
         output = BaseModelOutputWithPooling(_leave_inference_mode(states.to(dtype)), pooled)
-        return output if _as_object(arguments, self.model) else output.to_tuple()
+        return output if _returns_dict(arguments, self.model) else output.to_tuple()
 
 
 _HEADS_OF_PLACES = {"AlbertForMaskedLM", "AlbertForPreTraining"}
@@ -371,7 +390,7 @@ class _HeadForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         model = self.model
-        if _is_watched((*args, *kwargs.values(), *_parameters(model))):
+        if _is_traced_or_transformed((*args, *kwargs.values(), *_parameters(model))):
             return type(model).forward(model, *args, **kwargs)
         arguments = self.__signature__.bind(*args, **kwargs).arguments
         arguments |= arguments.pop("kwargs", {})
@@ -405,7 +424,7 @@ class _HeadForward:
             needed.pop()
         return (
             is_theirs
-            and is_plain(head.decoder, nn.Linear)
+            and is_unmodified_module(head.decoder, nn.Linear)
             and not any(has_hooks(module, ("albertkit.",)) for module in head.modules())
             and all(arguments.get(name) is not None for name in needed)
         )
@@ -429,8 +448,8 @@ class _HeadForward:
             hook.remove()
         hidden, has_label = states[0].flatten(0, 1), targets != IGNORED
         with torch.autocast(hidden.device.type, enabled=False):
-            inner = head.activation(linear(hidden.dtype, head.dense)(hidden[has_label]))
-            inner = layer_norm(hidden.dtype, head.LayerNorm)(inner)
+            inner = head.activation(linear_function(hidden.dtype, head.dense)(hidden[has_label]))
+            inner = layer_norm_function(hidden.dtype, head.LayerNorm)(inner)
             loss, _ = vocabulary_loss(
                 inner, head.decoder.weight, head.decoder.bias, targets[has_label]
             )
@@ -438,10 +457,10 @@ class _HeadForward:
         if order is not None:
             loss = loss + nn.functional.cross_entropy(output.sop_logits.view(-1, 2), order.view(-1))
         output = type(output)(**{**output, "loss": loss})
-        return output if _as_object(arguments, model) else output.to_tuple()
+        return output if _returns_dict(arguments, model) else output.to_tuple()
 
 
-def _as_object(arguments: dict[str, Any], model: Any) -> bool:
+def _returns_dict(arguments: dict[str, Any], model: Any) -> bool:
     as_object = arguments.get("return_dict")
     return getattr(model.config, "return_dict", True) if as_object is None else as_object
 
@@ -463,10 +482,10 @@ class _OwnEncode:
         states_wanted = trace is not None and (
             trace.hidden_states is not None or trace.attentions is not None
         )
-        is_watched = _is_watched((*inputs, *_parameters(self.model)))
+        is_watched = _is_traced_or_transformed((*inputs, *_parameters(self.model)))
         if is_watched or states_wanted or words is not None or not isinstance(batch, PackedBatch):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
-        if reason := self.fast.obstacle():
+        if reason := self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")
         if reason or self.fast.computes_gradients():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
@@ -501,7 +520,7 @@ class BorrowedModel(AlbertModel):
         from transformers import AlbertModel as TheirModel
 
         config = resolve_config(theirs.config, Path("config.json"))
-        with shapes_only():
+        with on_meta_device():
             super().__init__(config, add_pooling_layer=theirs.pooler is not None)
         modules = dict(self.named_modules())
         self._leaves = [name for name, module in modules.items() if not module._modules]
@@ -514,7 +533,7 @@ class BorrowedModel(AlbertModel):
             block.ffn_dropout = 0.0
         self.training = False  # of this module alone: those it borrows are in their model's mode
         self._leaf_prefixes = tuple(f"{name}." for name in self._leaves)
-        with shapes_only():
+        with on_meta_device():
             plain = TheirModel(copy.deepcopy(theirs.config), theirs.pooler is not None)
         try:
             structure, plain_structure = self.structure_of(theirs), self.structure_of(plain)
@@ -535,7 +554,7 @@ class BorrowedModel(AlbertModel):
                 plain_code = code  # transformers 4 has a class for each kind of attention
             if (code, numbers) != (plain_code, plain_numbers):
                 self._refuse(f"`{name or type(theirs).__name__}`")
-        self.follow(theirs)
+        self.take_modules_of(theirs)
 
     @staticmethod
     def _refuse(reason: str) -> None:
@@ -554,7 +573,7 @@ class BorrowedModel(AlbertModel):
             attention = None
         layer_counts = config.num_hidden_layers, config.num_hidden_groups
         structure: dict[str, tuple] = {"config": (*layer_counts, attention)}
-        for name, module in walk(theirs):
+        for name, module in all_modules_by_name(theirs):
             if f"{name}.".startswith(self._leaf_prefixes):
                 if name in self._leaves:
                     structure[name] = ()
@@ -572,7 +591,7 @@ class BorrowedModel(AlbertModel):
             structure.pop("pooler_activation", None)
         return structure
 
-    def follow(self, theirs: nn.Module) -> None:
+    def take_modules_of(self, theirs: nn.Module) -> None:
         """Take the modules, and the rates of dropout, that their model has now."""
         for name in self._leaves:
             container, _, leaf = name.rpartition(".")

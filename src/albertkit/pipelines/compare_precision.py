@@ -22,8 +22,14 @@ from albertkit.conversion.classes import load_model
 from albertkit.corpus.builtin import builtin_documents
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.embeddings.folder import is_encoder_folder
-from albertkit.engines import load_engine, on_engine
-from albertkit.engines.onnx import REPORT, OnnxModel, is_onnx_folder, load_onnx, tokenizer_of
+from albertkit.engines import load_engine, model_on_engine
+from albertkit.engines.onnx import (
+    REPORT,
+    OnnxModel,
+    is_onnx_folder,
+    load_onnx,
+    load_optional_tokenizer,
+)
 from albertkit.errors import CheckpointError
 from albertkit.files import read_json
 from albertkit.model import (
@@ -38,7 +44,7 @@ from albertkit.model_paths import is_remote, local_folder
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.records import as_files
-from albertkit.tasks.data import file_of, read_split
+from albertkit.tasks.data import find_split_file, read_split
 from albertkit.tasks.models import load_task_model, run_model
 from albertkit.tasks.options import ComparePrecisionOptions
 from albertkit.tokenizer import AlbertTokenizer
@@ -91,18 +97,20 @@ class PrecisionComparison(Result):
     notes: tuple[str, ...] = ()
 
     @property
-    def loss(self) -> float | None:
+    def metric_drop(self) -> float | None:
         """Return the points that the metric loses; negative if it gains."""
         return None if self.reference is None or self.found is None else self.reference - self.found
 
     @property
     def problems(self) -> list[str]:
         """Return why it should not be used; empty if it may."""
-        if self.loss is not None:
-            if not math.isfinite(self.loss):
+        if self.metric_drop is not None:
+            if not math.isfinite(self.metric_drop):
                 return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
-            problem = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MAX_LOSS}"
-            return [problem] if self.loss > MAX_LOSS else []
+            problem = (
+                f"{self.metric} falls by {self.metric_drop:.2f} points, allowed are {MAX_LOSS}"
+            )
+            return [problem] if self.metric_drop > MAX_LOSS else []
         problems = []
         if self.cosine_mean < MIN_COSINE:
             problems.append(f"mean cosine {self.cosine_mean:.4f}, wanted {MIN_COSINE}")
@@ -130,8 +138,8 @@ class PrecisionComparison(Result):
         return facts
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field, and `loss` and `problems`."""
-        return {**super().to_dict(), "loss": self.loss, "problems": self.problems}
+        """Return every field, and `metric_drop` and `problems`."""
+        return {**super().to_dict(), "loss": self.metric_drop, "problems": self.problems}
 
     def sections(self) -> list[Section]:
         """Return the facts and the verdict."""
@@ -142,7 +150,7 @@ class PrecisionComparison(Result):
         }
         return [FactList({"precision": self.precision, **self.facts(), **verdict})]
 
-    def require(self, force: bool, remedy: str) -> None:
+    def require_closeness(self, force: bool, remedy: str) -> None:
         """Raise `doubtful` if there are problems, unless forced; `remedy` is what the command offers instead."""
         if self.problems and not force:
             reasons = "; ".join(self.problems)
@@ -191,7 +199,7 @@ def compare_precision(options: ComparePrecisionOptions) -> PrecisionComparison:
     )
     engine = load_engine(model, options.precision)
     comparison = compare_with_fp32(
-        folder, model, on_engine(model, engine), engine.precision, options.data, options.split
+        folder, model, model_on_engine(model, engine), engine.precision, options.data, options.split
     )
     return replace(comparison, notes=engine.notes)
 
@@ -209,7 +217,7 @@ def compare_with_fp32(
     The folder holds the model's tokenizer and task.
     """
     if data is None:
-        batches, source = sample_batches(tokenizer_of(folder), model.config)
+        batches, source = sample_batches(load_optional_tokenizer(folder), model.config)
         num_texts = sum(batch.num_sequences for batch in batches)
         return PrecisionComparison(
             precision, source, num_texts, *_compare_outputs(batches, model, form)
@@ -222,7 +230,7 @@ def compare_with_fp32(
         )
     task, _, tokenizer = load_task_model(folder)
     with as_files(data) as files:
-        file, split = file_of(task, files, split)
+        file, split = find_split_file(task, files, split)
         examples = read_split(task, file, split, BadRows())
     features = task.features(examples, tokenizer, labelled=False)
     scale = 1 if task.kind == "answers" else 100  # to points
@@ -302,13 +310,13 @@ def compare_states(reference: Sequence[Outputs], outputs: Sequence[Outputs]) -> 
     """
     cosines = []
     agreements = []
-    for name, expected, values in _pairs(reference, outputs):
+    for name, expected, values in _compared_outputs(reference, outputs):
         if not expected.is_floating_point():
             agreements.append(expected[:, 0] == values[:, 0])
             continue
         if name.endswith("logits") and expected.dim() == 2 and expected.shape[1] > 1:
             agreements.append(expected.argmax(1) == values.argmax(1))
-        cosine = F.cosine_similarity(_vectors(values), _vectors(expected), dim=1)
+        cosine = F.cosine_similarity(_compared_vectors(values), _compared_vectors(expected), dim=1)
         # NaN is as bad as can be; rounding may pass 1.
         cosines.append(cosine.nan_to_num(-1.0).clamp(max=1.0))
     all_cosines = torch.cat(cosines)
@@ -322,15 +330,15 @@ def largest_difference_and_magnitude(
     """Return the largest absolute difference of two numbers, and the largest magnitude among those of the reference."""
     differences = []
     magnitudes = []
-    for _, expected, values in _pairs(reference, outputs):
+    for _, expected, values in _compared_outputs(reference, outputs):
         if expected.is_floating_point():
-            expected = _hide_forbidden(expected)
-            differences.append((expected - _hide_forbidden(values)).abs().max())
+            expected = _zero_masked_logits(expected)
+            differences.append((expected - _zero_masked_logits(values)).abs().max())
             magnitudes.append(float(expected.abs().max()))
     return float(torch.stack(differences).max()), max(magnitudes)
 
 
-def _pairs(
+def _compared_outputs(
     reference: Sequence[Outputs], outputs: Sequence[Outputs]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield the name, the reference and the compared values of every output that has a number."""
@@ -340,15 +348,15 @@ def _pairs(
                 yield name, values, compared[name]
 
 
-def _hide_forbidden(values: Tensor) -> Tensor:
+def _zero_masked_logits(values: Tensor) -> Tensor:
     return values.where(~(values <= _MIN_LOGIT), 0.0)  # NaN stays NaN
 
 
-def _vectors(values: Tensor) -> Tensor:
+def _compared_vectors(values: Tensor) -> Tensor:
     """Return rows [R, C], or all numbers as one row."""
     if values.dim() == 1 or values.shape[1] < _MIN_ROW_NUMBERS:
         values = values.flatten()[None]
-    return _hide_forbidden(values).float()
+    return _zero_masked_logits(values).float()
 
 
 # --- sample of text, which every machine has ------------------------------------------------------

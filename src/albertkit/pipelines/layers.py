@@ -57,16 +57,16 @@ def trace_layers(
         "tokens": [tokenizer.id_to_piece(i) for i in ids],
         "left_out": left_out,
         "passes": len(attention),
-        "attention": _round(attention),
-        "similarity": _round(cosine(states[1:], states[-1:]).T),
-        "step": _round(change.T),
-        "states_2d": _round(plane),
-        "variance": _round(variance),
-        "predictions": _predictions(model, tokenizer, ids, states),
+        "attention": _rounded_list(attention),
+        "similarity": _rounded_list(cosine(states[1:], states[-1:]).T),
+        "step": _rounded_list(change.T),
+        "states_2d": _rounded_list(plane),
+        "variance": _rounded_list(variance),
+        "predictions": _predictions_of_layers(model, tokenizer, ids, states),
     }
 
 
-def _predictions(
+def _predictions_of_layers(
     model: PretrainedAlbert, tokenizer: AlbertTokenizer, ids: list[int], states: Tensor
 ) -> list[dict[str, Any]] | None:
     head = getattr(model, "predictions", None)
@@ -93,7 +93,7 @@ def _predictions(
     return predictions
 
 
-def _round(values: Tensor | np.ndarray) -> Any:
+def _rounded_list(values: Tensor | np.ndarray) -> Any:
     return np.round(np.asarray(values, np.float64), DIGITS).tolist()
 
 
@@ -145,10 +145,10 @@ def compute_states(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Ten
 
 def cosine(a: Tensor, b: Tensor) -> Tensor:
     """Return the cosines [...] of vectors [..., H]."""
-    return (direction(a) * direction(b)).sum(-1).clamp(-1, 1)  # rounding
+    return (normalize_direction(a) * normalize_direction(b)).sum(-1).clamp(-1, 1)  # rounding
 
 
-def direction(vectors: Tensor) -> Tensor:
+def normalize_direction(vectors: Tensor) -> Tensor:
     """Scale vectors to length 1; a vector that is exactly 0 stays 0, and has the cosine 0 with every other."""
     return vectors / nonzero_lengths(vectors)[..., None]
 

@@ -30,7 +30,7 @@ from albertkit.pipelines.pipeline import Pipeline
 from albertkit.pipelines.text_pipelines import BY_TASK, Classify, Embed, FillMask, SentenceOrder
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import ChoiceTask
-from albertkit.tasks.early_exit import ExitRule, has_exits, leave_early
+from albertkit.tasks.early_exit import ExitRule, has_exits, with_early_exit
 from albertkit.tasks.models import is_task_model, load_task_model
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Task
@@ -93,7 +93,8 @@ def load_pipeline(
             raise CheckpointError(
                 "wrong-model", f"`{path}` does not classify", "leave out the rule for early exit"
             )
-        pipeline.model = leave_early(pipeline.model, pipeline.engine, path, ExitRule.parse(exits))  # type: ignore[arg-type]
+        rule = ExitRule.parse(exits)
+        pipeline.model = with_early_exit(pipeline.model, pipeline.engine, path, rule)  # type: ignore[arg-type]
         return pipeline
     if kind == "caption" or (kind is None and is_captioner_folder(path)):
         return _load_captioner(path, device)
@@ -185,7 +186,7 @@ def _load_model(path: Path) -> _FolderModel:
     reader: AlbertTokenizer | NamedSpecials = tokenizer
     if facts.is_cross_encoder:
         _, lower_case = _sequence_settings(facts)
-        reader = NamedSpecials(tokenizer, lower_case, facts.names_are_tokens)
+        reader = NamedSpecials(tokenizer, lower_case, facts.reads_special_names_as_tokens)
     return _FolderModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
 
 
@@ -241,7 +242,7 @@ def infer_task(
             max_length, _ = _sequence_settings(facts)
             length = min(max_length or tokenizer.model_max_length, config.max_position_embeddings)
         if len(labels) == 1:
-            if facts.has_unnamed_score:
+            if facts.has_unexplained_output:
                 advice = (
                     "`%s` does not say what its one output is: it gets a sigmoid, as in transformers and sentence-transformers; "
                     'for the output itself write "problem_type": "regression" into config.json'

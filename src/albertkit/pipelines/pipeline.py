@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, TypeGuard, TypeVar
 
 import numpy as np
 
-from albertkit.batches.features import Features, LabelledBatch, truncated_tokens
-from albertkit.engines import Engine, load_engine, on_engine
+from albertkit.batches.features import Features, LabelledBatch, truncated_examples
+from albertkit.engines import Engine, load_engine, model_on_engine
 from albertkit.engines.engine import Precision
 from albertkit.errors import ConfigError, DataError, MachineError
 from albertkit.model.pretrained import PretrainedAlbert
@@ -64,7 +64,7 @@ class Pipeline(ABC, Generic[Input]):
     ) -> None:
         self.tokenizer = tokenizer
         self.engine = precision if isinstance(precision, Engine) else load_engine(model, precision)
-        self.model = on_engine(model, self.engine)
+        self.model = model_on_engine(model, self.engine)
         self.device = model.device
 
     @cached_property
@@ -150,7 +150,7 @@ class Pipeline(ABC, Generic[Input]):
         outputs = run_batches(self.outputs, features, batch_tokens, self.device)
         check_finite(outputs)
         results = self.results(inputs, features, outputs, **options)
-        for number, tokens in truncated_tokens(features):
+        for number, tokens in truncated_examples(features):
             results[number].setdefault("truncated", tokens)
         if counts is not None:
             unknown = features.num_unknown(self.tokenizer.unk_id)
@@ -202,7 +202,7 @@ def is_pair(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) == 2 and all(map(is_text, value))
 
 
-def text_of(value: Any) -> Any:
+def text_of_value(value: Any) -> Any:
     """Return the text of an object that has one, as rows of JSON lines mostly do; else the value itself."""
     return value.get("text", value) if isinstance(value, Mapping) else value
 

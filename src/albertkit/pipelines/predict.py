@@ -26,13 +26,19 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.engines.compile_loops import compile_elsewhere
+from albertkit.engines.compile_loops import start_compiling_in_background
 from albertkit.engines.engine import Precision
-from albertkit.errors import CheckpointError, ConfigError, DataError, explain_os_error, suggest_path
+from albertkit.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    explain_os_error,
+    suggest_existing_path,
+)
 from albertkit.files import atomic_file, check_new_file, check_new_folder
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.progress import ProgressBar
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.output.sections import (
     Bar,
     Bars,
@@ -67,8 +73,13 @@ from albertkit.tables.records import (
     with_added_columns,
 )
 from albertkit.tables.table import EXTENSIONS, json_lines, numbered_text_lines
-from albertkit.tasks.data import file_of
-from albertkit.tasks.evaluate import evaluate_task, predict_examples, ready_model, truncation_line
+from albertkit.tasks.data import find_split_file
+from albertkit.tasks.evaluate import (
+    describe_truncation,
+    evaluate_task,
+    load_model_on_engine,
+    predict_examples,
+)
 from albertkit.tasks.models import check_not_swapped, is_task_model
 from albertkit.tasks.options import EvaluateOptions, PredictCommandOptions, PredictOptions
 from albertkit.tasks.registry import with_columns
@@ -198,7 +209,7 @@ def predict(options: PredictOptions) -> PredictionReport:
             elif not in_memory:
                 stream.write(escape_json(json.dumps(record, ensure_ascii=False)) + "\n")
             if in_memory and isinstance(task, TextTask):
-                added = _added_columns(result)
+                added = _prediction_columns(result)
                 if options.top is not None:
                     added["probabilities"] = record["probabilities"]
                 _check_columns_are_free(data_rows[row.line - 1], added)
@@ -223,7 +234,7 @@ def predict(options: PredictOptions) -> PredictionReport:
         ]
     if truncated:
         bad_rows.note(answerer.truncation_note(truncated, examples))
-    for line in unread_lines(answerer.counts):
+    for line in unknown_text_lines(answerer.counts):
         bad_rows.note(line)
     predictions = None
     if in_memory and isinstance(task, TextTask):
@@ -269,7 +280,7 @@ OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]
 UNREAD_SHARE = 0.1  # of the tokens: a rare sign in a short text is no text of another language
 
 
-def unread_lines(counts: Counter[str]) -> list[str]:
+def unknown_text_lines(counts: Counter[str]) -> list[str]:
     """Return a line on texts of which the tokenizer does not know too large a share of the tokens."""
     unknown = counts["unknown"]
     tokens = counts["tokens"]
@@ -282,7 +293,7 @@ class TaskAnswerer:
     """Answer the examples of a task's file with a fine-tuned model."""
 
     def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
-        model = ready_model("predict", options, options.input, bad_rows)
+        model = load_model_on_engine("predict", options, options.input, bad_rows)
         self.task = with_columns(model.task, options.columns)
         self._model = model._replace(task=self.task)
         self.counts = Counter[str]()  # of the tokens that were answered
@@ -302,7 +313,7 @@ class TaskAnswerer:
         """Yield a file, its split and its examples; these with the values of all columns, if asked for."""
         task = self.task
         with as_files(data) as path:
-            file, split = file_of(task, path, self._split)
+            file, split = find_split_file(task, path, self._split)
             if isinstance(task, TextTask):
                 further_columns = None if all_columns else ()
                 pairs = task.rows(
@@ -324,7 +335,7 @@ class TaskAnswerer:
 
     def truncation_note(self, truncated: int, examples: int) -> str:
         """Return the line about texts that were not read to their end."""
-        return truncation_line(truncated, examples, self.task)
+        return describe_truncation(truncated, examples, self.task)
 
 
 class PipelineAnswerer:
@@ -452,7 +463,7 @@ class _TableWriter:
 
     def write(self, row: InputRow, result: Result) -> None:
         """Write one row; the first names the columns."""
-        added = _added_columns(result)
+        added = _prediction_columns(result)
         if not self._columns:
             _check_columns_are_free(row.columns, added)
             self._columns = list(row.columns)
@@ -483,7 +494,7 @@ def arrays_to_lists(result: Result) -> Result:
     }
 
 
-def _added_columns(result: Result) -> dict[str, Any]:
+def _prediction_columns(result: Result) -> dict[str, Any]:
     """Return the columns that a prediction of a task on texts adds to its row."""
     if "label" in result:
         return {
@@ -554,7 +565,7 @@ def ask(
     except DataError as error:
         example = f"albertkit predict {model} {format_command_line_flags(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
-    compiling = compile_elsewhere(pipeline.engine)
+    compiling = start_compiling_in_background(pipeline.engine)
     results = answerer.answer(inputs)
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
@@ -562,7 +573,7 @@ def ask(
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
     truncated = {number: result.get("truncated") for number, result in enumerate(results, 1)}
     counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
-    doubts = (*pipeline.doubts(inputs), *unread_lines(answerer.counts))
+    doubts = (*pipeline.doubts(inputs), *unknown_text_lines(answerer.counts))
     notes = (*pipeline.notes, *compiling, *doubts)
     if counts:
         notes += (
@@ -685,7 +696,7 @@ MAX_NUMBERS = 6  # of a vector
 
 def show_predictions(result: Answers | PredictionReport) -> None:
     """Print the answers, or the report on a file."""
-    to_terminal(answer_sections(result) if isinstance(result, Answers) else result.sections())
+    print_sections(answer_sections(result) if isinstance(result, Answers) else result.sections())
 
 
 def answer_sections(answers: Answers) -> list[Section]:
@@ -714,22 +725,24 @@ def _mask_sections(value: str, result: Result) -> list[Section]:
         if len(result["masks"]) > 1:
             sections.append(Paragraph(f"{MASK} {number}", tone="muted"))
         sections.append(
-            _bars([(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses])
+            _probability_bars(
+                [(guess["word"] or guess["piece"], guess["probability"]) for guess in guesses]
+            )
         )
     return sections
 
 
-def _order_sections(value: tuple[str, str], result: Result) -> list[Section]:
+def _sentence_order_sections(value: tuple[str, str], result: Result) -> list[Section]:
     return [
         *_paragraphs(value),
-        _bars([("in order", result["in_order"]), ("swapped", result["swapped"])]),
+        _probability_bars([("in order", result["in_order"]), ("swapped", result["swapped"])]),
     ]
 
 
 def _class_sections(value: Any, result: Result) -> list[Section]:
     shares = sorted(result["probabilities"].items(), key=lambda item: -item[1])
     labels = result.get("labels", [result.get("label")])
-    sections = [*_paragraphs(value), _bars(shares[:MAX_LABELS], labels)]
+    sections = [*_paragraphs(value), _probability_bars(shares[:MAX_LABELS], labels)]
     if len(shares) > MAX_LABELS:
         sections.append(Paragraph(f"and {len(shares) - MAX_LABELS:,} more"))
     return sections
@@ -784,7 +797,9 @@ def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
         sections.append(Paragraph(spans))
     return [
         *sections,
-        _bars([(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]]),
+        _probability_bars(
+            [(guess["text"] or "no answer", guess["probability"]) for guess in result["nbest"]]
+        ),
     ]
 
 
@@ -796,7 +811,7 @@ def _choice_sections(value: dict[str, Any], result: Result) -> list[Section]:
     }
     named_shares = [(names[letter], share) for letter, share in shares.items()]
     texts = [value[name] for name in ("context", "question") if value.get(name)]
-    return [*_paragraphs(texts), _bars(named_shares, [names[result["label"]]])]
+    return [*_paragraphs(texts), _probability_bars(named_shares, [names[result["label"]]])]
 
 
 def _vector_sections(value: str, result: Result) -> list[Section]:
@@ -814,7 +829,7 @@ def _vector_sections(value: str, result: Result) -> list[Section]:
 
 _SECTIONS: dict[str, Callable[[Any, Result], list[Section]]] = {
     "fill-mask": _mask_sections,
-    "sentence-order": _order_sections,
+    "sentence-order": _sentence_order_sections,
     "classify": _class_sections,
     "score": lambda value, result: [
         *_paragraphs(value),
@@ -832,7 +847,9 @@ def _paragraphs(value: Any) -> list[Section]:
     return [Paragraph(text) for text in texts]
 
 
-def _bars(shares: list[tuple[str, float]], best: Iterable[str | None] | None = None) -> Bars:
+def _probability_bars(
+    shares: list[tuple[str, float]], best: Iterable[str | None] | None = None
+) -> Bars:
     """Return names with a bar and a probability each; the best are emphasised, by default the first."""
     best_names = {name for name, _ in shares[:1]} if best is None else set(best)
     return Bars(
@@ -847,7 +864,7 @@ def run_evaluate(options: EvaluateOptions) -> Any:
         and not is_pretraining_data(options.data)
         and not Path(options.data).exists()
     ):
-        hint = suggest_path(options.data, "check the path")
+        hint = suggest_existing_path(options.data, "check the path")
         raise DataError("not-found", f"no such file or folder: `{options.data}`", hint)
     if is_task_model(options.model) or not is_pretraining_data(options.data):
         return evaluate_task(options)

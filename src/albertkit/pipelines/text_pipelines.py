@@ -17,9 +17,16 @@ from albertkit.engines.engine import Engine, Precision
 from albertkit.errors import CheckpointError, DataError
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.pipelines.pipeline import Pipeline, Result, check_top, is_pair, is_text, text_of
+from albertkit.pipelines.pipeline import (
+    Pipeline,
+    Result,
+    check_top,
+    is_pair,
+    is_text,
+    text_of_value,
+)
 from albertkit.tasks.answers import AnswerTask
-from albertkit.tasks.choices import ChoiceExample, checked_example
+from albertkit.tasks.choices import ChoiceExample, make_choice_example
 from albertkit.tasks.questions import QuestionExample
 from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.task import Task
@@ -46,7 +53,7 @@ class Embed(Pipeline[str]):
 
     def parse(self, value: Any) -> str:
         """Read a text, or an object with `text`; an empty one has a vector, too."""
-        value = text_of(value)
+        value = text_of_value(value)
         if not is_text(value):
             raise self.bad_input_error(value, "a text")
         return value
@@ -111,7 +118,7 @@ class FillMask(Pipeline[str]):
 
     def parse(self, value: Any) -> str:
         """Read a text with at least one `[MASK]`, or the tokenizer's own mask; or an object with such a `text`."""
-        value = text_of(value)
+        value = text_of_value(value)
         if not is_text(value):
             raise self.bad_input_error(value, "a text")
         value = value.replace(self.tokenizer.mask_token, MASK)
@@ -357,7 +364,7 @@ class Tag(TaskPipeline):
         A text is cut into words and punctuation marks as the data are that taggers are trained on;
         or into its characters, where the model was trained on such. An empty text has none.
         """
-        value = text_of(value)
+        value = text_of_value(value)
         characters = getattr(self.task, "layout", "words") == "characters"
         if is_text(value):
             # Accents, vowel signs and joiners become a letter, so that they do not end a word: `\w`
@@ -448,7 +455,7 @@ class Choose(TaskPipeline):
         context = value.get("context")
         question = value.get("question")
         try:
-            return checked_example(
+            return make_choice_example(
                 "",
                 "" if context is None else context,
                 "" if question is None else question,

@@ -21,10 +21,10 @@ from albertkit.pretraining.examples import (
     EpochPlan,
     ExampleSettings,
     Store,
-    blocks_of,
-    foreign_id,
-    lengths_of,
+    foreign_id_error,
+    lengths_of_examples,
     plan_epoch,
+    shards_of_blocks,
     without_memmap,
 )
 from albertkit.pretraining.masking import MaskSettings, mask_sequences, mask_tables
@@ -32,7 +32,7 @@ from albertkit.pretraining.randomness import MASKS, make_key
 
 
 @compiled
-def _lay_out(
+def _write_token_layout(
     examples: np.ndarray,
     offsets: np.ndarray,
     cls_id: int,
@@ -111,7 +111,7 @@ class Assembler:
         """
         return self._assemble(plan, indices, epoch, log_rows=0).batch
 
-    def study(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> Assembled:
+    def batch_with_drawn_masks(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> Assembled:
         """Return the same batch, with the ids before masking and every n-gram drawn."""
         return self._assemble(plan, indices, epoch, log_rows=int(plan.lengths(indices).sum()))
 
@@ -123,12 +123,12 @@ class Assembler:
         log_rows: int,
     ) -> Assembled:
         examples = plan.examples[indices]
-        lengths = lengths_of(examples, plan.num_specials)
+        lengths = lengths_of_examples(examples, plan.num_specials)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         input_ids, token_type_ids, position_ids = (
             np.empty(offsets[-1], np.int64) for _ in range(3)
         )
-        _lay_out(
+        _write_token_layout(
             examples,
             offsets,
             self._cls_id,
@@ -141,10 +141,10 @@ class Assembler:
             _copy_segments(self._tokens[shard], int(shard), examples, offsets, input_ids)
         # The masking loops look ids up unchecked
         if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:
-            raise foreign_id(largest, self._vocab_size)
+            raise foreign_id_error(largest, self._vocab_size)
         original_ids = input_ids.copy() if log_rows else input_ids
 
-        budgets = self.masks.budgets(lengths)
+        budgets = self.masks.num_predictions_of(lengths)
         # One more: the loop writes every token there, and goes on after those that are chosen.
         positions, labels = (np.empty(budgets.sum() + 1, np.int64) for _ in range(2))
         log = np.empty((log_rows, 6), np.int32)
@@ -196,7 +196,7 @@ def rows_that_fit(lengths: np.ndarray, first: int, world_size: int, budget: int)
     return rows
 
 
-def check_budget(batch_tokens: int, longest: int) -> None:
+def check_longest_fits(batch_tokens: int, longest: int) -> None:
     """Make sure that a batch can hold the longest example."""
     if batch_tokens < longest:
         raise ConfigError(
@@ -274,7 +274,7 @@ class EpochStream(ABC):
         processes: int | None = None,
         batch_size: int | None = None,
     ) -> None:
-        check_budget(batch_tokens, longest)
+        check_longest_fits(batch_tokens, longest)
         self.processes = world_size if processes is None else processes
         if min(accumulation, self.processes) < 1 or not 0 <= rank < world_size:
             raise ConfigError(
@@ -380,11 +380,11 @@ class EpochStream(ABC):
                 )
             self._planned = (epoch, block), plan, lengths
             if self.num_blocks(epoch) > 1:
-                following = self._after(epoch, block)
+                following = self._block_after(epoch, block)
                 self._ahead = following, self._planner.submit(self.draw, *following)
         return self._planned[1:]
 
-    def _after(self, epoch: int, block: int) -> tuple[int, int]:
+    def _block_after(self, epoch: int, block: int) -> tuple[int, int]:
         """Return the block after a block."""
         return (epoch, block + 1) if block + 1 < self.num_blocks(epoch) else (epoch + 1, 0)
 
@@ -393,7 +393,7 @@ class EpochStream(ABC):
         epoch, block, cursor = position
         plan, lengths = self._plan(epoch, block)
         if cursor >= len(lengths):
-            (epoch, block), cursor = self._after(epoch, block), 0
+            (epoch, block), cursor = self._block_after(epoch, block), 0
             plan, lengths = self._plan(epoch, block)
         index_lists = []
         for round_ in range(self.accumulation):
@@ -441,7 +441,7 @@ class BatchStream(EpochStream):
 
     def num_blocks(self, epoch: int = 0) -> int:
         """Return the number of parts that an epoch is planned in: 1 unless the store is large."""
-        return len(blocks_of(self._store, self.settings, self.seed, epoch))
+        return len(shards_of_blocks(self._store, self.settings, self.seed, epoch))
 
     def draw(self, epoch: int, block: int) -> tuple[EpochPlan, np.ndarray]:
         plan = plan_epoch(self._store, self._included, self.settings, self.seed, epoch, block=block)
@@ -481,7 +481,7 @@ class EvaluationStream:
     ) -> None:
         settings = examples or ExampleSettings()
         self._assembler = Assembler(store, masks or MaskSettings(), seed)
-        check_budget(batch_tokens, settings.max_length)
+        check_longest_fits(batch_tokens, settings.max_length)
         self._batch_tokens = batch_tokens
         try:
             self.plan = plan_epoch(store, held_out, settings, seed, epoch=0, shuffle=False)
@@ -493,7 +493,7 @@ class EvaluationStream:
     def size(self) -> tuple[int, int]:
         """Examples and masked tokens of one pass, of all processes."""
         return len(self.plan.examples), int(
-            self._assembler.masks.budgets(self.plan.lengths()).sum()
+            self._assembler.masks.num_predictions_of(self.plan.lengths()).sum()
         )
 
     def __iter__(self) -> Iterator[PackedBatch]:

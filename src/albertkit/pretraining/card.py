@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from albertkit.output.render import Card, code_block, hub_fields, python_literal, settings_sections
+from albertkit.output.render import (
+    Card,
+    code_block,
+    hub_metadata,
+    python_literal,
+    settings_sections,
+)
 from albertkit.output.sections import (
     FactList,
     Paragraph,
@@ -43,12 +49,12 @@ class Measure:
     @property
     def value_text(self) -> str:
         """The number: nats with three decimals, a share in per cent with one."""
-        return self._text(self.number)
+        return self._format_number(self.number)
 
     @property
     def baseline_text(self) -> str:
         """The baseline, likewise; empty where none is known."""
-        return self._text(self.baseline)
+        return self._format_number(self.baseline)
 
     @property
     def interval_text(self) -> str:
@@ -59,7 +65,7 @@ class Measure:
             else ""
         )
 
-    def _text(self, number: float) -> str:
+    def _format_number(self, number: float) -> str:
         return format_loss(number) if self.key.endswith("_loss") else format_percent(number)
 
 
@@ -77,7 +83,7 @@ _TASKS = (
 )
 
 
-def measures(
+def list_measures(
     results: Mapping[str, Any], baselines: Mapping[str, Any] | None = None
 ) -> list[Measure]:
     """Return rows for the numbers that were measured.
@@ -180,7 +186,7 @@ class PretrainingFacts:
 
 def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
-    rows = measures(facts.results, facts.results)
+    rows = list_measures(facts.results, facts.results)
     order = (
         " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
     )
@@ -218,7 +224,7 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         note = (
             "Losses are in nats; an interval is Wilson's at 95%, predictions taken as independent."
         )
-        sections += [Paragraph(f"{on} {note}", "Results"), measures_table(rows)]
+        sections += [Paragraph(f"{on} {note}", "Results"), table_of_measures(rows)]
         times = times_more_probable(
             facts.results.get("masked_lm_loss"),
             facts.results.get("unigram_loss"),
@@ -234,10 +240,10 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
         FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
-    return Card(name, hub_fields("fill-mask" if has_heads else "feature-extraction"), sections)
+    return Card(name, hub_metadata("fill-mask" if has_heads else "feature-extraction"), sections)
 
 
-def measures_table(rows: Sequence[Measure], title: str = "") -> TableSection:
+def table_of_measures(rows: Sequence[Measure], title: str = "") -> TableSection:
     """Return the four numbers, their intervals, and what a model without learning would score."""
     cells = []
     for row in rows:

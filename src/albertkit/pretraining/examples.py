@@ -35,13 +35,13 @@ from albertkit.pretraining.randomness import (
     BLOCKS,
     ORDER,
     SEGMENTS,
-    below,
-    bits,
     count_heads,
     make_key,
+    random_below,
+    random_bits,
+    random_uniform,
     shuffle_rows,
     subkey,
-    uniform,
 )
 from albertkit.validation import Range, check_fields
 
@@ -120,7 +120,7 @@ def truncate_pair(
 
 
 @compiled
-def _write(
+def _write_example(
     example: Any,
     a_start: int,
     a_length: int,
@@ -152,7 +152,7 @@ def _other_document(key: np.uint64, num_documents: int, own_rank: int) -> int:
     """Return a random document other than `own_rank`, if ten tries find one."""
     candidate = own_rank
     for attempt in range(10):
-        candidate = below(key, attempt, num_documents)
+        candidate = random_below(key, attempt, num_documents)
         if candidate != own_rank:
             break
     return candidate
@@ -186,7 +186,7 @@ def _window_end(
         return end
     if start > np.int64(sentences[following - 1]):  # in the middle of a sentence already
         return start + max_tokens
-    return start + max_tokens - below(draw, 0, (max_tokens + 1) // 2)
+    return start + max_tokens - random_below(draw, 0, (max_tokens + 1) // 2)
 
 
 @compiled
@@ -216,7 +216,7 @@ def _plan_windows(
             last,
             target,
             rule.max_tokens,
-            bits(draws, counter),
+            random_bits(draws, counter),
         )
         if filled < len(examples):  # not only counting
             example = examples[filled]
@@ -266,8 +266,8 @@ def plan_shard(
             continue
         draws = subkey(key, first_number + number)
         target = rule.max_tokens
-        if uniform(draws, 0) < rule.short_seq_prob:
-            target = 2 + below(draws, 1, rule.max_tokens - 1)
+        if random_uniform(draws, 0) < rule.short_seq_prob:
+            target = 2 + random_below(draws, 1, rule.max_tokens - 1)
         if rule.single:
             filled = _plan_windows(
                 sentences,
@@ -289,8 +289,8 @@ def plan_shard(
                 first -= 1
             middle = first + 1
             if end - first > 2:
-                middle += below(draws, counter, end - first - 1)
-            is_heads = uniform(draws, counter + 1) < 0.5
+                middle += random_below(draws, counter, end - first - 1)
+            is_heads = random_uniform(draws, counter + 1) < 0.5
             kind = IN_ORDER
             if end - first == 1 or (rule.nsp and is_heads):
                 kind = RANDOM
@@ -298,7 +298,7 @@ def plan_shard(
                 kind = SWAPPED
             if filled < len(examples):  # not only counting
                 example = examples[filled]
-                truncation = bits(draws, counter + 2)
+                truncation = random_bits(draws, counter + 2)
                 start = np.int64(sentences[first])
                 stop = np.int64(sentences[end])
                 split = np.int64(sentences[middle])
@@ -315,7 +315,7 @@ def plan_shard(
                     wait.b_target = target - (split - start)
                     wait.document = _other_document(truncation, rule.num_documents, rank)
                 elif kind == SWAPPED:
-                    _write(
+                    _write_example(
                         example,
                         split,
                         stop - split,
@@ -326,7 +326,7 @@ def plan_shard(
                         0,
                     )
                 else:
-                    _write(
+                    _write_example(
                         example,
                         start,
                         split - start,
@@ -362,13 +362,13 @@ def read_random_segments(
             continue
         first = np.int64(documents[included[local]])
         last = np.int64(documents[included[local] + 1])
-        first += below(wait.key, 10, last - first)
+        first += random_below(wait.key, 10, last - first)
         end = _chunk_end(sentences, first, last, wait.b_target, False)
         example = examples[wait.example]
         example.b_shard = shard
         b_start = np.int64(sentences[first])
         b_length = np.int64(sentences[end]) - np.int64(sentences[first])
-        _write(
+        _write_example(
             example,
             np.int64(example.a_start),
             np.int64(wait.a_length),
@@ -466,7 +466,7 @@ class EpochPlan:
 
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the lengths of examples (default: all) in tokens, specials included: int64 [N]."""
-        return lengths_of(self.examples[indices], self.num_specials)
+        return lengths_of_examples(self.examples[indices], self.num_specials)
 
 
 def count_covered_tokens(examples: np.ndarray) -> int:
@@ -487,12 +487,14 @@ def count_covered_tokens(examples: np.ndarray) -> int:
     return total
 
 
-def lengths_of(examples: np.ndarray, num_specials: int) -> np.ndarray:
+def lengths_of_examples(examples: np.ndarray, num_specials: int) -> np.ndarray:
     """Return the lengths in tokens, specials included: int64 [N]."""
     return examples["a_length"].astype(np.int64) + examples["b_length"] + num_specials
 
 
-def blocks_of(store: Store, settings: ExampleSettings, seed: int, epoch: int) -> list[np.ndarray]:
+def shards_of_blocks(
+    store: Store, settings: ExampleSettings, seed: int, epoch: int
+) -> list[np.ndarray]:
     """Return the shards of each block of an epoch, rising int64: all of a small store, else a random share of them."""
     tokens = sum(len(shard) for shard in store.tokens)
     count = min(-(-tokens // (BLOCK_SEQUENCES * settings.max_length)), store.num_shards)
@@ -511,7 +513,7 @@ def plan_epoch(
     seed: int,
     epoch: int,
     shuffle: bool = True,  # else the examples follow the store
-    block: int | None = None,  # see `blocks_of`; default: the whole store at once
+    block: int | None = None,  # see `shards_of_blocks`; default: the whole store at once
 ) -> EpochPlan:
     """Plan all examples of one epoch, or of a block of it: 20 bytes an example, and 32 more for a random segment meanwhile.
 
@@ -520,7 +522,7 @@ def plan_epoch(
     indices = (
         [*range(store.num_shards)]
         if block is None
-        else blocks_of(store, settings, seed, epoch)[block].tolist()
+        else shards_of_blocks(store, settings, seed, epoch)[block].tolist()
     )
     shards = _read_shards(store, included, indices)
     num_documents = sum(int(np.count_nonzero(shard.included)) for shard in shards)
@@ -672,7 +674,7 @@ def _no_examples_error(documents: int, skipped: int) -> DataError:
     )
 
 
-def foreign_id(largest: int, vocab_size: int) -> DataError:
+def foreign_id_error(largest: int, vocab_size: int) -> DataError:
     """Return the error for a store that holds an id which its tokenizer does not have."""
     return DataError(
         "corrupt",
@@ -712,7 +714,7 @@ def tokens_used(
     return count_covered_tokens(plan.examples) / max(total, 1)
 
 
-def used_text(share: float) -> str:
+def format_used_share(share: float) -> str:
     """Return the share as text, and what to do if it is small."""
     line = f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
     if share >= LITTLE:

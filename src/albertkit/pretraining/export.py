@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.command import takes
-from albertkit.conversion.tensorflow.records import example, frame
+from albertkit.conversion.tensorflow.records import encode_example, frame_record
 from albertkit.corpus import TokenStore
 from albertkit.files import check_folder_name, check_other_files, json_bytes, read_typed
 from albertkit.job import Job, check_made_from
@@ -164,7 +164,7 @@ class _ExportedExamples:
         self.skipped = first.skipped_documents  # about
         self.count = len(first.examples) * settings.dupe_factor
         self.predictions = settings.max_predictions or int(
-            masks.budgets(np.array([settings.length]))[0]
+            masks.num_predictions_of(np.array([settings.length]))[0]
         )
         self.tokenizer = store.tokenizer()
         self._layout = RecordLayout(settings.length, self.predictions, self.tokenizer)
@@ -186,7 +186,10 @@ class _ExportedExamples:
                 for features in self._layout.examples(
                     self._assembler.batch(plan, indices, position.epoch)
                 ):
-                    job.write(names[position.instances % len(names)], frame(example(features)))
+                    job.write(
+                        names[position.instances % len(names)],
+                        frame_record(encode_example(features)),
+                    )
                     position.instances += 1
                 position.example += len(indices)
                 if job.is_due:

@@ -25,9 +25,9 @@ from albertkit.pretraining.examples import (
     EpochPlan,
     ExampleSettings,
     Store,
+    format_used_share,
     plan_epoch,
     tokens_used,
-    used_text,
 )
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.options import InspectStoreOptions
@@ -157,7 +157,7 @@ class StoreInspection(Result):
             "store": f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens",
             "of one sentence": f"{self.one_sentence_documents:,}{skipped}",
             "examples an epoch": f"{self.examples:,}, {self.length['mean']:.1f} tokens on average",
-            "tokens used an epoch": used_text(self.used_share),
+            "tokens used an epoch": format_used_share(self.used_share),
             "pairs": ", ".join(f"{name} {share:.1%}" for name, share in self.kinds.items()),
             "predicted": f"{self.masked_share:.2%} of all tokens: {fates}",
         }
@@ -203,7 +203,7 @@ def inspect_store(
     kinds = np.bincount(plan.examples["kind"], minlength=len(KINDS)) / len(plan.examples)
     lengths = plan.lengths()
     number = min(number, len(lengths))
-    assembled = assembler.study(
+    assembled = assembler.batch_with_drawn_masks(
         plan, np.arange(max(number, 1, int((lengths.cumsum() <= MASKED_TOKENS).sum()))), epoch=0
     )
     tenths = np.bincount(
@@ -236,18 +236,18 @@ def inspect_store(
             "shares": {f"{edges[k] + 1}-{edges[k + 1]}": float(tenths[k]) for k in range(10)},
         },
         masked_share=len(fates) / assembled.batch.num_tokens,
-        fates={name: _share(fates == name) for name in _TONES},
-        ngrams={str(n): _share(accepted == n) for n in range(1, masks.max_ngram + 1)},
-        samples=[_sample(store, tokenizer, plan, assembled, fates, n) for n in range(number)],
+        fates={name: _share_of_true(fates == name) for name in _TONES},
+        ngrams={str(n): _share_of_true(accepted == n) for n in range(1, masks.max_ngram + 1)},
+        samples=[_make_sample(store, tokenizer, plan, assembled, fates, n) for n in range(number)],
     )
 
 
-def _share(flags: np.ndarray) -> float:
+def _share_of_true(flags: np.ndarray) -> float:
     """Return the share of True; 0 of nothing, as where no word fits in the few tokens that may be masked."""
     return float(flags.mean()) if len(flags) else 0.0
 
 
-def _sample(
+def _make_sample(
     store: Store,
     tokenizer: Any,
     plan: EpochPlan,

@@ -26,7 +26,7 @@ import numpy as np
 
 from albertkit.jit import compiled
 from albertkit.pretraining.examples import SINGLE
-from albertkit.pretraining.randomness import below, bits, subkey, uniform
+from albertkit.pretraining.randomness import random_below, random_bits, random_uniform, subkey
 from albertkit.validation import Positive, Share, check_fields
 
 # Columns of the n-gram log: sequence, drawn, accepted, units, tokens, across_sep. `accepted` is the
@@ -66,7 +66,7 @@ class MaskSettings:
         shares = inverse / inverse.sum()
         return shares if self.favor_shorter_ngram else shares[::-1].copy()
 
-    def budgets(self, lengths: np.ndarray) -> np.ndarray:
+    def num_predictions_of(self, lengths: np.ndarray) -> np.ndarray:
         """Return the number of predictions asked of sequences of these lengths (specials counted): int64, same shape."""
         shares = np.asarray(lengths, np.float64) * self.masked_lm_prob
         counts = np.rint(shares).astype(np.int64)  # half to even, as Python
@@ -124,7 +124,7 @@ def find_units(
 
 
 @compiled
-def _choose(
+def _choose_units(
     units: np.ndarray,  # int32 [number + 1], starts of the units in content tokens
     number: int,
     budget: int,  # tokens to choose
@@ -144,10 +144,10 @@ def _choose(
     for visit in range(number):
         if num_chosen >= budget:
             break
-        swap = visit + below(key, 2 * visit, number - visit)
+        swap = visit + random_below(key, 2 * visit, number - visit)
         unit = order[swap]
         order[swap] = order[visit]
-        share = uniform(key, 2 * visit + 1)
+        share = random_uniform(key, 2 * visit + 1)
         drawn_n = 1
         while drawn_n < len(ngrams) and share >= ngrams[drawn_n - 1]:
             drawn_n += 1
@@ -180,7 +180,7 @@ def _choose(
 
 
 @compiled
-def _replace(
+def _replace_masked_tokens(
     input_ids: np.ndarray,  # int64 [T], changed
     base: int,  # where the sequence starts
     a_length: int,  # content tokens of A
@@ -200,12 +200,12 @@ def _replace(
     for k in range(first, count):
         position = positions[k]
         labels[k] = input_ids[position]
-        fate = below(key, 2 * (k - first), 10)
+        fate = random_below(key, 2 * (k - first), 10)
         if fate < 8:
             input_ids[position] = tables.mask_id
         elif fate == 8:
             input_ids[position] = tables.replacements[
-                below(key, 2 * (k - first) + 1, len(tables.replacements))
+                random_below(key, 2 * (k - first) + 1, len(tables.replacements))
             ]
     return count
 
@@ -221,7 +221,7 @@ def mask_sequences(
     key: np.uint64,  # of the epoch's masks
     positions: np.ndarray,  # int64 [sum of budgets + 1], filled with positions into the T tokens, ascending
     labels: np.ndarray,  # int64 [sum of budgets + 1], filled with the ids that stood there
-    log: np.ndarray,  # int32 [rows, 6] to note the n-grams in, for study; no rows otherwise
+    log: np.ndarray,  # int32 [rows, 6] to note the n-grams in, for batch_with_drawn_masks; no rows otherwise
 ) -> tuple[int, int]:
     """Mask packed sequences in place; return the numbers of predictions and of log rows.
 
@@ -242,12 +242,12 @@ def mask_sequences(
         number = find_units(input_ids[base:], a_length, length, tables.starts, units)
         covered[:length] = 0
         draws = subkey(key, indices[n])
-        logged = _choose(
+        logged = _choose_units(
             units,
             number,
             budgets[n],
             tables.ngrams,
-            bits(draws, 0),
+            random_bits(draws, 0),
             order,
             covered,
             log,
@@ -255,14 +255,14 @@ def mask_sequences(
             a_length,
             logged,
         )
-        count = _replace(
+        count = _replace_masked_tokens(
             input_ids,
             base,
             a_length,
             length,
             covered,
             tables,
-            bits(draws, 1),
+            random_bits(draws, 1),
             positions,
             labels,
             count,

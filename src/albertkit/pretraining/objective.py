@@ -21,9 +21,9 @@ from albertkit.jit import compiled
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.padded import Trace
 from albertkit.output.sections import Result
-from albertkit.pretraining.examples import foreign_id, without_memmap
+from albertkit.pretraining.examples import foreign_id_error, without_memmap
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.training.loop import LossPart, no_losses
+from albertkit.training.loop import LossPart, zero_losses
 from albertkit.training.monitor import wilson_interval
 from albertkit.training.processes import World
 
@@ -46,7 +46,7 @@ class PretrainingObjective:
     def losses(self, batch: PackedBatch) -> dict[str, LossPart]:
         """Return the two losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.count_targets(batch), batch.input_ids.device)
+            return zero_losses(self.count_targets(batch), batch.input_ids.device)
         return self.predictions(batch)
 
     def predictions(self, batch: PackedBatch, trace: Trace | None = None) -> dict[str, LossPart]:
@@ -67,7 +67,7 @@ class PretrainingObjective:
         return batch.num_tokens * a_token
 
 
-def layers_at(progress: float, settings: PretrainSettings, layers: int) -> int:
+def num_layers_at(progress: float, settings: PretrainSettings, layers: int) -> int:
     """Return the number of layers of an update: `start_layers` for a share of the run, then twice as many, and again, each for an
     equal part of the rest; `progress` is the share of the run that is done before it, `layers` what the model has."""
     if settings.start_layers is None:
@@ -95,12 +95,12 @@ def check_start_layers(settings: PretrainSettings, config: AlbertConfig) -> None
         raise ConfigError("bad-value", fact, "leave out --start-layers, or name fewer layers")
 
 
-def use_layers(model: AlbertForPreTraining, layers: int | None) -> None:
+def set_num_layers(model: AlbertForPreTraining, layers: int | None) -> None:
     """Let a model use so many layers; None for all."""
     model.albert.encoder.depth = layers
 
 
-def trained_part(
+def make_trained_module(
     model: AlbertForPreTraining,
     settings: PretrainSettings,
     first_new: int,
@@ -215,7 +215,7 @@ class Evaluation(Result):
     masked_lm_count: int
     sentence_order_count: int
 
-    def numbers(self) -> dict[str, float]:
+    def scalar_metrics(self) -> dict[str, float]:
         """Return the scalar metrics, for logs; counts are whole numbers."""
         return {k: v for k, v in asdict(self).items() if isinstance(v, int | float)}
 
@@ -256,12 +256,12 @@ class Unigram:
         rank, size = (world.rank, world.size) if world else (0, 1)
         counts = np.zeros(store.vocab_size, np.int64)
         for shard in range(rank, store.num_shards, size):
-            counts += _count(store.tokens[shard], store.vocab_size)
+            counts += _count_tokens(store.tokens[shard], store.vocab_size)
             if left_out is not None:
                 starts = store.sentence_offsets[shard][store.document_offsets[shard]]
                 for document in np.flatnonzero(left_out[shard]):
                     tokens = store.tokens[shard][starts[document] : starts[document + 1]]
-                    counts -= _count(tokens, store.vocab_size)
+                    counts -= _count_tokens(tokens, store.vocab_size)
         if world:
             counts = world.sum(torch.from_numpy(counts).to(world.device)).cpu().numpy()
         return cls(counts)
@@ -273,10 +273,10 @@ class Unigram:
         )
 
 
-def _count(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
+def _count_tokens(tokens: np.ndarray, vocab_size: int) -> np.ndarray:
     counts = np.zeros(vocab_size, np.int64)
     if (foreign := int(_add_counts(without_memmap(tokens), counts))) >= 0:
-        raise foreign_id(foreign, vocab_size)
+        raise foreign_id_error(foreign, vocab_size)
     return counts
 
 

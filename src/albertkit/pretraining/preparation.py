@@ -26,7 +26,7 @@ from albertkit.pretraining.objective import (
     PretrainingObjective,
     Unigram,
     check_start_layers,
-    trained_part,
+    make_trained_module,
 )
 from albertkit.pretraining.options import PretrainOptions
 from albertkit.pretraining.settings import PretrainSettings
@@ -88,7 +88,7 @@ class InitialModel:
     notes: list[str] = field(default_factory=list)
 
 
-def initialise(
+def initialise_from_seed(
     settings: PretrainSettings,
     vocab_size: int,
     ids: Mapping[str, int] | None = None,
@@ -99,13 +99,13 @@ def initialise(
     return InitialModel(AlbertForPreTraining(config))
 
 
-def resume_start(folder: Path) -> InitialModel:
+def load_start_of_resumed_run(folder: Path) -> InitialModel:
     """Return the model that a run which continues another saved at its beginning."""
     continued = read_typed(folder / PROVENANCE, dict[str, Any])["continued"]
     return InitialModel(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
 
 
-def begin_run(
+def choose_initial_model(
     run: Path | None,
     tokenizer: AlbertTokenizer,
     settings: PretrainSettings,
@@ -118,7 +118,7 @@ def begin_run(
     A resumed run has its own copy of the model that it continues, and needs no `start`.
     """
     if run is not None and resume and (run / START).exists():
-        return resume_start(run / START)
+        return load_start_of_resumed_run(run / START)
     if start is not None:
         return initialise_from_checkpoint(start, tokenizer, settings)
     if teacher is not None and settings.size is None and settings.config is None:
@@ -127,7 +127,7 @@ def begin_run(
             vocab_size=tokenizer.vocab_size, **special_ids(tokenizer)
         )
         return InitialModel(AlbertForPreTraining(config))
-    return initialise(settings, tokenizer.vocab_size, special_ids(tokenizer))
+    return initialise_from_seed(settings, tokenizer.vocab_size, special_ids(tokenizer))
 
 
 def initialise_from_checkpoint(
@@ -150,12 +150,12 @@ def initialise_from_checkpoint(
     model, matched = AlbertForPreTraining.from_tensors(
         config.replace(foreign=foreign), read_tensors(path), _MAY_BE_FRESH, str(path)
     )
-    fresh = sorted({_part(name) for name in matched.fresh})
+    fresh = sorted({_part_of_parameter(name) for name in matched.fresh})
     if fresh:
         notes.append(f"not in `{source}`, initialised: {', '.join(fresh)}")
     if matched.left_out:
         notes.append(
-            f"in `{source}`, of no use here: {', '.join(sorted({_part(name) for name in matched.left_out}))}"
+            f"in `{source}`, of no use here: {', '.join(sorted({_part_of_parameter(name) for name in matched.left_out}))}"
         )
     num_rows = model_tokenizer.vocab_size
     if tokenizer.vocab_size > num_rows:
@@ -190,7 +190,7 @@ def initialise_from_checkpoint(
     return InitialModel(model, continued, notes)
 
 
-def leakage_notes(
+def held_out_leakage_notes(
     continued: dict[str, Any], store_fingerprint: str, settings: PretrainSettings
 ) -> list[str]:
     """Return a note if the continued model was trained on documents that are held out now."""
@@ -241,7 +241,7 @@ def _check_vocabulary(
     return notes
 
 
-def _part(name: str) -> str:
+def _part_of_parameter(name: str) -> str:
     """Return the head or part that a parameter belongs to."""
     return name.removeprefix("albert.").split(".")[0]
 
@@ -368,17 +368,17 @@ def prepare_run(
 
     stream = source.training(world)
     notes.append(source.describe(stream))  # raises at once if no example can be made
-    began = begin_run(folder, source.tokenizer, settings, start, resume, teacher)
+    began = choose_initial_model(folder, source.tokenizer, settings, start, resume, teacher)
     model = prepare_model(began.model, settings, world)
     check_start_layers(settings, model.config)
     if teacher is not None:
         check_student(model.config, teacher, settings.length)
-    trained = trained_part(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
+    trained = make_trained_module(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
     if continued:
         notes.append(
             f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens"
         )
-    notes += [*began.notes, *leakage_notes(began.continued, source.fingerprint, settings)]
+    notes += [*began.notes, *held_out_leakage_notes(began.continued, source.fingerprint, settings)]
     unigram = source.unigram(world)
     seconds = 0.0
     if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):

@@ -17,7 +17,7 @@ from torch import Tensor
 from albertkit.command import takes
 from albertkit.model import PackedBatch
 from albertkit.output.sections import FactList, Result, Section
-from albertkit.pretraining.objective import layers_at, use_layers
+from albertkit.pretraining.objective import num_layers_at, set_num_layers
 from albertkit.pretraining.options import PretrainCommandOptions, PretrainOptions
 from albertkit.pretraining.preparation import PreparedRun, prepare_run
 from albertkit.pretraining.run import PretrainResult, pretrain
@@ -130,17 +130,19 @@ def estimate(options: EstimateOptions) -> Estimate:
 
     ends = time.perf_counter() + options.limit
     layers = model.config.num_hidden_layers
-    moments_by_layers = Counter(layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS))
+    moments_by_layers = Counter(
+        num_layers_at(k / _MOMENTS, settings, layers) for k in range(_MOMENTS)
+    )
     seconds = tokens = 0.0
     timed_tokens = 0
     for index, (num_layers, moments) in enumerate(moments_by_layers.items()):
-        use_layers(model, num_layers)
+        set_num_layers(model, num_layers)
         seconds_left = max(ends - time.perf_counter(), 0.0) / (len(moments_by_layers) - index)
         timing = _time_updates(prepared, lambda: next(stream), 0.75 * seconds_left)
         seconds += timing.seconds * moments / _MOMENTS
         tokens += timing.tokens * moments / _MOMENTS
         timed_tokens = max(timed_tokens, timing.timed)
-    use_layers(model, None)
+    set_num_layers(model, None)
     first = next(stream)[0].to(prepared.world.device)
     share = min(1.0, timed_tokens / max(first.num_tokens, 1))
     part = _first_sequences(first, max(1, int(share * first.num_sequences)))
@@ -176,16 +178,16 @@ def _time_updates(
     micro_batches = draw()
     count = sum(batch.num_tokens for batch in micro_batches)
     part = [_first_sequences(micro_batches[0], 1)]
-    _timed_step(prepared, part)  # warms up
-    seconds, tokens = _timed_step(prepared, part)
+    _time_one_update(prepared, part)  # warms up
+    seconds, tokens = _time_one_update(prepared, part)
     if seconds / tokens * count * (TIMED_STEPS + 1) <= limit:
-        timed = [_timed_step(prepared, draw()) for _ in range(TIMED_STEPS + 1)][1:]
+        timed = [_time_one_update(prepared, draw()) for _ in range(TIMED_STEPS + 1)][1:]
         median_seconds, count = sorted(timed)[TIMED_STEPS // 2]
         return _Timing(median_seconds, count, count)
     fits = int((micro_batches[0].offsets[1:] * seconds / tokens <= limit / 4).sum())
     if fits > 1:
         part = [_first_sequences(micro_batches[0], fits)]
-        seconds, tokens = min(_timed_step(prepared, part) for _ in range(2))
+        seconds, tokens = min(_time_one_update(prepared, part) for _ in range(2))
     return _Timing(seconds * count / tokens, count, tokens)
 
 
@@ -232,7 +234,7 @@ def _activation_bytes(prepared: PreparedRun, batch: PackedBatch) -> int:
     return sum(saved_bytes.values())
 
 
-def _timed_step(prepared: PreparedRun, micro_batches: list[PackedBatch]) -> tuple[float, int]:
+def _time_one_update(prepared: PreparedRun, micro_batches: list[PackedBatch]) -> tuple[float, int]:
     """Return the seconds and tokens of one whole update, with a learning rate of zero."""
     model = prepared.trained
     device = prepared.world.device

@@ -25,7 +25,7 @@ SEGMENTS, ORDER, MASKS, BLOCKS = 1, 2, 3, 4
 
 
 @compiled
-def mix(word: np.uint64) -> np.uint64:
+def mix_bits(word: np.uint64) -> np.uint64:
     """Map 64-bit words one to one, so that every input bit changes every output bit with probability about one half."""
     word = (word ^ (word >> np.uint64(30))) * _FIRST
     word = (word ^ (word >> np.uint64(27))) * _SECOND
@@ -35,35 +35,35 @@ def mix(word: np.uint64) -> np.uint64:
 @compiled
 def subkey(key: np.uint64, index: int) -> np.uint64:
     """Return the key of part `index` of what `key` stands for."""
-    return mix(mix(np.uint64(key)) + (np.uint64(index) + _ONE) * _GAMMA)
+    return mix_bits(mix_bits(np.uint64(key)) + (np.uint64(index) + _ONE) * _GAMMA)
 
 
 @compiled
-def bits(key: np.uint64, counter: int) -> np.uint64:
+def random_bits(key: np.uint64, counter: int) -> np.uint64:
     """Return 64 random bits: draw number `counter` under `key`."""
-    return mix(np.uint64(key) + (np.uint64(counter) + _ONE) * _GAMMA)
+    return mix_bits(np.uint64(key) + (np.uint64(counter) + _ONE) * _GAMMA)
 
 
 @compiled
-def uniform(key: np.uint64, counter: int) -> float:
+def random_uniform(key: np.uint64, counter: int) -> float:
     """Return a multiple of 2⁻⁵³ in [0, 1)."""
-    return np.float64(bits(key, counter) >> np.uint64(11)) * 2.0**-53
+    return np.float64(random_bits(key, counter) >> np.uint64(11)) * 2.0**-53
 
 
 @compiled
-def below(key: np.uint64, counter: int, bound: int) -> np.int64:
+def random_below(key: np.uint64, counter: int, bound: int) -> np.int64:
     """Return a whole number in [0, bound), each with exactly the same probability; 1 <= bound <= 2³².
 
     Lemire, "Fast random integer generation in an interval" (2019). A rejected word is hashed again,
     so that a draw takes one counter whatever happens.
     """
-    word = bits(key, counter)
+    word = random_bits(key, counter)
     wide = np.uint64(bound)
     product = (word >> np.uint64(32)) * wide
     if (product & _LOW_WORD) < wide:
         threshold = (_TWO_POW_32 - wide) % wide
         while (product & _LOW_WORD) < threshold:
-            word = mix(word + _GAMMA)
+            word = mix_bits(word + _GAMMA)
             product = (word >> np.uint64(32)) * wide
     return np.int64(product >> np.uint64(32))
 
@@ -84,11 +84,11 @@ def count_heads(key: np.uint64, counter: int, tosses: int) -> int:
     """Count how many of `tosses` fair coins fall heads, 64 coins a draw: Binomial(½). Takes 1 + tosses // 64 counters."""
     count = 0
     while tosses >= 64:
-        count += count_ones(bits(key, counter))
+        count += count_ones(random_bits(key, counter))
         counter += 1
         tosses -= 64
     mask = (_ONE << np.uint64(tosses)) - _ONE
-    return count + count_ones(bits(key, counter) & mask)
+    return count + count_ones(random_bits(key, counter) & mask)
 
 
 def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
@@ -103,6 +103,6 @@ def make_key(seed: int, purpose: int, epoch: int) -> np.uint64:
 def shuffle_rows(rows: np.ndarray, key: np.uint64) -> None:
     """Put the rows of an array [N, W], N < 2³², in random order, in place: Fisher and Yates, every order equally likely."""
     for i in range(rows.shape[0] - 1, 0, -1):
-        j = below(key, i, i + 1)
+        j = random_below(key, i, i + 1)
         for k in range(rows.shape[1]):
             rows[i, k], rows[j, k] = rows[j, k], rows[i, k]

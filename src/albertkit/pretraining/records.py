@@ -62,7 +62,7 @@ class TrainingRecords:
         self.path = Path(path)
         self.tokenizer = tokenizer
         self.pairs = pairs
-        self._files = [RecordFile(file) for file in find_records(path)]
+        self._files = [RecordFile(file) for file in find_record_files(path)]
         self._first = np.cumsum([0, *map(len, self._files)])
         if not len(self):
             raise DataError("too-little-data", f"there is no record in `{path}`", _WRITTEN_BY)
@@ -71,7 +71,7 @@ class TrainingRecords:
         self._names = (*FEATURES, ORDER_LABEL) if pairs else FEATURES
         # Type and size of each, known when the first record has been read
         self._form: list[tuple[str, int]] = []
-        self.length = len(self._features(0)[0])
+        self.length = len(self._features_of_record(0)[0])
         # The tokenizer's [CLS], [SEP] and [MASK] must be where the records have them
         cls_id = self.tokenizer.cls_id
         sep_id = self.tokenizer.sep_id
@@ -106,7 +106,7 @@ class TrainingRecords:
     def batch(self, numbers: NDArray[Any]) -> PackedBatch:
         """Return some records as a packed batch, their padding and their predictions of weight 0 left out."""
         # Checked a batch at a time, which takes 80 µs a record in place of 180.
-        rows = [self._features(number) for number in numbers.tolist()]
+        rows = [self._features_of_record(number) for number in numbers.tolist()]
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
         ids, mask, segments, positions, labels, weights = columns[: len(FEATURES)]
         lengths = mask.sum(1)
@@ -170,7 +170,7 @@ class TrainingRecords:
         counts[[self.tokenizer.cls_id, self.tokenizer.sep_id]] = 0
         return counts
 
-    def _features(self, number: int) -> list[NDArray[Any]]:
+    def _features_of_record(self, number: int) -> list[NDArray[Any]]:
         """Return the features of a record in the order of `self._names`, of the same types and sizes as those of record 0."""
         file = int(np.searchsorted(self._first, number, "right")) - 1
         payload = self._files[file][number - int(self._first[file])]
@@ -233,14 +233,14 @@ class TrainingRecords:
         return DataError(slug, f"{record} {fault}", hint or "make the records again")
 
 
-def holds_records(path: Path) -> bool:
+def is_records_file_or_folder(path: Path) -> bool:
     """Return whether this is a file, or the folder of an export or of files with `tfrecord` in their names."""
     return path.is_file() or (
-        path.is_dir() and ((path / UNFINISHED).exists() or bool(_records_in(path)))
+        path.is_dir() and ((path / UNFINISHED).exists() or bool(_record_files_in(path)))
     )
 
 
-def find_records(path: str | Path) -> list[Path]:
+def find_record_files(path: str | Path) -> list[Path]:
     """Return the files that a file's name, a glob or a folder stands for, in the order of their names."""
     location = Path(path)
     if (location / UNFINISHED).exists():
@@ -250,7 +250,7 @@ def find_records(path: str | Path) -> list[Path]:
             "run the same export again",
         )
     if location.is_dir():
-        files = _records_in(location)
+        files = _record_files_in(location)
     elif location.is_file():
         files = [location]
     else:
@@ -264,7 +264,7 @@ def find_records(path: str | Path) -> list[Path]:
     return sorted(files)
 
 
-def _records_in(folder: Path) -> list[Path]:
+def _record_files_in(folder: Path) -> list[Path]:
     """Return visible files like x.tfrecord, tf_examples.tfrecord-00000-of-00010 and x.tf_record."""
     names = (file for file in folder.iterdir() if not file.name.startswith("."))
     return [file for file in names if is_record_name(file.name) and file.is_file()]

@@ -18,18 +18,23 @@ from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_typed, write_checksums
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
 from albertkit.model.files import PROVENANCE
-from albertkit.model_paths import describe_model, local_folder, or_model_of_run, write_selected
+from albertkit.model_paths import (
+    describe_selected_model,
+    local_folder,
+    model_of_run_or_folder,
+    record_selected_model,
+)
 from albertkit.output.progress import ProgressBar
 from albertkit.output.render import package_versions
 from albertkit.output.sections import Commands, FactList, Section
-from albertkit.pretraining.batches import check_budget
+from albertkit.pretraining.batches import check_longest_fits
 from albertkit.pretraining.card import PretrainingFacts, model_card
 from albertkit.pretraining.objective import (
     Evaluation,
     Unigram,
     evaluate_batches,
-    layers_at,
-    use_layers,
+    num_layers_at,
+    set_num_layers,
 )
 from albertkit.pretraining.options import EvaluatePretrainedOptions, PretrainOptions
 from albertkit.pretraining.preparation import START, PreparedRun, prepare_run
@@ -41,7 +46,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import KOREAN, choose_example_texts
 from albertkit.training.loop import TrainingRecipe
 from albertkit.training.monitor import plot_run, read_metrics
-from albertkit.training.processes import World, choose_precision, describe, join_world
+from albertkit.training.processes import World, choose_precision, describe_precision, join_world
 from albertkit.training.run import Run, RunResult, open_run
 
 _CONSTANT = 0.99  # share of equal guesses from which the outputs are called constant
@@ -144,7 +149,9 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
             with atomic_folder(final) as folder:
                 recipe.save_with_provenance(folder)
                 _write_card(run, prepared, "final", folder, evaluation, extent)
-                write_selected(folder, state.step, recipe.select, evaluation.get(recipe.select))
+                record_selected_model(
+                    folder, state.step, recipe.select, evaluation.get(recipe.select)
+                )
                 write_checksums(folder)
             try:
                 plot_run(
@@ -168,15 +175,15 @@ def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe
     provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}
 
     def set_layers(progress: float) -> None:
-        use_layers(model, layers_at(progress, settings, model.config.num_hidden_layers))
+        set_num_layers(model, num_layers_at(progress, settings, model.config.num_hidden_layers))
 
     def evaluate() -> dict[str, float]:
-        use_layers(model, None)
+        set_num_layers(model, None)
         numbers: dict[str, float] = {}
         if settings.masked_lm_prob or settings.pair_task != "none":
             numbers |= evaluate_batches(
                 model, prepared.held_out, prepared.unigram, run.world
-            ).numbers()
+            ).scalar_metrics()
         if isinstance(prepared.trained, TaughtStudent):
             numbers |= evaluate_states(prepared.trained, prepared.held_out, run.world)
         return numbers
@@ -196,7 +203,7 @@ def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe
         describe=partial(_write_card, run, prepared, "best"),
         before_update=set_layers,
         doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
-        notes=[*prepared.notes, describe(model, run.world.device)],
+        notes=[*prepared.notes, describe_precision(model, run.world.device)],
         seconds_before=prepared.seconds,
     )
 
@@ -263,7 +270,7 @@ def next_commands(
     heads = (
         (
             f"albertkit evaluate {run} {store}",
-            f"score {describe_model(or_model_of_run(Path(run)))}",
+            f"score {describe_selected_model(model_of_run_or_folder(Path(run)))}",
         ),
         (
             f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask",
@@ -395,7 +402,7 @@ def _evaluate_records(
             f"export them again with --length {longest}",
         )
     numbers = records.held_out(trained.share(records.fingerprint, options), trained.seed)
-    check_budget(options.batch_tokens, records.length)
+    check_longest_fits(options.batch_tokens, records.length)
     batches = RecordEvaluation(
         records, numbers, batch_tokens=options.batch_tokens, rank=world.rank, world_size=world.size
     )

@@ -19,14 +19,19 @@ from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError, DataError
 from albertkit.model_paths import is_remote
 from albertkit.pretraining.batches import Batching, BatchStream, EpochStream, EvaluationStream
-from albertkit.pretraining.examples import ExampleSettings, blocks_of, tokens_used, used_text
+from albertkit.pretraining.examples import (
+    ExampleSettings,
+    format_used_share,
+    shards_of_blocks,
+    tokens_used,
+)
 from albertkit.pretraining.masking import MaskSettings
 from albertkit.pretraining.objective import Unigram
 from albertkit.pretraining.records import (
     RecordEvaluation,
     RecordStream,
     TrainingRecords,
-    holds_records,
+    is_records_file_or_folder,
 )
 from albertkit.pretraining.settings import MaskingOptions, PretrainSettings
 from albertkit.tables.files import is_record_name
@@ -127,7 +132,7 @@ def open_pretraining_data(
 
 def is_records(data: str | Path) -> bool:
     """Return whether data are TFRecords: a file, a folder of them, or a glob."""
-    return not is_remote(data) and (has_magic(str(data)) or holds_records(Path(data)))
+    return not is_remote(data) and (has_magic(str(data)) or is_records_file_or_folder(Path(data)))
 
 
 def is_pretraining_data(data: str) -> bool:
@@ -135,7 +140,7 @@ def is_pretraining_data(data: str) -> bool:
     path = Path(data)
     if is_remote(data) or (path / MANIFEST).exists() or has_magic(data):
         return True
-    return holds_records(path) and (path.is_dir() or is_record_name(path.name))
+    return is_records_file_or_folder(path) and (path.is_dir() or is_record_name(path.name))
 
 
 class _StoreSource(PretrainingData):
@@ -182,10 +187,13 @@ class _StoreSource(PretrainingData):
         aside = f", {skipped:,} documents of one sentence skipped" if skipped else ""
         blocks = stream.num_blocks()
         of = "an epoch" if blocks == 1 else f"in the first of {blocks} blocks of an epoch"
-        return f"examples: {len(plan.examples):,} {of}{aside}; tokens used an epoch: {used_text(self.tokens_used(stream))}"
+        used = format_used_share(self.tokens_used(stream))
+        return f"examples: {len(plan.examples):,} {of}{aside}; tokens used an epoch: {used}"
 
     def tokens_used(self, stream: EpochStream) -> float:
-        shards = blocks_of(self._store, example_settings(self.settings), self.settings.seed, 0)[0]
+        shards = shards_of_blocks(
+            self._store, example_settings(self.settings), self.settings.seed, 0
+        )[0]
         return tokens_used(
             self._store,
             stream.plan(0),

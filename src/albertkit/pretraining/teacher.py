@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
-from albertkit.model.layers import layer_at_same_depth, linear
+from albertkit.model.layers import layer_at_same_depth, linear_function
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.teacher_encoder import EmbeddingTables, TeacherEncoder
-from albertkit.training.loop import LossPart, no_losses
+from albertkit.training.loop import LossPart, zero_losses
 from albertkit.training.processes import World
 
 EMBEDDING_SIZE = 128  # of a student, as in every published ALBERT
@@ -283,7 +283,9 @@ class TaughtStudent(nn.Module):
             target = (teacher_states[layer].float() - self._means[number]) / self._deviations[
                 number
             ]
-            mapped = linear(states[number].dtype, self.maps[number])(states[number]).float()
+            mapped = linear_function(states[number].dtype, self.maps[number])(
+                states[number]
+            ).float()
             distances.append((mapped - target).square().mean(1).sum())
         return torch.stack(distances)
 
@@ -306,7 +308,7 @@ class TeacherObjective(PretrainingObjective):
         """Return the losses as sums; the student runs once."""
         counts = self.count_targets(batch)
         if not batch.num_tokens:
-            return no_losses(counts, batch.input_ids.device)
+            return zero_losses(counts, batch.input_ids.device)
         trace = Trace(True, False)
         parts = self.predictions(batch, trace)
         assert trace.hidden_states is not None

@@ -232,8 +232,8 @@ class TransformersTeacher(TeacherEncoder):
             scale = norms[0].weight
         return EmbeddingTables(
             words[self.ids],
-            _table(embeddings, "position", words),
-            _table(embeddings, "token_type", words),
+            _embedding_table(embeddings, "position", words),
+            _embedding_table(embeddings, "token_type", words),
             scale,
         )
 
@@ -243,7 +243,7 @@ class TransformersTeacher(TeacherEncoder):
         for name, parameter in self.network.named_parameters():
             # DistilBERT's name of it
             bert_name = name.replace("transformer.layer.", "encoder.layer.", 1)
-            if not bert.is_layer(bert_name):
+            if not bert.is_bert_layer_name(bert_name):
                 continue
             number, parameter_name = bert_name.removeprefix("encoder.layer.").split(".", 1)
             module, kind = parameter_name.rsplit(".", 1)
@@ -377,7 +377,7 @@ class AlignedTeacher(TransformersTeacher):
         )
 
 
-def _table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
+def _embedding_table(embeddings: nn.Module | None, kind: str, words: Tensor) -> Tensor:
     """Return the embeddings of positions or segments; RoBERTa's first rows are of no position."""
     table = getattr(embeddings, f"{kind}_embeddings", None)
     if table is None or table.weight.shape[1] != words.shape[1]:
@@ -429,7 +429,7 @@ def _open_encoder(
 ) -> TeacherEncoder:
     folder = _encoder_folder(source)
     if folder is not None:
-        return _open_other(folder, source, tokenizer, settings, device)
+        return _open_transformers_teacher(folder, source, tokenizer, settings, device)
     with open_checkpoint(source) as checkpoint:
         config = checkpoint.config
         tensors = {
@@ -445,14 +445,18 @@ def _open_encoder(
             # A BERT with the tokenizer of XLM-R, such as multilingual-e5-small
             if error.slug != "unsupported":
                 raise
-            return _open_other(checkpoint.folder, source, tokenizer, settings, device)
-    digest = _digest(tensors)
+            return _open_transformers_teacher(
+                checkpoint.folder, source, tokenizer, settings, device
+            )
+    digest = _tensors_digest(tensors)
     notes = []
     if teacher_tokenizer.fingerprint != tokenizer.fingerprint:
         special_ids = {role: getattr(teacher_tokenizer, f"{role}_id") for role in SPECIAL_ROLES}
         ids = _match_tokens(tokenizer, teacher_tokenizer.get_vocab(), special_ids)
         if ids is None:
-            return _open_other(checkpoint.folder, source, tokenizer, settings, device)
+            return _open_transformers_teacher(
+                checkpoint.folder, source, tokenizer, settings, device
+            )
         for name in {_WORDS, "predictions.bias"} & tensors.keys():
             tensors[name] = tensors[name][ids]
         config = config.replace(vocab_size=len(ids), pad_token_id=tokenizer.pad_id)
@@ -482,7 +486,7 @@ def _open_encoder(
     )
 
 
-def _open_other(
+def _open_transformers_teacher(
     folder: Path,
     source: Path,
     tokenizer: AlbertTokenizer,
@@ -519,7 +523,7 @@ def _open_other(
         network=network,
         config=_albert_shape(their_config, network, tokenizer.vocab_size),
         compute_dtype=choose_precision(settings.precision, device),
-        digest=_digest(
+        digest=_tensors_digest(
             {name: tensor for name, tensor in network.state_dict().items() if name not in fresh}
         ),
         pad_id=special_ids["pad"]
@@ -563,7 +567,7 @@ def _open_other(
     )
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def _tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     # Files of one model may list its tensors in another order.
     for name, tensor in sorted(tensors.items()):
@@ -623,7 +627,7 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
         ),
         hidden_act=activation if activation in ACTIVATIONS else "gelu",
         max_position_embeddings=num_positions(network),
-        type_vocab_size=max(1, len(_table(embeddings, "token_type", words))),
+        type_vocab_size=max(1, len(_embedding_table(embeddings, "token_type", words))),
         layer_norm_eps=getattr(config, "layer_norm_eps", 1e-12),
     )
 

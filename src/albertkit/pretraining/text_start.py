@@ -135,13 +135,15 @@ def start_from_text(
     nn.init.orthogonal_(into_hidden)
     for group in encoder.albert_layer_groups:
         for layer in group.blocks():  # type: ignore[operator]
-            _look_at_neighbours(layer, into_hidden, dimensions)
+            _set_attention_to_neighbours(layer, into_hidden, dimensions)
     head.dense.weight.copy_(_PREDICTION * into_hidden.T)
     head.dense.bias.fill_(_LIFT)
     head.bias.copy_(log_frequencies)
 
 
-def _look_at_neighbours(layer: AlbertLayer, into_hidden: Tensor, dimensions: _Dimensions) -> None:
+def _set_attention_to_neighbours(
+    layer: AlbertLayer, into_hidden: Tensor, dimensions: _Dimensions
+) -> None:
     """Let each head look a fixed distance away and pass on the token vector that it finds; the feed-forward adds nothing yet.
 
     A head compares sines: sin(f·p) and cos(f·p) of the query with those of the key's position less

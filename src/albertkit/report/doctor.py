@@ -15,8 +15,8 @@ from typing import Any
 
 from albertkit.command import takes
 from albertkit.errors import AlbertKitError, ConfigError, DataError, MissingExtraError
-from albertkit.files import CHECKSUMS, StrPath, cache_folder, changed_files
-from albertkit.output.render import to_markdown, to_terminal
+from albertkit.files import CHECKSUMS, StrPath, cache_folder, files_not_matching_checksums
+from albertkit.output.render import print_sections, to_markdown
 from albertkit.output.sections import Cell, FactList, Paragraph, Result, Section, TableSection
 from albertkit.report.options import DoctorOptions
 
@@ -85,13 +85,15 @@ class Examination(Result):
             "platform": self.platform,
             "CPU": machine["cpu"],
             "cores": f"{machine['usable_cores']} usable of {machine['cores']}",
-            "memory": f"{_gib(machine['available_bytes'])} free of {_gib(machine['memory_bytes'])}",
+            "memory": f"{_format_gib(machine['available_bytes'])} free of {_format_gib(machine['memory_bytes'])}",
             **devices,
             "C++ compiler": (compiler["path"] or f"`{compiler['command']}` not found") + headers,
         }
         for folder in self.folders:
             access = "writable" if folder["writable"] else "NOT writable"
-            facts[folder["name"]] = f"{folder['path']}, {access}, {_gib(folder['free_bytes'])} free"
+            facts[folder["name"]] = (
+                f"{folder['path']}, {access}, {_format_gib(folder['free_bytes'])} free"
+            )
         packages = []
         for package in self.packages:
             status = Cell(package["status"], "bad")
@@ -158,7 +160,7 @@ def show_doctor(result: Result) -> None:
     if getattr(result, "markdown", False):
         print(as_markdown(result), end="")
     else:
-        to_terminal(result.sections())
+        print_sections(result.sections())
 
 
 def as_markdown(result: Result) -> str:
@@ -187,14 +189,14 @@ def examine_machine(markdown: bool = False) -> Examination:
             "executable": sys.executable,
         },
         "platform": platform.platform(),
-        "machine": machine(),
+        "machine": machine_facts(),
         "packages": packages,
         "extras": extras,
-        "torch": torch_details(),
-        "compiler": compiler(),
+        "torch": torch_facts(),
+        "compiler": compiler_facts(),
         "folders": [
-            folder("temporary files", Path(tempfile.gettempdir())),
-            folder("cache", cache_folder()),
+            folder_facts("temporary files", Path(tempfile.gettempdir())),
+            folder_facts("cache", cache_folder()),
         ],
     }
     return Examination(**facts, problems=find_problems(facts), markdown=markdown)
@@ -220,13 +222,13 @@ def check_core_and_extras(
     for requirement in map(Requirement, requirements):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            core.append(_check(requirement))
+            core.append(_check_installed(requirement))
             continue
         # Of `extra == "report"` and the like
         quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]
         for extra in [part.split('"')[1] for part in quoted_parts]:
             if marker.evaluate({"extra": extra}):
-                by_extra.setdefault(extra, []).append(_check(requirement))
+                by_extra.setdefault(extra, []).append(_check_installed(requirement))
     extras = {}
     for extra, packages in sorted(by_extra.items()):
         lacking = [package["name"] for package in packages if package["status"] != "ok"]
@@ -235,7 +237,7 @@ def check_core_and_extras(
     return core, extras
 
 
-def _check(requirement: Any) -> dict[str, Any]:
+def _check_installed(requirement: Any) -> dict[str, Any]:
     from packaging.version import InvalidVersion, Version
 
     # From the package's metadata, so that one too broken to import is still listed.
@@ -263,7 +265,7 @@ def _check(requirement: Any) -> dict[str, Any]:
 # --- machine --------------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """Return cores, memory and the CPU's name; None where the system does not list them."""
     cpu = _proc_fields("/proc/cpuinfo")
     memory = _proc_fields("/proc/meminfo")
@@ -318,7 +320,7 @@ def _first_line(*paths: str) -> str:
     return ""
 
 
-def torch_details() -> dict[str, Any]:
+def torch_facts() -> dict[str, Any]:
     """Return what torch can use here; `error` with the reason if it cannot be imported."""
     # Not by `torch.utils.collect_env`, which takes 3.1 s (it runs `pip list`), says nothing where
     # torch is broken, and has the host's memory in a container.
@@ -332,11 +334,11 @@ def torch_details() -> dict[str, Any]:
     cpu = torch.device("cpu")
     packed = []
     for precision, instructions in engine.FUSED_INSTRUCTIONS.items():
-        if all(map(engine.has, instructions)):
+        if all(map(engine.has_instructions, instructions)):
             packed.append(precision)
     devices = []
     if torch.cuda.is_available():
-        from albertkit.model.attention import varlen_fault
+        from albertkit.model.attention import varlen_attention_problem
 
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
@@ -347,14 +349,14 @@ def torch_details() -> dict[str, Any]:
                     "compute_capability": f"{properties.major}.{properties.minor}",
                     "native_bf16": properties.major >= 8,  # Ampere and newer
                     "bf16_peak": bf16_peak(properties.name),
-                    "packed_attention_fault": varlen_fault(torch.device("cuda", index)),
+                    "packed_attention_fault": varlen_attention_problem(torch.device("cuda", index)),
                 }
             )
     return {
         "error": None,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "cpu_instructions": list(filter(engine.has, CPU_INSTRUCTIONS)),
+        "cpu_instructions": list(filter(engine.has_instructions, CPU_INSTRUCTIONS)),
         "native_bf16": engine.native_bf16(cpu),
         "faster_bf16": engine.faster_bf16(cpu),
         "packed_precisions": packed,
@@ -364,7 +366,7 @@ def torch_details() -> dict[str, Any]:
     }
 
 
-def compiler() -> dict[str, Any]:
+def compiler_facts() -> dict[str, Any]:
     """Find the C++ compiler that torch.compile would call ($CXX, else g++, on macOS clang++) and Python's headers."""
     command = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     header = Path(sysconfig.get_path("include")) / "Python.h"
@@ -375,7 +377,7 @@ def compiler() -> dict[str, Any]:
     }
 
 
-def folder(name: str, path: Path) -> dict[str, Any]:
+def folder_facts(name: str, path: Path) -> dict[str, Any]:
     """Test whether a file can be made in a folder, or in the nearest one above it that exists, and measure its free space."""
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
     try:
@@ -463,7 +465,7 @@ def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
         bf16 = "bf16" if device["native_bf16"] else "no bf16"
         if device["bf16_peak"]:
             bf16 += f" (data sheet: {device['bf16_peak'] / 1e12:,.0f} TFLOP/s)"
-        memory = _gib(device["memory_bytes"])
+        memory = _format_gib(device["memory_bytes"])
         facts[f"CUDA device{number}"] = (
             f"{device['name']}, {memory}, capability {device['compute_capability']}, {bf16}"
         )
@@ -479,7 +481,7 @@ def _device_facts(torch: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
-def _gib(size: int | None) -> str:
+def _format_gib(size: int | None) -> str:
     return "?" if size is None else f"{size / GIB:.1f} GiB"
 
 
@@ -502,7 +504,7 @@ class VerifyReport(Result):
 
 def verify_files(folder: StrPath) -> VerifyReport:
     """Compare everything below a folder (a run, a store, prepared clips) with the checksums that were written with it."""
-    from albertkit.captioning.prepared import PREPARED, PreparedClips, is_sound, item_file
+    from albertkit.captioning.prepared import PREPARED, PreparedClips, is_item_intact, item_file
     from albertkit.corpus.store import MANIFEST, UNFINISHED, TokenStore
 
     root = Path(folder)
@@ -519,7 +521,7 @@ def verify_files(folder: StrPath) -> VerifyReport:
                 continue
             counts[kind] += 1
             if kind == CHECKSUMS:
-                corrupt += [str(path / name) for name in changed_files(path)]
+                corrupt += [str(path / name) for name in files_not_matching_checksums(path)]
                 continue
             try:
                 if kind == MANIFEST:
@@ -531,7 +533,7 @@ def verify_files(folder: StrPath) -> VerifyReport:
                 continue
             items = {clip.item for split in clips.splits.values() for clip in split}
             for item in sorted(items):
-                if not is_sound(path, item, clips.dtype):
+                if not is_item_intact(path, item, clips.dtype):
                     corrupt.append(str(item_file(path, item)))
     if not any(counts.values()):
         raise DataError("missing-file", f"nothing below `{root}` has checksums", hint)

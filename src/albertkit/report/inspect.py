@@ -52,7 +52,7 @@ BERT_VOCABULARY = 30_522  # of the uncased models
 LENGTH = 512  # tokens of the sequences that FLOPs are counted for
 
 
-def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
+def published_sizes(length: float = LENGTH) -> list[dict[str, Any]]:
     """Return a row for every published model, BERTs first, operations counted for sequences of `length` tokens.
 
     `parameters` are those of encoder and pooler; `with_heads` adds the masked-LM and sentence-order
@@ -73,7 +73,7 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
             num_attention_heads=heads,
             parameter_sharing="none",
         )
-        row = _row(name, config, length)
+        row = _size_row(name, config, length)
         row["parameters"] -= width * width + width
         row["forward_flops_per_token"] -= 2 * width * width
         rows.append(row | {"with_heads": None, "sharing": None})
@@ -83,7 +83,9 @@ def sizes(length: float = LENGTH) -> list[dict[str, Any]]:
         for name, changes in SHARINGS.items():
             sharing[name] = AlbertConfig.from_size(size, **changes).num_parameters()
         with_heads = config.num_parameters(heads=True)
-        rows.append(_row(size, config, length) | {"with_heads": with_heads, "sharing": sharing})
+        rows.append(
+            _size_row(size, config, length) | {"with_heads": with_heads, "sharing": sharing}
+        )
     return rows
 
 
@@ -93,7 +95,7 @@ def forward_flops(config: AlbertConfig, length: float) -> float:
     return config.train_flops_per_token(length, predicted_share=0.0) / 3
 
 
-def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
+def _size_row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
     return {
         "name": name,
         "layers": config.num_hidden_layers,
@@ -106,7 +108,7 @@ def _row(name: str, config: AlbertConfig, length: float) -> dict[str, Any]:
     }
 
 
-def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
+def size_rows_beside_published(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
     """Return a row for this model and then for each published one, encoder and pooler only.
 
     `unshared` are the parameters if no layer shared anything, `saved` the share of those that
@@ -115,16 +117,16 @@ def compared_sizes(config: AlbertConfig, length: int) -> list[dict[str, Any]]:
     unshared = config.replace(
         parameter_sharing="none", num_hidden_groups=config.num_hidden_layers
     ).num_parameters()
-    this_model = _row("this model", config, length) | {"sharing": {"none": unshared}}
+    this_model = _size_row("this model", config, length) | {"sharing": {"none": unshared}}
     rows = []
-    for row in (this_model, *(row for row in sizes(length) if row["paper"])):
+    for row in (this_model, *(row for row in published_sizes(length) if row["paper"])):
         unshared = row["sharing"]["none"] if row["sharing"] else row["parameters"]
         facts = {name: row[name] for name in ("name", "parameters", "forward_flops_per_token")}
         rows.append({**facts, "unshared": unshared, "saved": 1 - row["parameters"] / unshared})
     return rows
 
 
-def memory(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]:
+def estimate_memory_bytes(config: AlbertConfig, parameters: int, length: int) -> dict[str, int]:
     """Return the bytes that a model of `parameters` (heads included, each shared one once) takes.
 
     - load_fp32, load_bf16: the weights. load_int8: the layer's matrices in 8 bits with a scale a row, tables, norms and
@@ -165,7 +167,7 @@ class Sizes(Result):
     """Sizes of every published ALBERT and BERT.
 
     Attributes:
-        sizes: Rows of `albertkit.report.inspect.sizes`.
+        sizes: Rows of `albertkit.report.inspect.published_sizes`.
     """
 
     sizes: list[dict[str, Any]]
@@ -215,8 +217,8 @@ class FolderInspection(Result):
         weights: File, bytes, and numbers by type.
         flops: Operations of a token in a sequence of `length`; in training `predicted_share` of the
             tokens are predicted.
-        memory: Bytes, as `albertkit.report.inspect.memory`.
-        compared: Rows of `compared_sizes`.
+        memory: Bytes, as `albertkit.report.inspect.estimate_memory_bytes`.
+        compared: Rows of `size_rows_beside_published`.
         tokenizer: Kind, number of tokens, text rules and fingerprint; None without one.
         provenance: What the folder says of its origin, or None.
         training: State of the training, or None.
@@ -262,8 +264,8 @@ class FolderInspection(Result):
             # The paper masks 15 % of the tokens.
             predicted += ", as is usual; the folder does not say"
         computing = {
-            "forward": f"{_flops(self.flops['forward_per_token'])}, heads left out",
-            "pretraining step": f"{_flops(self.flops['train_per_token'])}, {predicted}",
+            "forward": f"{_format_flops(self.flops['forward_per_token'])}, heads left out",
+            "pretraining step": f"{_format_flops(self.flops['train_per_token'])}, {predicted}",
         }
         total = self.parameters["total"]
         stored = self.parameters["stored"]
@@ -288,7 +290,7 @@ class FolderInspection(Result):
         comparison = []
         for row in self.compared:
             saved = f"{row['saved']:.1%}" if row["saved"] else None
-            forward = _flops(row["forward_flops_per_token"])
+            forward = _format_flops(row["forward_flops_per_token"])
             comparison.append([row["name"], row["parameters"], row["unshared"], saved, forward])
         columns = ["", "parameters", "unshared", "sharing saves", "forward"]
         title = f"compared with others, a token in a sequence of {length}"
@@ -315,7 +317,7 @@ class FolderInspection(Result):
 def inspect(options: InspectOptions) -> Result:
     """Inspect a model folder, or list the sizes of the published models."""
     if options.model is None:
-        return Sizes(sizes())
+        return Sizes(published_sizes())
     return inspect_folder(options.model, options.length)
 
 
@@ -366,8 +368,8 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
             "predicted_share": predicted_share,
             "train_per_token": config.train_flops_per_token(length, predicted_share),
         },
-        memory=memory(config, total, length),
-        compared=compared_sizes(config, length),
+        memory=estimate_memory_bytes(config, total, length),
+        compared=size_rows_beside_published(config, length),
         tokenizer=tokenizer,
         provenance=provenance,
         training=_read_optional_json(folder / "training_state.json"),
@@ -417,7 +419,7 @@ def _predicted_share(provenance: dict[str, Any]) -> float:
     return float(share)
 
 
-def _flops(count: float) -> str:
+def _format_flops(count: float) -> str:
     return f"{count / 1e9:.3g} GFLOP" if count >= 1e8 else f"{count / 1e6:.3g} MFLOP"
 
 

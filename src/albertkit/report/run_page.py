@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from albertkit.command import takes
-from albertkit.errors import AlbertKitError, DataError, MissingExtraError, suggest_path
+from albertkit.errors import AlbertKitError, DataError, MissingExtraError, suggest_existing_path
 from albertkit.files import check_page_file
-from albertkit.model_paths import MODELS, numbered_folders, runs_inside
+from albertkit.model_paths import MODELS, find_runs, numbered_folders
 from albertkit.output.render import write_page
 from albertkit.output.sections import (
     Bar,
@@ -35,7 +35,7 @@ from albertkit.output.sections import (
     format_count,
     format_whole_seconds,
 )
-from albertkit.pretraining.card import measures, measures_table, times_more_probable
+from albertkit.pretraining.card import list_measures, table_of_measures, times_more_probable
 from albertkit.report.inspect import inspect_folder
 from albertkit.report.options import ReportOptions
 from albertkit.training.monitor import (
@@ -50,8 +50,8 @@ from albertkit.training.results import (
     Details,
     class_scores_section,
     confusion_table,
-    number,
-    scatter,
+    format_score,
+    scatter_figure,
     score_name,
     score_table,
     scores_of,
@@ -115,7 +115,7 @@ class RunFolder:
 
     def read_file(self, path: Path, parse: Callable[[str], Any]) -> Any:
         """Read a file of the run with `parse`; None if it is missing, or cannot be read: then a note says why."""
-        if not self.holds(path):
+        if not self.holds_file(path):
             return None
         name = path.relative_to(self.folder)
         try:
@@ -128,7 +128,7 @@ class RunFolder:
             self.notes.append(f"{name} cannot be read: {error}")
             return None
 
-    def holds(self, path: Path) -> bool:
+    def holds_file(self, path: Path) -> bool:
         """Return whether there is such a file or folder; a link that leads out of the run is not followed, and noted."""
         if not path.exists():
             return False
@@ -142,7 +142,7 @@ class RunFolder:
 
     def read_metrics(self, file: Path) -> RunMetrics:
         """Read the records of a run; none if they are missing, or cannot be read."""
-        if not self.holds(file):
+        if not self.holds_file(file):
             return RunMetrics()
         try:
             metrics = read_metrics(file)
@@ -157,11 +157,11 @@ class RunFolder:
                 metrics,
                 name,
                 # Texts and lists in a record cannot be drawn.
-                [{**numbers(record), "step": int(record["step"])} for record in records],
+                [{**numeric_values(record), "step": int(record["step"])} for record in records],
             )
         return metrics
 
-    def table(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
+    def read_mapping(self, path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
         """Read a file that holds names and values; empty if it does not."""
         value = self.read_file(path, parse)
         if value is not None and not isinstance(value, dict):
@@ -173,13 +173,13 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read a run."""
     path = Path(folder)
     if not path.is_dir():
-        hint = suggest_path(path, "name the folder that --out made")
+        hint = suggest_existing_path(path, "name the folder that --out made")
         raise DataError("not-found", f"no run folder at `{path}`", hint)
     seeds = numbered_folders(path, "seed")
     if not seeds and not any(
         (path / name).exists() for name in ("run.toml", METRICS_FILE, "results.json")
     ):
-        runs = runs_inside(path)
+        runs = find_runs(path)
         hint = f"name a run inside it: {runs[0]}" if runs else "name the folder that --out made"
         raise DataError(
             "missing-file",
@@ -187,10 +187,10 @@ def read_run(folder: str | Path) -> RunFolder:
             hint,
         )
     run = RunFolder(path, path)
-    run.results = run.table(path / "results.json")
+    run.results = run.read_mapping(path / "results.json")
     for seed in seeds:
         # It writes its results last.
-        value = number_or_nan(run.table(seed / "results.json").get("value"))
+        value = number_or_nan(run.read_mapping(seed / "results.json").get("value"))
         run.seeds[seed.name] = None if math.isnan(value) else value
     # `best/` was made by the best of several seeds, and by the last of its retries.
     finished_seeds = [seed for seed in seeds if run.seeds[seed.name] is not None]
@@ -203,17 +203,17 @@ def read_run(folder: str | Path) -> RunFolder:
     ]
     if retries:
         run.attempt = retries[-1]
-    run.settings = run.table(run.attempt / "run.toml", tomllib.loads)
+    run.settings = run.read_mapping(run.attempt / "run.toml", tomllib.loads)
     run.metrics = run.read_metrics(run.attempt / METRICS_FILE)
     run.model = next(
-        (path / name for name in MODELS if run.holds(path / name / "config.json")), None
+        (path / name for name in MODELS if run.holds_file(path / name / "config.json")), None
     )
     kinds = [kind for name, kind in _KINDS.items() if name in run.settings]
     kinds += [kind for name, kind in _MARKS.items() if run.model and (run.model / name).exists()]
     run.kind = kinds[0] if kinds else "training"
     run.finished = bool(run.results) or (path / "final" / "config.json").exists()
     checkpoints = numbered_folders(run.attempt / "checkpoints", "step")
-    run.state = run.table(checkpoints[-1] / "training_state.json") if checkpoints else {}
+    run.state = run.read_mapping(checkpoints[-1] / "training_state.json") if checkpoints else {}
     if run.model:
         run.card = run.read_file(run.model / "README.md", str) or ""
         if run.kind == "pretraining" and not run.card:  # `best/` has none
@@ -236,7 +236,7 @@ def shorten_value(value: Any, depth: int = 0) -> Any:
     return str(value)[:_MAX_CHARACTERS]
 
 
-def numbers(record: dict[str, Any]) -> dict[str, float]:
+def numeric_values(record: dict[str, Any]) -> dict[str, float]:
     """Return the values that are numbers, as floats; NaN where none was recorded."""
     return {
         name: number_or_nan(value)
@@ -278,7 +278,7 @@ def filled_masks(examples: Iterable[Mapping[str, Any]]) -> list[Section]:
         is_any_predicted = is_any_predicted or is_predicted
         if answer and not is_predicted:
             word = _readable_token(answer, has_marks and answer.startswith(WORD_START))
-            sections.append(_remark("In the text", word))
+            sections.append(_remark_paragraph("In the text", word))
         panels.append(Panel(sections))
     note = "An ellipsis marks a token that continues a word"
     note += "; ✓ marks the token of the text." if is_any_predicted else "."
@@ -305,10 +305,12 @@ def dev_examples(run: RunFolder) -> list[Section]:
         mistakes = _prediction_panels(_read_records(run, folder / "errors.jsonl"))
         panels = _prediction_panels(records)
     else:
-        questions = list(run.table(folder / "nbest_predictions.json").items())[:MAX_EXAMPLES]
+        questions = list(run.read_mapping(folder / "nbest_predictions.json").items())[:MAX_EXAMPLES]
         if questions:  # known by their numbers alone: the file has no text of them
             panels = [
-                Panel(_bars(nbest), name) for name, nbest in questions if isinstance(nbest, list)
+                Panel(_guess_bars(nbest), name)
+                for name, nbest in questions
+                if isinstance(nbest, list)
             ]
         else:
             panels = _prediction_panels(_read_records(run, folder / "predictions.jsonl"))
@@ -320,8 +322,10 @@ def dev_examples(run: RunFolder) -> list[Section]:
                 if isinstance(example, dict):
                     caption, references = example.get("caption"), example.get("references")
                 if isinstance(caption, str) and isinstance(references, list):
-                    labels = [_remark("Label", str(reference)) for reference in references[:1]]
-                    paragraphs = [Paragraph(_shortened(caption)), *labels]
+                    labels = [
+                        _remark_paragraph("Label", str(reference)) for reference in references[:1]
+                    ]
+                    paragraphs = [Paragraph(_shorten_text(caption)), *labels]
                     panels.append(Panel(paragraphs, str(example.get("key", ""))))
     sections: list[Section] = []
     for title, group in ((WORST, mistakes), (FIRST, panels)):
@@ -354,33 +358,33 @@ def _prediction_panels(records: list[dict[str, Any]]) -> list[Panel]:
         label = record.get("gold")
         sections: list[Section] = []
         if isinstance(texts, list):
-            sections += [Paragraph(_shortened(text)) for text in texts if isinstance(text, str)]
+            sections += [Paragraph(_shorten_text(text)) for text in texts if isinstance(text, str)]
         value = number_or_nan(record.get("value"))
         if isinstance(words, list) and isinstance(entities, list):
             sections.append(Paragraph(list(_entity_spans(" ".join(map(str, words)), entities))))
         elif isinstance(nbest, list):
-            sections += _bars(nbest)
+            sections += _guess_bars(nbest)
         elif isinstance(shares, dict):
-            sections += _bars(shares)
+            sections += _guess_bars(shares)
         elif sections and not math.isnan(value):
-            sections.append(_remark("Prediction", f"{value:.3f}"))
+            sections.append(_remark_paragraph("Prediction", f"{value:.3f}"))
         else:
             continue
         if isinstance(label, str) and label:
-            sections.append(_remark("Label", label))
+            sections.append(_remark_paragraph("Label", label))
         panels.append(Panel(sections, str(record.get("id", ""))))
     return panels
 
 
-def _remark(name: str, text: str) -> Paragraph:
+def _remark_paragraph(name: str, text: str) -> Paragraph:
     return Paragraph([MarkedSpan(f"{name}: "), MarkedSpan(text, "strong")], tone="muted")
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
-def _bars(guesses: Any) -> list[Section]:
+def _guess_bars(guesses: Any) -> list[Section]:
     """Return bars of the likeliest texts, best first; what has no share between 0 and 1 is left out."""
     if isinstance(guesses, dict):
         pairs = list(guesses.items())
@@ -542,7 +546,7 @@ def pretraining_highlights(results: Mapping[str, Any], baselines: Mapping[str, A
             Highlight("Against guessing by frequency", f"{factor:,.{digits}f}", unit, note)
         )
         distance = f"; {abs(math.log(times)):.3f} nats {'below' if is_better else 'above'} it"
-    for row in measures(results, baselines):
+    for row in list_measures(results, baselines):
         if row.key == "masked_lm_loss":
             baseline_note = f"unigram baseline {row.baseline_text}{distance}"
             note = baseline_note if row.baseline_text else "no baseline was measured"
@@ -564,9 +568,9 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     """Return the scores of the run, the highlights first; its failures; and the line that explains the numbers."""
     if run.kind == "pretraining":
         evaluation = _last_evaluation(run)  # with its baselines
-        rows = measures(evaluation, evaluation)
+        rows = list_measures(evaluation, evaluation)
         highlights = pretraining_highlights(evaluation, evaluation)
-        return [highlights, measures_table(rows, "All numbers")], [], MEASURED if rows else ""
+        return [highlights, table_of_measures(rows, "All numbers")], [], MEASURED if rows else ""
     try:
         details = msgspec.convert(run.results, Details)
     except msgspec.ValidationError as error:
@@ -576,7 +580,7 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
         f"Nothing learned: {line}" for line in (details.collapsed, *details.constant) if line
     ]
     failures += [f"Begun again after {line}" for line in details.retries]
-    values = numbers(run.results)
+    values = numeric_values(run.results)
     for name, value in values.items():
         if type(run.results[name]) is int and value == value:
             values[name] = int(value)
@@ -588,14 +592,14 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     for position, name in enumerate([*names[:1], *other_names[:2]]):
         notes = []
         if name in details.intervals:
-            notes.append(f"95%: {' to '.join(map(number, details.intervals[name]))}")
+            notes.append(f"95%: {' to '.join(map(format_score, details.intervals[name]))}")
         if run.seeds and position == 0:
             notes.append("of the best seed")
         title = f"{score_name(name, details.positive_class)}, dev"
-        cards.append(Highlight(title, number(scores[name]), note="; ".join(notes)))
+        cards.append(Highlight(title, format_score(scores[name]), note="; ".join(notes)))
     seeds = {}
     for name, score in run.seeds.items():
-        seeds[name] = "unfinished" if score is None else number(score)
+        seeds[name] = "unfinished" if score is None else format_score(score)
     sections: list[Section] = [
         Highlights(cards),
         score_table(
@@ -607,12 +611,12 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     ]
     if details.confusion and details.confusion.names:
         sections.append(confusion_table(details.confusion))
-    return sections + scatter(details.pairs), failures, SCORED if details.intervals else ""
+    return sections + scatter_figure(details.pairs), failures, SCORED if details.intervals else ""
 
 
 def _last_evaluation(run: RunFolder) -> dict[str, Any]:
     """Return the numbers of the last evaluation that are possible."""
-    last = numbers(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
+    last = numeric_values(run.metrics.evaluations[-1]) if run.metrics.evaluations else {}
     possible = {name: value for name, value in last.items() if math.isfinite(value)}
     for name in _SHARES:  # a damaged file may say anything
         if not 0 <= possible.get(name, 0.0) <= 1:
@@ -624,8 +628,8 @@ def _last_evaluation(run: RunFolder) -> dict[str, Any]:
 
 def _training_facts(run: RunFolder) -> dict[str, Any]:
     metrics = run.metrics
-    state = numbers(run.state)
-    last = numbers(metrics.steps[-1]) if metrics.steps else {}
+    state = numeric_values(run.state)
+    last = numeric_values(metrics.steps[-1]) if metrics.steps else {}
     # The step of `best/` has the least loss of a pretraining, the largest metric of any other training.
     metric = run.results.get("metric")
     best_evaluation = None
@@ -639,7 +643,9 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
         ]
         if finite:
             value, step = min(finite)
-            best_evaluation = f"step {step:,}: {name.replace('_', ' ')} {number(sign * value)}"
+            best_evaluation = (
+                f"step {step:,}: {name.replace('_', ' ')} {format_score(sign * value)}"
+            )
             break
     facts: dict[str, Any] = {"steps": metrics.last_step, "best evaluation": best_evaluation}
     for name, label, text in (

@@ -17,7 +17,7 @@ import torch
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.corpus import build_store
-from albertkit.engines.compile_loops import compile_engine
+from albertkit.engines.compile_loops import compile_loops_of_engine
 from albertkit.engines.early_exit import Exits, exit_early
 from albertkit.engines.engine import PRECISIONS
 from albertkit.loop_cache import loops_folder
@@ -120,11 +120,11 @@ def compile_loops(progress: bool = False) -> CompileReport:
                 attended = cpu_loops.short_attention(values, [64], num_heads=16)
                 (cpu_loops.gelu_new(values).sum() + attended.sum()).backward()
                 starts = torch.zeros(len(values), dtype=torch.int64)
-                cpu_loops.exponentials_in_place(torch.zeros_like(values), starts)
+                cpu_loops.exponentials_and_losses_in_place(torch.zeros_like(values), starts)
         batch = PackedBatch.from_sequences([[2, 4, 3]])
         for precision in PRECISIONS[1:]:
             with timed(f"engine in {precision}"), torch.inference_mode():
-                model, engine = compile_engine(precision)
+                model, engine = compile_loops_of_engine(precision)
                 layers = model.config.num_hidden_layers
                 weights = np.zeros((layers, 2, model.config.hidden_size), np.float32)
                 exits = Exits(weights, np.zeros((layers, 2), np.float32), patience=1, threshold=0.0)

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
-from albertkit.serve.queue import Sender, Space, client_of
+from albertkit.serve.queue import Sender, Space, client_of_address
 from albertkit.serve.refusals import MAX_BODIES, MAX_REQUESTS, MAX_UPLOADS, ServiceError, refusal
 
 # Need no key: they show nothing of models and texts
@@ -199,7 +199,7 @@ class _GatedRequest:
         self.length = int(length[:20]) if length.isdigit() else 0
         host, port = scope.get("client") or ("", 0)
         self.sender = Sender(
-            client_of(host), port, (scope["path"], self.headers.get(b"content-length"))
+            client_of_address(host), port, (scope["path"], self.headers.get(b"content-length"))
         )
         self.slots: Space | None = None
         self._bytes, self._counted_bytes = 0, 0
@@ -213,7 +213,7 @@ class _GatedRequest:
         """Return the next part; HTTP 413 beyond the limit. After the last one, wait for the end of the connection."""
         if self._end is not None:
             return await asyncio.shield(self._end)
-        message = await self._part()
+        message = await self._receive_part()
         if self._bytes > self._max_bytes:
             raise HTTPException(413, f"the body is larger than {self._max_bytes:,} bytes")
         self._counted_bytes += len(message.get("body", b""))
@@ -226,7 +226,7 @@ class _GatedRequest:
             raise HTTPException(429, _TOO_MANY_BODIES, {"Retry-After": str(wait)})
         if not message.get("more_body", False):
             self._end = asyncio.ensure_future(self._receive())
-            self._end.add_done_callback(self._notice_end)
+            self._end.add_done_callback(self._cancel_abandoned_request)
         return message
 
     async def send(self, message: Message) -> None:
@@ -242,7 +242,7 @@ class _GatedRequest:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_DRAIN_SECONDS):
                         while not self.is_read and self._bytes < 3 * self._max_bytes:
-                            await self._part()
+                            await self._receive_part()
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
@@ -261,13 +261,13 @@ class _GatedRequest:
         if self._counted_bytes:
             self.bodies.free(self._counted_bytes, now)
 
-    async def _part(self) -> Message:
+    async def _receive_part(self) -> Message:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
         self.is_read = self.is_read or not message.get("more_body", False)
         return message
 
-    def _notice_end(self, end: "asyncio.Future[Message]") -> None:
+    def _cancel_abandoned_request(self, end: "asyncio.Future[Message]") -> None:
         if not end.cancelled() and not self.is_answered and self._reader is not None:
             self.is_abandoned = True
             self._reader.cancel()

@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
-        line |= _extra(record)
+        line |= _extra_fields(record)
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return escape_json(json.dumps(line, default=str))
@@ -40,7 +40,10 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line."""
-        time, extra = datetime.fromtimestamp(record.created).strftime("%H:%M:%S"), _extra(record)
+        time, extra = (
+            datetime.fromtimestamp(record.created).strftime("%H:%M:%S"),
+            _extra_fields(record),
+        )
         message, trace = record.getMessage(), extra.pop("trace", "")
         if message == "listening":
             text = (
@@ -91,7 +94,7 @@ def log_to_stderr(level: LogLevel | None = None) -> None:
             logger.handlers, logger.propagate = [handler], False
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     return {
         name: value for name, value in vars(record).items() if name not in _PLAIN and value != ""
     }

@@ -63,7 +63,7 @@ class Metrics:
             lambda: sum(queue.tokens for queue in queues)
         )
 
-    def computed(self, batch: RequestBatch, seconds: float) -> None:
+    def count_batch(self, batch: RequestBatch, seconds: float) -> None:
         """Count a batch."""
         self.tokens.labels(*batch.key).inc(batch.tokens)
         self.busy.inc(seconds)

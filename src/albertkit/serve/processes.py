@@ -84,7 +84,7 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.sendall(pack_message(start))
 
-    def another(self) -> Self:
+    def start_another(self) -> Self:
         """Start a process for the same models."""
         return type(self)(self.start)
 

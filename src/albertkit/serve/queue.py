@@ -61,7 +61,7 @@ NOBODY = Sender()
 
 
 @lru_cache(4096)
-def client_of(host: str) -> str:
+def client_of_address(host: str) -> str:
     """Return the client that has an address: of IPv6 the network that one client has."""
     try:
         address = ipaddress.ip_address(host)
@@ -122,7 +122,7 @@ class Admission:
         """Return whether a promise is still open."""
         return len(self._promises) > 0
 
-    def decide(
+    def seconds_to_wait(
         self,
         sender: Sender,
         seconds: float,
@@ -142,7 +142,7 @@ class Admission:
             now: The time.
         """
         self._promises.expire(now)
-        equal = self._promises.of_request(sender)
+        equal = self._promises.promises_to_request(sender)
         # Equal requests of one address may be several clients', and some of them may be new: these
         # are told apart by their connections, and by coming exactly at the promised time.
         due = [promise for promise in equal if promise.due <= now]
@@ -155,7 +155,7 @@ class Admission:
             self._promises.remove(claimed)
             excess = at_work + waiting.seconds + seconds - self._overdraft * room.limit
         else:
-            excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+            excess = self._seconds_until_room(sender.client, seconds, waiting, at_work, room, now)
         if excess <= 0 or not waiting.seconds:
             return None
         for promise in equal:
@@ -172,8 +172,8 @@ class Admission:
         room: Room,
         now: float,
     ) -> int:
-        """Return the seconds until a refused request would be accepted. Arguments as `decide`."""
-        excess = self._excess(sender.client, seconds, waiting, at_work, room, now)
+        """Return the seconds until a refused request would be accepted. Arguments as `seconds_to_wait`."""
+        excess = self._seconds_until_room(sender.client, seconds, waiting, at_work, room, now)
         return self._promise(sender, seconds, excess, room, now)
 
     def _promise(
@@ -185,7 +185,7 @@ class Admission:
             self._promises.add(Promise(sender, seconds, now + wait, end))
         return wait
 
-    def _excess(
+    def _seconds_until_room(
         self, client: str, seconds: float, waiting: Waiting, at_work: float, room: Room, now: float
     ) -> float:
         """Return the seconds until there is room for work; 0 if there is now."""
@@ -256,7 +256,7 @@ class Space:
         """Return None if `count` are free, or the seconds until they are."""
         if self.used + count <= self.capacity and not self._admission.has_promised:
             return None
-        return self._admission.decide(sender, *self._work(count), now)
+        return self._admission.seconds_to_wait(sender, *self._work(count), now)
 
     def promise_seconds(self, sender: Sender, count: float, now: float) -> int:
         """Return the seconds until `count` are free, for a request that needs more of them."""
@@ -311,7 +311,7 @@ class _Promises:
     def add(self, promise: Promise) -> None:
         insort(self._promises, promise, key=_due)
         heappush(self._ends, (promise.end, next(self._numbers), promise))
-        insort(self._by_request[_request(promise.sender)], promise, key=_due)
+        insort(self._by_request[_client_and_request(promise.sender)], promise, key=_due)
         due, index = self._find_bin(promise)
         if not np.array_equal(self._bins[0, index : index + 1], [due]):
             self._bins = np.insert(self._bins, index, (due, 0, promise.seconds, 0), axis=1)
@@ -322,10 +322,10 @@ class _Promises:
         del self._promises[
             self._promises.index(promise, bisect_left(self._promises, promise.due, key=_due))
         ]
-        equal = self._by_request[_request(promise.sender)]
+        equal = self._by_request[_client_and_request(promise.sender)]
         equal.remove(promise)
         if not equal:
-            del self._by_request[_request(promise.sender)]
+            del self._by_request[_client_and_request(promise.sender)]
         _, index = self._find_bin(promise)
         self._bins[1:, index] -= promise.seconds, 0, 1
         if not self._bins[3, index]:
@@ -335,7 +335,9 @@ class _Promises:
         """Remove those that have ended."""
         while self._ends and self._ends[0][0] <= now:
             promise = heappop(self._ends)[2]
-            if promise in self._by_request.get(_request(promise.sender), ()):  # else it was claimed
+            if promise in self._by_request.get(
+                _client_and_request(promise.sender), ()
+            ):  # else it was claimed
                 self.remove(promise)
 
     def _find_bin(self, promise: Promise) -> tuple[float, int]:
@@ -343,9 +345,9 @@ class _Promises:
         due = math.ceil(promise.due / _BIN_SECONDS) * _BIN_SECONDS
         return due, int(self._bins[0].searchsorted(due))
 
-    def of_request(self, sender: Sender) -> list[Promise]:
+    def promises_to_request(self, sender: Sender) -> list[Promise]:
         """Return the promises to a client for an equal request."""
-        return [*self._by_request.get(_request(sender), ())]
+        return [*self._by_request.get(_client_and_request(sender), ())]
 
     def due_between(self, start: float, stop: float) -> list[Promise]:
         """Return the promises due after `start`, up to `stop`."""
@@ -357,7 +359,7 @@ class _Promises:
         return self._bins[:3, self._bins[0].searchsorted(start, "right") :]
 
 
-def _request(sender: Sender) -> Hashable:
+def _client_and_request(sender: Sender) -> Hashable:
     return sender.client, sender.request
 
 
@@ -551,7 +553,7 @@ class Row:
         if not self._jobs[client]:
             del self._jobs[client], self.tokens[client]
 
-    def of_client(self, client: str) -> Iterable[RequestJob]:
+    def jobs_of_client(self, client: str) -> Iterable[RequestJob]:
         """Return the requests of a client."""
         return self._jobs.get(client, ())
 
@@ -634,7 +636,7 @@ class Queue:
         key = next(iter(self.rows)) if urgent is None else urgent.key
         row, batch, room = self.rows[key], RequestBatch(key), self.batch_tokens
         share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
-        due_first = iter(sorted(row, key=_deadline))
+        due_first = iter(sorted(row, key=_deadline_of_job))
         while row and room > 0:
             job = next(iter(row)) if urgent is None else next(due_first, None)
             part = None if job is None else job.take(share, room if batch.parts else 0)
@@ -650,7 +652,7 @@ class Queue:
         return batch
 
     def _by_deadline(self) -> list[RequestJob]:
-        return sorted((job for job in self if job.deadline < inf), key=_deadline)
+        return sorted((job for job in self if job.deadline < inf), key=_deadline_of_job)
 
     def urgent_job(self, now: float, ahead: float) -> RequestJob | None:
         """Return the request that is due first, if some request has little time beyond what must be computed before it."""
@@ -670,7 +672,7 @@ class Queue:
             del self.rows[key]
 
 
-def _deadline(job: RequestJob) -> float:
+def _deadline_of_job(job: RequestJob) -> float:
     return job.deadline
 
 
@@ -689,29 +691,31 @@ class PipelineSpeed:
         self._rates: dict[Key, float] = {}
         self._densities: dict[Key, float] = {}  # tokens of a character
 
-    def learn(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
+    def learn_speed(self, key: Key, tokens: int, seconds: float, is_call: bool = False) -> None:
         """Take the time of a batch into account."""
         if is_call or tokens >= self._min_tokens:
             rate = tokens / max(seconds, 1e-6)
-            self._rates[key] = _averaged(self._rates.get(key, rate), rate)
+            self._rates[key] = _moving_average(self._rates.get(key, rate), rate)
 
     def seconds(self, key: Key, tokens: int) -> float:
         """Return the seconds that tokens take; 0 while the speed is unknown."""
         return tokens / self._rates[key] if key in self._rates else 0.0
 
-    def knows(self, key: Key) -> bool:
+    def is_speed_known(self, key: Key) -> bool:
         """Return whether the speed is known."""
         return key in self._rates
 
     def learn_density(self, key: Key, size: int, tokens: int) -> None:
         """Take the tokens of a request of some size, in characters or ids, into account."""
         if size:
-            self._densities[key] = _averaged(self._densities.get(key, _DENSITY), tokens / size)
+            self._densities[key] = _moving_average(
+                self._densities.get(key, _DENSITY), tokens / size
+            )
 
     def tokens(self, key: Key, size: int) -> int:
         """Estimate the number of tokens of a request of this size."""
         return math.ceil(self._densities.get(key, _DENSITY) * size)
 
 
-def _averaged(average: float, latest: float) -> float:
+def _moving_average(average: float, latest: float) -> float:
     return (1 - _LATEST_WEIGHT) * average + _LATEST_WEIGHT * latest

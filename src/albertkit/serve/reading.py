@@ -39,7 +39,7 @@ _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = b'",:{}[]'
 _threads = ThreadPoolExecutor(1, "bodies")
 
 
-def check_shape(body: bytes) -> None:
+def check_json_size(body: bytes) -> None:
     """Raise an error for JSON of too many objects, keys or items, or too deep, without parsing it."""
     if len(body) <= MAX_JSON_OBJECTS and body.count(b"{") + body.count(b"[") <= MAX_JSON_DEPTH:
         return  # one text: 1 microsecond in place of 60
@@ -56,10 +56,10 @@ def check_shape(body: bytes) -> None:
     )
     counts = (
         (depth, MAX_JSON_DEPTH, "levels"),
-        (_count(signs, _OPEN), MAX_JSON_OBJECTS, "objects"),
-        (_count(signs, _OPEN_LIST), MAX_JSON_LISTS, "lists"),
-        (_count(signs, _COLON), MAX_JSON_KEYS, "keys"),
-        (_count(signs, _COMMA), MAX_JSON_ITEMS, "items"),
+        (_count_sign(signs, _OPEN), MAX_JSON_OBJECTS, "objects"),
+        (_count_sign(signs, _OPEN_LIST), MAX_JSON_LISTS, "lists"),
+        (_count_sign(signs, _COLON), MAX_JSON_KEYS, "keys"),
+        (_count_sign(signs, _COMMA), MAX_JSON_ITEMS, "items"),
     )
     for count, max_count, unit in counts:
         if count > max_count:
@@ -72,7 +72,7 @@ def check_shape(body: bytes) -> None:
             raise ServiceError("bad-input", fact, hint, status=422)
 
 
-def _count(signs: np.ndarray, sign: int) -> int:
+def _count_sign(signs: np.ndarray, sign: int) -> int:
     return int(np.count_nonzero(signs == sign))
 
 
@@ -83,7 +83,7 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     first or the last.
     """
     body = body.removeprefix(codecs.BOM_UTF8)
-    check_shape(body)
+    check_json_size(body)
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -102,7 +102,7 @@ def read_body(body: bytes, model: type[BaseModel]) -> BaseModel:
     # by one.
     if isinstance(value, dict) and body.count(b":") > len(value):
         json.loads(body, object_pairs_hook=check_keys, parse_int=str, parse_float=str)
-    return validate(value, model)
+    return validate_request(value, model)
 
 
 def _check_once(names: Sequence[str], container: str) -> None:
@@ -117,7 +117,7 @@ def _check_once(names: Sequence[str], container: str) -> None:
         )
 
 
-def validate(value: Any, model: type[BaseModel]) -> BaseModel:
+def validate_request(value: Any, model: type[BaseModel]) -> BaseModel:
     """Return plain values as a request."""
     try:
         return model.model_validate(value)

@@ -202,10 +202,10 @@ def check_results(
             "send fewer questions, or a smaller `top`",
         )
     elif pipeline.kind == "classify":
-        check_numbers(len(inputs) * pipeline.model.config.num_labels)
+        check_answer_numbers(len(inputs) * pipeline.model.config.num_labels)
 
 
-def check_numbers(count: int) -> None:
+def check_answer_numbers(count: int) -> None:
     """Raise an error if the answer would have too many numbers."""
     check_answer_size(count, MAX_NUMBERS, "numbers", "send fewer texts in a request")
 
@@ -242,7 +242,7 @@ def check_expansion(values: Any, max_characters: int) -> None:
         max_characters: Characters after NFKC of all texts.
     """
     num_plain = num_expanded = 0
-    for text in _texts(values):
+    for text in _all_texts(values):
         expanded_length = len(text) if text.isascii() else expanded_nfkc_length(text)
         num_plain += len(text)
         num_expanded += expanded_length
@@ -259,13 +259,13 @@ def check_expansion(values: Any, max_characters: int) -> None:
             )
 
 
-def _texts(values: Any) -> Iterator[str]:
+def _all_texts(values: Any) -> Iterator[str]:
     if isinstance(values, str):
         yield values
     elif isinstance(values, Mapping | list | tuple):
         nested: Iterable[Any] = values.values() if isinstance(values, Mapping) else values
         for value in nested:
-            yield from _texts(value)
+            yield from _all_texts(value)
 
 
 def expanded_nfkc_length(text: str) -> int:

@@ -17,13 +17,13 @@ from albertkit.batches.features import Features
 from albertkit.errors import AlbertKitError, DataError
 from albertkit.serve import schemas
 from albertkit.serve.reading import StrictRoute
-from albertkit.serve.refusals import check_ids, check_numbers
+from albertkit.serve.refusals import check_answer_numbers, check_ids
 from albertkit.serve.service import (
     PASSES,
     Proceed,
     Service,
+    compute_features_in_parts,
     encode_json,
-    features_in_parts,
     make_answer,
 )
 
@@ -35,15 +35,15 @@ def service_of(request: Request) -> Service:
     return request.app.state.service
 
 
-def _texts(body: Any) -> list[Any]:
+def _texts_of_body(body: Any) -> list[Any]:
     return [body.texts] if isinstance(body.texts, str) else body.texts
 
 
-def _questions(body: Any) -> list[dict[str, Any]]:
+def _questions_of_body(body: Any) -> list[dict[str, Any]]:
     return [question.model_dump() for question in body.questions]
 
 
-def _add(
+def _add_endpoint(
     kind: str, body: type, result: type, values: Callable[[Any], list[Any]], summary: str
 ) -> None:
     """Add the endpoint of a kind of pipeline: the values of a body, answered one by one."""
@@ -63,37 +63,45 @@ def _add(
     )
 
 
-_add(
+_add_endpoint(
     "fill-mask",
     schemas.FillMaskRequest,
     schemas.Filled,
-    _texts,
+    _texts_of_body,
     "The likeliest tokens for each `[MASK]`.",
 )
-_add(
+_add_endpoint(
     "sentence-order",
     schemas.SentenceOrderRequest,
     schemas.Order,
     lambda body: body.pairs,
     "Whether two texts stand in their order.",
 )
-_add(
+_add_endpoint(
     "classify",
     schemas.ClassifyRequest,
     schemas.Class,
-    _texts,
+    _texts_of_body,
     "The class or the labels of texts or pairs.",
 )
-_add("score", schemas.ClassifyRequest, schemas.Number, _texts, "The number of texts or pairs.")
-_add("tag", schemas.TagRequest, schemas.Tagged, _texts, "The entities of texts.")
-_add(
+_add_endpoint(
+    "score",
+    schemas.ClassifyRequest,
+    schemas.Number,
+    _texts_of_body,
+    "The number of texts or pairs.",
+)
+_add_endpoint("tag", schemas.TagRequest, schemas.Tagged, _texts_of_body, "The entities of texts.")
+_add_endpoint(
     "answer",
     schemas.AnswerRequest,
     schemas.Answered,
-    _questions,
+    _questions_of_body,
     "Answers to questions, as spans of their contexts.",
 )
-_add("choose", schemas.ChooseRequest, schemas.Chosen, _questions, "One of several choices.")
+_add_endpoint(
+    "choose", schemas.ChooseRequest, schemas.Chosen, _questions_of_body, "One of several choices."
+)
 
 
 @router.post("/passes", response_model=schemas.PassesAnswer)
@@ -182,7 +190,7 @@ async def models(request: Request) -> dict[str, Any]:
 @openai_router.get("/models/{model}", response_model=schemas.ModelObject)
 async def model(model: str, request: Request) -> dict[str, Any]:
     """One of them."""
-    name, _ = service_of(request).models.find("embed", model)
+    name, _ = service_of(request).models.find_model_and_pipeline("embed", model)
     return _model_object(name)
 
 
@@ -216,12 +224,12 @@ def embedding_features(
         prompt_name: Name of one of the encoder's prompts, which is put before each text.
     """
     values = [texts] if isinstance(texts, str) or isinstance(texts[0], int) else texts
-    check_numbers(len(values) * pipeline.encoder.output_dimension(dimensions))
+    check_answer_numbers(len(values) * pipeline.encoder.output_dimension(dimensions))
     encoder = pipeline.encoder.with_prompt(prompt_name)
     if isinstance(values[0], str):
         service_of(request).check_expansion(values)
         inputs = pipeline.parse_all(values)
-        return inputs, features_in_parts(encoder.features, inputs, values, proceed)
+        return inputs, compute_features_in_parts(encoder.features, inputs, values, proceed)
     if encoder.prompt:
         fact = f"ids cannot follow the prompt {encoder.prompt[:40]!r}: it is put before texts"
         raise DataError("bad-input", fact, "send texts")

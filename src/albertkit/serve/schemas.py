@@ -28,7 +28,7 @@ Ids = Annotated[
 Several = Field(fail_fast=True, min_length=1, max_length=MAX_TEXTS)
 
 
-def _form(value: Any) -> str:
+def _form_tag_of_text(value: Any) -> str:
     return "form:list" if isinstance(value, list) else "form:text"
 
 
@@ -36,7 +36,7 @@ def _holds_lists(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], list)
 
 
-def _form_of_input(value: Any) -> str:
+def _form_tag_of_input(value: Any) -> str:
     if _holds_lists(value):
         return "form:rows"
     if not isinstance(value, list):
@@ -45,19 +45,27 @@ def _form_of_input(value: Any) -> str:
 
 
 OneText = Annotated[Text, Tag("form:text")]
-Texts = Annotated[OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form)]
-TextOrPair = Annotated[OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form)]
+Texts = Annotated[
+    OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form_tag_of_text)
+]
+TextOrPair = Annotated[
+    OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form_tag_of_text)
+]
 TextsOrPairs = Annotated[
-    OneText | Annotated[list[TextOrPair], Several, Tag("form:list")], Discriminator(_form)
+    OneText | Annotated[list[TextOrPair], Several, Tag("form:list")],
+    Discriminator(_form_tag_of_text),
 ]
 MaskedTexts = Annotated[
     Annotated[MaskedText, Tag("form:text")]
     | Annotated[list[MaskedText], Several, Tag("form:list")],
-    Discriminator(_form),
+    Discriminator(_form_tag_of_text),
 ]
-TextOrWords = Annotated[OneText | Annotated[Words, Tag("form:list")], Discriminator(_form)]
+TextOrWords = Annotated[
+    OneText | Annotated[Words, Tag("form:list")], Discriminator(_form_tag_of_text)
+]
 TextsOrWords = Annotated[
-    OneText | Annotated[list[TextOrWords], Several, Tag("form:list")], Discriminator(_form)
+    OneText | Annotated[list[TextOrWords], Several, Tag("form:list")],
+    Discriminator(_form_tag_of_text),
 ]
 # One or several texts, or the ids of their tokens.
 Input = Annotated[
@@ -65,7 +73,7 @@ Input = Annotated[
     | Annotated[list[Text], Several, Tag("form:texts")]
     | Annotated[Ids, Tag("form:ids")]
     | Annotated[list[Ids], Several, Tag("form:rows")],
-    Discriminator(_form_of_input),
+    Discriminator(_form_tag_of_input),
 ]
 _CUT = "Cut a text that is longer than the model reads. Default: refuse it, with its length."
 Truncate = Annotated[bool, Field(description=_CUT)]
@@ -81,14 +89,16 @@ class RequestBody(BaseModel):
     )
 
 
-def _example(example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid") -> ConfigDict:
+def _config_with_example(
+    example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid"
+) -> ConfigDict:
     return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
 
 
 class FillMaskRequest(RequestBody):
     """Texts with `[MASK]` where tokens are missing."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {"texts": ["The following example shows how to use the [MASK]."], "top": 3}
     )
 
@@ -99,7 +109,7 @@ class FillMaskRequest(RequestBody):
 class SentenceOrderRequest(RequestBody):
     """Pairs of texts."""
 
-    model_config = _example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
+    model_config = _config_with_example({"pairs": [["The kettle boiled.", "She poured the tea."]]})
 
     pairs: list[FilledPair] = Several
     truncate: Truncate = False
@@ -108,7 +118,7 @@ class SentenceOrderRequest(RequestBody):
 class ClassifyRequest(RequestBody):
     """Texts, or pairs of texts."""
 
-    model_config = _example({"texts": ["A pleasure from the first page to the last."]})
+    model_config = _config_with_example({"texts": ["A pleasure from the first page to the last."]})
 
     texts: TextsOrPairs
     truncate: Truncate = False
@@ -117,7 +127,7 @@ class ClassifyRequest(RequestBody):
 class TagRequest(RequestBody):
     """Texts, or lists of words."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {"texts": ["Ada Lovelace was born in London.", ["She", "lived", "there", "."]]}
     )
 
@@ -136,7 +146,7 @@ class Question(BaseModel):
 class AnswerRequest(RequestBody):
     """Questions."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {
             "questions": [
                 {"question": "Who wrote it?", "context": "It was written by Ada Lovelace in 1843."}
@@ -165,7 +175,7 @@ class Choices(BaseModel):
 class ChooseRequest(RequestBody):
     """Questions with choices."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {
             "questions": [
                 {
@@ -184,7 +194,9 @@ class ChooseRequest(RequestBody):
 class CompareRequest(RequestBody):
     """Texts that are compared with others, or among themselves."""
 
-    model_config = _example({"texts": ["A man plays the guitar.", "Someone is making music."]})
+    model_config = _config_with_example(
+        {"texts": ["A man plays the guitar.", "Someone is making music."]}
+    )
 
     texts: list[Text] = Several
     others: Annotated[list[Text], Several] | None = None
@@ -194,7 +206,7 @@ class CompareRequest(RequestBody):
 class PassesRequest(RequestBody):
     """A text to look inside with."""
 
-    model_config = _example({"text": "The old clock in the [MASK] has stopped again."})
+    model_config = _config_with_example({"text": "The old clock in the [MASK] has stopped again."})
 
     text: str = Field(min_length=1, max_length=10_000)
 
@@ -218,7 +230,7 @@ class Options(RequestBody):
 class EmbedAllRequest(Options):
     """Texts whose tokens get a vector each."""
 
-    model_config = _example({"inputs": ["A man plays the guitar."]})
+    model_config = _config_with_example({"inputs": ["A man plays the guitar."]})
 
     inputs: Input
 
@@ -245,7 +257,7 @@ class Sentences(BaseModel):
 class SentenceSimilarityRequest(RequestBody):
     """A sentence and others for their cosines."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {
             "inputs": {
                 "source_sentence": "A man plays the guitar.",
@@ -293,7 +305,7 @@ class PredictParameters(BaseModel):
 class PredictRequest(RequestBody):
     """A text, a pair as a list of two, or a list of lists of one or two texts."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {"inputs": [["A pleasure from the first page to the last."], ["Dull.", "Never again."]]}
     )
 
@@ -301,7 +313,9 @@ class PredictRequest(RequestBody):
         OneText
         | Annotated[OneOrTwo, Tag("form:list")]
         | Annotated[list[OneOrTwo], Several, Tag("form:batch")],
-        Discriminator(lambda value: "form:batch" if _holds_lists(value) else _form(value)),
+        Discriminator(
+            lambda value: "form:batch" if _holds_lists(value) else _form_tag_of_text(value)
+        ),
     ]
     truncate: Truncate | None = None
     truncation_direction: Direction = Field("right", description=_SIDE)
@@ -314,7 +328,7 @@ class PredictRequest(RequestBody):
 class RerankRequest(RequestBody):
     """A query and texts; for models that give a number to a pair."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {"query": "Who plays?", "texts": ["A man plays the guitar.", "It rained all night."]}
     )
 
@@ -331,7 +345,7 @@ class RerankRequest(RequestBody):
 class TokenizeRequest(RequestBody):
     """Texts to split into tokens."""
 
-    model_config = _example({"inputs": "A man plays the guitar."})
+    model_config = _config_with_example({"inputs": "A man plays the guitar."})
 
     inputs: Texts
     add_special_tokens: bool = Field(
@@ -343,7 +357,7 @@ class TokenizeRequest(RequestBody):
 class DecodeRequest(RequestBody):
     """Ids to put into text."""
 
-    model_config = _example({"ids": [[5, 6, 7]]})
+    model_config = _config_with_example({"ids": [[5, 6, 7]]})
 
     ids: Annotated[
         Annotated[Ids, Tag("form:ids")] | Annotated[list[Ids], Several, Tag("form:rows")],
@@ -358,7 +372,7 @@ class DecodeRequest(RequestBody):
 class EmbeddingsRequest(BaseModel):
     """Texts for vectors, as OpenAI's clients send them; fields that are unknown here are ignored."""
 
-    model_config = _example(
+    model_config = _config_with_example(
         {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"},
         extra="ignore",
     )

@@ -56,10 +56,12 @@ def serve(options: ServeOptions) -> None:
         workers = start_workers(options)
         for worker in workers:
             resources.callback(worker.kill)
-        _run(options, listener, workers)
+        _run_server(options, listener, workers)
 
 
-def _run(options: ServeOptions, listener: socket.socket, workers: Sequence[WorkerProcess]) -> None:
+def _run_server(
+    options: ServeOptions, listener: socket.socket, workers: Sequence[WorkerProcess]
+) -> None:
     """Answer until a signal comes, or a worker cannot load its models."""
     import torch
     import uvicorn

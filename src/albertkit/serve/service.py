@@ -25,7 +25,7 @@ from albertkit.serve.observing import Metrics
 from albertkit.serve.options import MEGABYTE, ServeOptions
 from albertkit.serve.processes import WorkerProcess
 from albertkit.serve.protocol import LoadedModel
-from albertkit.serve.queue import CALL_TOKENS, Key, Queue, RequestJob, Sender, client_of
+from albertkit.serve.queue import CALL_TOKENS, Key, Queue, RequestJob, Sender, client_of_address
 from albertkit.serve.refusals import (
     MAX_SPLIT_CHARACTERS,
     ServiceError,
@@ -69,12 +69,12 @@ class Models:
                 with suppress(AlbertKitError):
                     pipeline.features([pipeline.parse(pipeline.example)])
 
-    def find(self, kind: str, name: str | None) -> tuple[str, Any]:
+    def find_model_and_pipeline(self, kind: str, name: str | None) -> tuple[str, Any]:
         """Find the model of that name, or the first one that has a kind, and its pipeline, None for calls."""
-        name = self._chosen(self.names(kind), kind, name)
+        name = self._choose_name(self.names(kind), kind, name)
         return name, self._pipelines[name][kind]
 
-    def _chosen(self, candidates: list[str], kind: str, name: str | None) -> str:
+    def _choose_name(self, candidates: list[str], kind: str, name: str | None) -> str:
         if name is None and candidates:
             return candidates[0]
         if name is not None and name in candidates:
@@ -96,7 +96,7 @@ class Models:
             loaded = [pipeline for pipeline in pipelines.values() if pipeline]
             if loaded:
                 readers[model] = loaded[0]
-        name = self._chosen([*readers], "tokenize", name)
+        name = self._choose_name([*readers], "tokenize", name)
         return name, readers[name].tokenizer
 
     def names(self, kind: str) -> list[str]:
@@ -252,9 +252,9 @@ class Service:
                 if error.slug == "bad-input":
                     error.hint = f"for example {json.dumps(pipeline.example, ensure_ascii=False)}"
                 raise
-            return inputs, features_in_parts(pipeline.features, inputs, values, proceed)
+            return inputs, compute_features_in_parts(pipeline.features, inputs, values, proceed)
 
-        size = _characters(values)
+        size = _count_characters(values)
         check_request(kind, values, size, options)
         shaped = shaped or make_answer
         return await self.run(
@@ -292,12 +292,12 @@ class Service:
                 own, with the numbers of tokens that were read and cut.
             work: Kind of the outputs that the worker computes. Default: `kind`.
         """
-        name, pipeline = self.models.find(kind, model)
+        name, pipeline = self.models.find_model_and_pipeline(kind, model)
         key, state, sender = (name, work or kind), request.state, sender_of(request)
         state.model = name
         supervisor = self._ready_supervisor(name)
-        with supervisor.announced(sender, key, size, state.deadline):
-            inputs, features = await self._off_the_loop(
+        with supervisor.counted_while_prepared(sender, key, size, state.deadline):
+            inputs, features = await self._run_off_the_event_loop(
                 size, lambda proceed: prepared(pipeline, proceed)
             )
         left_out = features.left_out
@@ -306,7 +306,7 @@ class Service:
         tokens = int(features.offsets[-1])
         supervisor.queue.pace.learn_density(key, size, tokens)
         check_results(pipeline, inputs, options)
-        outputs = await self._computed(request, supervisor, sender, key, features, tokens)
+        outputs = await self._compute_outputs(request, supervisor, sender, key, features, tokens)
 
         def finished(_: Proceed) -> bytes:
             check_finite(outputs)
@@ -323,7 +323,9 @@ class Service:
                 ]
             return encode_json(shaped(name, results))
 
-        return Response(await self._off_the_loop(tokens, finished), media_type="application/json")
+        return Response(
+            await self._run_off_the_event_loop(tokens, finished), media_type="application/json"
+        )
 
     async def tokens(
         self, request: Request, model: str | None, texts: list[str], special: bool
@@ -331,7 +333,7 @@ class Service:
         """Return the tokens of texts: `id`, `text`, `special`, `start` and `stop`; nothing is computed."""
         name, tokenizer = self.models.tokenizer(model)
         request.state.model = name
-        size = _characters(texts)
+        size = _count_characters(texts)
         check_request("tokenize", texts, size, {})
 
         def token(i: int, start: int | None = None, stop: int | None = None) -> dict[str, Any]:
@@ -350,9 +352,9 @@ class Service:
 
         def tokenize_texts(proceed: Proceed) -> bytes:
             check_expansion(texts, MAX_SPLIT_CHARACTERS)
-            return encode_json([split(text) for text in _while_awaited(texts, proceed)])
+            return encode_json([split(text) for text in _values_while_awaited(texts, proceed)])
 
-        body = await self._off_the_loop(size, tokenize_texts)
+        body = await self._run_off_the_event_loop(size, tokenize_texts)
         return Response(body, media_type="application/json")
 
     async def decoded(
@@ -365,22 +367,25 @@ class Service:
         def decode_all(proceed: Proceed) -> bytes:
             check_ids(rows, tokenizer.vocab_size)
             return encode_json(
-                [tokenizer.decode(row, skip_special) for row in _while_awaited(rows, proceed)]
+                [
+                    tokenizer.decode(row, skip_special)
+                    for row in _values_while_awaited(rows, proceed)
+                ]
             )
 
-        body = await self._off_the_loop(sum(map(len, rows)), decode_all)
+        body = await self._run_off_the_event_loop(sum(map(len, rows)), decode_all)
         return Response(body, media_type="application/json")
 
     async def call(
         self, request: Request, kind: str, model: str | None, arguments: dict[str, Any]
     ) -> tuple[str, Any]:
         """Return the name of the model and the result of a call: a caption, or the states of all layers."""
-        name, _ = self.models.find(kind, model)
+        name, _ = self.models.find_model_and_pipeline(kind, model)
         request.state.model = name
         supervisor = self._ready_supervisor(name)
         sender = sender_of(request)
         supervisor.admit(sender, (name, kind), CALL_TOKENS, request.state.deadline)
-        outputs = await self._computed(
+        outputs = await self._compute_outputs(
             request, supervisor, sender, (name, kind), arguments, CALL_TOKENS
         )
         return name, outputs[0]
@@ -398,7 +403,7 @@ class Service:
             raise ServiceError("busy", fact, hint, status=503, retry_after=2)
         return supervisor
 
-    async def _computed(
+    async def _compute_outputs(
         self,
         request: Request,
         supervisor: Supervisor,
@@ -420,7 +425,7 @@ class Service:
         request.state.tokens = tokens
         return outputs
 
-    async def _off_the_loop(self, size: int, work: Callable[[Proceed], T]) -> T:
+    async def _run_off_the_event_loop(self, size: int, work: Callable[[Proceed], T]) -> T:
         """Run small work at once, larger work in a thread, which ends soon after its request has ended."""
         if size <= SMALL:
             return work(lambda: None)
@@ -440,11 +445,11 @@ def sender_of(request: Request) -> Sender:
     """Return the sender of a request."""
     host, port = (request.client.host, request.client.port) if request.client else ("", 0)
     return Sender(
-        client_of(host), port, (request.scope["path"], hash(getattr(request, "_body", b"")))
+        client_of_address(host), port, (request.scope["path"], hash(getattr(request, "_body", b"")))
     )
 
 
-def features_in_parts(
+def compute_features_in_parts(
     features: Callable[[Any], Features],
     inputs: Sequence[Any],
     values: Sequence[Any],
@@ -454,7 +459,7 @@ def features_in_parts(
     parts = []
     start = characters = 0
     for stop, value in enumerate(values, 1):
-        characters += _characters(value)
+        characters += _count_characters(value)
         if characters >= _CHARACTERS_A_PART or stop == len(values):
             proceed()
             parts.append(features(inputs[start:stop]))
@@ -467,7 +472,7 @@ def features_in_parts(
     return replace(Features.concatenated(parts), left_out=left_out)
 
 
-def _while_awaited(values: Iterable[T], proceed: Proceed) -> Iterator[T]:
+def _values_while_awaited(values: Iterable[T], proceed: Proceed) -> Iterator[T]:
     for value in values:
         proceed()
         yield value
@@ -531,9 +536,9 @@ def _numpy_to_python(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON")
 
 
-def _characters(value: Any) -> int:
+def _count_characters(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
         value = [*value.values()]
-    return sum(map(_characters, value)) if isinstance(value, list | tuple) else 0
+    return sum(map(_count_characters, value)) if isinstance(value, list | tuple) else 0

@@ -84,7 +84,9 @@ class Supervisor:
         return ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
 
     @contextlib.contextmanager
-    def announced(self, sender: Sender, key: Key, size: int, deadline: float) -> Iterator[None]:
+    def counted_while_prepared(
+        self, sender: Sender, key: Key, size: int, deadline: float
+    ) -> Iterator[None]:
         """Accept or refuse a request of some size, and count it while it is prepared."""
         tokens = self.queue.pace.tokens(key, size)
         self.admit(sender, key, tokens, deadline)
@@ -98,11 +100,16 @@ class Supervisor:
     def admit(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
         """Raise an error for a request whose turn would come too late."""
         now = asyncio.get_running_loop().time()
-        seconds, room = self._seconds(key, tokens, deadline - now), self._room(key, deadline - now)
-        waiting = self._waiting(sender.client, deadline - now)
-        wait = self._admission.decide(sender, seconds, waiting, self._at_work_seconds(), room, now)
+        seconds, room = (
+            self._seconds(key, tokens, deadline - now),
+            self._room_for_request(key, deadline - now),
+        )
+        waiting = self._waiting_work(sender.client, deadline - now)
+        wait = self._admission.seconds_to_wait(
+            sender, seconds, waiting, self._at_work_seconds(), room, now
+        )
         if wait is not None:
-            raise self._busy(wait)
+            raise self._busy_error(wait)
 
     def check_time(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
         """Raise an error for an accepted request that, by its tokens, cannot be finished in its time."""
@@ -114,10 +121,13 @@ class Supervisor:
                 f"the request takes about {seconds:.0f} seconds, {seconds_left:.0f} are left for it"
             )
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
-        seconds, room = self._seconds(key, tokens, seconds_left), self._room(key, seconds_left)
-        waiting, at_work = self._waiting(sender.client, seconds_left), self._at_work_seconds()
+        seconds, room = (
+            self._seconds(key, tokens, seconds_left),
+            self._room_for_request(key, seconds_left),
+        )
+        waiting, at_work = self._waiting_work(sender.client, seconds_left), self._at_work_seconds()
         if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
-            raise self._busy(
+            raise self._busy_error(
                 self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now)
             )
 
@@ -126,21 +136,21 @@ class Supervisor:
         pace = self.queue.pace
         return (
             pace.seconds(key, tokens)
-            if pace.knows(key)
+            if pace.is_speed_known(key)
             else tokens * ALONE * seconds_left / self._queue_tokens
         )
 
-    def _room(self, key: Key, seconds_left: float) -> Room:
+    def _room_for_request(self, key: Key, seconds_left: float) -> Room:
         """Return the room for a request: a share of its remaining time, and of a full queue."""
         limit = min(ALONE * seconds_left, self._seconds(key, self._queue_tokens, seconds_left))
         return Room(BACKLOG / ALONE * limit, limit)
 
-    def _waiting(self, client: str, seconds_left: float) -> Waiting:
+    def _waiting_work(self, client: str, seconds_left: float) -> Waiting:
         """Return the waiting work of a client and of the others."""
         own_seconds, seconds_by_client = list[float](), defaultdict[str, float](float)
         for key, row in self.queue.rows.items():
             of_a_token = self._seconds(key, 1, seconds_left)
-            own_seconds += [of_a_token * job.tokens for job in row.of_client(client)]
+            own_seconds += [of_a_token * job.tokens for job in row.jobs_of_client(client)]
             for other_client, tokens in row.tokens.items():
                 seconds_by_client[other_client] += of_a_token * tokens
         seconds_by_client.pop(client, None)
@@ -152,7 +162,7 @@ class Supervisor:
                 seconds_by_client[sender.client] += seconds
         return Waiting(own_seconds, seconds_by_client)
 
-    def _busy(self, wait: int) -> ServiceError:
+    def _busy_error(self, wait: int) -> ServiceError:
         seconds = self._at_work_seconds() + self.queue.seconds
         fact = f"about {seconds:.0f} seconds of work wait, more than can be done in time"
         return ServiceError(
@@ -179,8 +189,8 @@ class Supervisor:
         await self._worker.connect()
         while True:
             try:
-                beating = asyncio.create_task(self._beat(self._worker))
-                answered = await self._attend(self._worker)
+                beating = asyncio.create_task(self._check_idle_worker(self._worker))
+                answered = await self._handle_messages(self._worker)
             finally:
                 beating.cancel()
                 self.facts = None
@@ -206,22 +216,22 @@ class Supervisor:
                 hint = "most often memory was short: serve fewer models, or use --precision bf16"
                 self.failure = self.failure or MachineError("worker-died", fact, hint)
                 return
-            delay = 0.0 if answered else _longer(delay)
+            delay = 0.0 if answered else _next_delay(delay)
             self._metrics.restarts.inc()
             log.error("the worker has died and is started again", extra={"status": status})
             while True:
                 await asyncio.sleep(delay)
                 try:
-                    worker = self._worker.another()
+                    worker = self._worker.start_another()
                     await worker.connect()
                     break
                 except (OSError, MemoryError) as error:  # no descriptor, process or memory is free
-                    delay = _longer(delay)
+                    delay = _next_delay(delay)
                     extra = {"error": str(error), "seconds": delay}
                     log.error("no worker can be started", extra=extra)
             self._worker = worker
 
-    async def _attend(self, worker: WorkerProcess) -> bool:
+    async def _handle_messages(self, worker: WorkerProcess) -> bool:
         """Handle the messages of a worker until it ends; return whether it computed anything."""
         answered = False
         try:
@@ -237,16 +247,16 @@ class Supervisor:
             self._watchdog = None
         return answered
 
-    async def _beat(self, worker: WorkerProcess) -> None:
+    async def _check_idle_worker(self, worker: WorkerProcess) -> None:
         """Ask a worker without work whether it lives: one that is stopped would only be noticed at the next request."""
         while True:
             await asyncio.sleep(_BEAT)
             if self.is_ready and not self._at_work and not self._is_asked:
                 self._is_asked = True
                 worker.send(Alive())
-                self._watch()
+                self._restart_watchdog()
 
-    def _watch(self) -> None:
+    def _restart_watchdog(self) -> None:
         """Restart the time in which the worker must send its next message, if one is due."""
         if self._watchdog is not None:
             end = asyncio.get_running_loop().time() + self._patience
@@ -262,7 +272,7 @@ class Supervisor:
         if isinstance(message, Alive):
             pass
         elif isinstance(message, Ready):
-            self._welcome(message.models)
+            self._accept_loaded_models(message.models)
         elif message.number is None:
             self.failure = None if self._was_ready else message.error
             log.error(
@@ -271,8 +281,8 @@ class Supervisor:
         else:
             batch = self._at_work.pop(message.number)
             if isinstance(message, Done):
-                self._metrics.computed(batch, message.seconds)
-                self.queue.pace.learn(batch.key, batch.tokens, message.seconds, batch.is_call)
+                self._metrics.count_batch(batch, message.seconds)
+                self.queue.pace.learn_speed(batch.key, batch.tokens, message.seconds, batch.is_call)
                 batch.answered(message.outputs)
             else:
                 if message.trace:
@@ -284,9 +294,9 @@ class Supervisor:
                     self.queue.discard(job)
                     job.fail(message.error)
         self._send_batches()
-        self._watch()
+        self._restart_watchdog()
 
-    def _welcome(self, models: dict[str, LoadedModel]) -> None:
+    def _accept_loaded_models(self, models: dict[str, LoadedModel]) -> None:
         """Use a worker that has loaded the same files: ids of another tokenizer would give wrong answers silently."""
         self._digests = {name: facts.digest for name, facts in models.items()} | self._digests
         self.changed = [
@@ -317,8 +327,8 @@ class Supervisor:
                 self.queue.discard(job)
                 seconds_left = job.deadline - now
                 seconds = self._seconds(job.key, job.tokens, seconds_left)
-                room = self._room(job.key, seconds_left)
-                waiting = self._waiting(job.sender.client, seconds_left)
+                room = self._room_for_request(job.key, seconds_left)
+                waiting = self._waiting_work(job.sender.client, seconds_left)
                 wait = self._admission.promise_seconds(
                     job.sender, seconds, waiting, self._at_work_seconds(), room, now
                 )
@@ -338,8 +348,8 @@ class Supervisor:
             )
             self._worker.send(WorkMessage(number, *batch.key, batch.content(), call_seconds))
         if was_idle:  # otherwise new requests would postpone the end of a stuck worker for ever
-            self._watch()
+            self._restart_watchdog()
 
 
-def _longer(delay: float) -> float:
+def _next_delay(delay: float) -> float:
     return min(_LONGEST_DELAY, delay * 2 or _SHORTEST_DELAY)

@@ -18,8 +18,8 @@ from albertkit.embeddings.folder import similarity_matrix
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.serve import schemas
 from albertkit.serve.protocol import TOKEN_STATES
-from albertkit.serve.reading import StrictRoute, validate
-from albertkit.serve.refusals import MAX_COSINES, check_answer_size, check_numbers
+from albertkit.serve.reading import StrictRoute, validate_request
+from albertkit.serve.refusals import MAX_COSINES, check_answer_numbers, check_answer_size
 from albertkit.serve.routes import embedding_features, input_size, service_of
 from albertkit.serve.service import Proceed, make_answer
 from albertkit.tasks.texts import TextClassification
@@ -60,7 +60,7 @@ async def embed_all(body: schemas.EmbedAllRequest, request: Request) -> Response
         inputs, features = embedding_features(
             request, body.inputs, None, pipeline, proceed, body.prompt_name
         )
-        check_numbers(int(features.offsets[-1]) * pipeline.model.config.hidden_size)
+        check_answer_numbers(int(features.offsets[-1]) * pipeline.model.config.hidden_size)
         return inputs, features
 
     return await service_of(request).run(
@@ -136,7 +136,7 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
             for row, indices in zip(scores.tolist(), best, strict=True)
         ]
 
-    kind = _first_kind(request, body.model, ("classify", "score"))
+    kind = _first_served_kind(request, body.model, ("classify", "score"))
     return await service_of(request).answer(
         request, kind, body.model, values, shaped, truncate=body.truncate, read_results=labelled
     )
@@ -203,15 +203,15 @@ async def root(body: schemas.AnyRequest, request: Request) -> Response:
     elif isinstance(body.root.get("inputs"), dict):
         kind = "similarity"
     else:
-        kind = _first_kind(request, body.root.get("model"), ("embed", "classify", "score"))
+        kind = _first_served_kind(request, body.root.get("model"), ("embed", "classify", "score"))
     schema, endpoint = _ENDPOINTS[kind]
-    return await endpoint(validate(body.root, schema), request)
+    return await endpoint(validate_request(body.root, schema), request)
 
 
 # --- parts of the endpoints -----------------------------------------------------------------------
 
 
-def _first_kind(request: Request, model: Any, kinds: Sequence[str]) -> str:
+def _first_served_kind(request: Request, model: Any, kinds: Sequence[str]) -> str:
     """Return the first of some kinds that a model has: the named one, or else the first that is served and has one."""
     models = service_of(request).models
     names = list(models.folders) if model is None else [model]

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from pydantic_core import to_json
 
-from albertkit.engines.compile_loops import compile_elsewhere
+from albertkit.engines.compile_loops import start_compiling_in_background
 from albertkit.engines.onnx import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError, MachineError, explain_os_error
 from albertkit.model_paths import loading_digest
@@ -38,7 +38,7 @@ from albertkit.serve.protocol import (
     StartMessage,
     WorkMessage,
 )
-from albertkit.tasks.early_exit import exit_notes
+from albertkit.tasks.early_exit import missing_exits_notes
 from albertkit.tasks.models import run_batches
 
 logger = logging.getLogger("albertkit.serve.worker")  # not `__main__`, which it runs as
@@ -65,7 +65,7 @@ def main(descriptor: int) -> None:
         try:
             models, facts = load_served_models(start)
         except Exception as error:
-            channel.send(_failed(None, error))
+            channel.send(_failed_message(None, error))
             return
         gc.collect()
         # Else a collection walks through a million objects, 0.2 s in which nothing is computed
@@ -73,7 +73,9 @@ def main(descriptor: int) -> None:
         channel.send(Ready(facts))
         while (work := channel.receive()) is not None:
             channel.send(
-                work if isinstance(work, Alive) else _answer(models, work, options.batch_tokens)
+                work
+                if isinstance(work, Alive)
+                else _answer_work(models, work, options.batch_tokens)
             )
 
 
@@ -88,14 +90,14 @@ def load_served_models(start: StartMessage) -> tuple[Models, dict[str, LoadedMod
         for pipeline in models[name].values():
             # Early exits have loops of their own.
             if isinstance(pipeline, Pipeline) and not options.exits:
-                for note in compile_elsewhere(pipeline.engine):
+                for note in start_compiling_in_background(pipeline.engine):
                     logger.info("%s: %s", name, note)  # no note of the model's: it passes
-        notes = (*first.notes, *exit_notes(folder, options.exits))
+        notes = (*first.notes, *missing_exits_notes(folder, options.exits))
         facts[name] = LoadedModel(first.precision, notes, digest)
         # An exported model was compared when it was exported.
         if first.precision == "int8" and not is_onnx_folder(Path(folder)):
             hint = "serve it with --precision bf16, measure it on examples (`albertkit compare-precision MODEL DATA`)"
-            compare_precision(folder, precision="int8").require(options.force, hint)
+            compare_precision(folder, precision="int8").require_closeness(options.force, hint)
         for pipeline in models[name].values():
             if isinstance(pipeline, Pipeline):
                 # The first call of a kernel compiles or loads it, and no client should wait for
@@ -106,7 +108,7 @@ def load_served_models(start: StartMessage) -> tuple[Models, dict[str, LoadedMod
     return models, facts
 
 
-def _answer(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Failed:
+def _answer_work(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Failed:
     begin = perf_counter()
     try:
         pipelines = models[work.model]
@@ -125,7 +127,7 @@ def _answer(models: Models, work: WorkMessage, batch_tokens: int) -> Done | Fail
             # Half a million numbers: encoded here, not on the front's event loop
             outputs = [to_json(layers)]
     except Exception as error:
-        return _failed(work.number, error)
+        return _failed_message(work.number, error)
     return Done(work.number, outputs, perf_counter() - begin)
 
 
@@ -151,7 +153,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _failed(number: int | None, error: Exception) -> Failed:
+def _failed_message(number: int | None, error: Exception) -> Failed:
     """Return an error for the front; a bug has its traceback, for the log."""
     if isinstance(error, AlbertKitError):
         return Failed(number, error)

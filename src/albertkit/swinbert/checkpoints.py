@@ -350,7 +350,7 @@ def load_swinbert(
     values = _read_configuration(state, file, Path(config) if config else None, arguments, notes)
     if "drop_out" in arguments:
         values = values | {"hidden_dropout_prob": arguments["drop_out"]}
-    config_values = bert.albert_values(values) if state.body == "bert" else values
+    config_values = bert.albert_config_from_bert(values) if state.body == "bert" else values
     albert_config, _ = make_config(config_values, file)
     # A configuration in the folder of the weights is that of this very model
     settings = {**arguments, **values}
@@ -378,7 +378,7 @@ def load_swinbert(
         drop_worst_after=settings.get("drop_worst_after", 0),
     )
     model, _ = AlbertForImageCaptioning.from_tensors(
-        caption.put_into(albert_config), state.tensors, (), str(file)
+        caption.stored_in(albert_config), state.tensors, (), str(file)
     )
     report = SwinBertReport(
         source=file,

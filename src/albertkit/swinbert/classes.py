@@ -12,13 +12,13 @@ from torch import Tensor
 from albertkit import config as core
 from albertkit.captioning import model as captioning
 from albertkit.captioning.generate import generate
-from albertkit.captioning.layers import CaptionConfig, encode_context, score_bias
+from albertkit.captioning.layers import CaptionConfig, attention_bias_of_mask, encode_context
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
 from albertkit.config import make_config
 from albertkit.errors import ConfigError
 from albertkit.files import StrPath, read_typed
 from albertkit.model.files import StateDict, read_tensors
-from albertkit.model.pretrained import REFUSED, check_changes, shapes_only
+from albertkit.model.pretrained import REFUSED, config_changes_among, on_meta_device
 from albertkit.model_paths import WEIGHTS_FILE, local_folder
 from albertkit.printable import print_note
 from albertkit.tokenizer import files as tokenizer_files
@@ -116,7 +116,7 @@ class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):
                 f"`{folder}`: from_tf=True",
                 f"albertkit convert {folder} ALBERT",
             )
-        check_changes({name: value for name, value in changes.items() if name in REFUSED})
+        config_changes_among({name: value for name, value in changes.items() if name in REFUSED})
         path = local_folder(folder, revision, use_safetensors=use_safetensors)  # type: ignore[arg-type]  # says what None is
         built = AlbertConfig.from_pretrained(path) if config is None else AlbertConfig.of(config)
         for name, value in changes.items():
@@ -160,7 +160,7 @@ def load_weights(
     if not caption.tie_weights and words is not None:
         # An output matrix of its own begins as a copy of what it was tied to
         tensors.setdefault(_DECODER, words)
-    with shapes_only():
+    with on_meta_device():
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
     model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, may_be_fresh, source)
@@ -301,10 +301,10 @@ def generate_like_swinbert(
         positions = torch.arange(start, start + second, device=text.device)
         types = None if token_type_ids is None else token_type_ids[:, max_length:]
         hidden = torch.cat([albert.embed(text, positions, types), hidden], 1)
-    visual_bias = score_bias(attention_mask[:, max_length:, max_length:], hidden.dtype)
+    visual_bias = attention_bias_of_mask(attention_mask[:, max_length:, max_length:], hidden.dtype)
     # Every row of a caption sees the same of the second text and the video: the row of [CLS] says
     # what.
-    caption_bias = score_bias(attention_mask[:, 0, max_length:], hidden.dtype)
+    caption_bias = attention_bias_of_mask(attention_mask[:, 0, max_length:], hidden.dtype)
     context = encode_context(albert.encoder, hidden, visual_bias, False, caption_bias)
     bad = torch.tensor(bad_ending_ids, device=img_feats.device) if bad_ending_ids else None
     ids = CaptionIds(bos_token_id, ends[0], mask_token_id, pad_token_id)

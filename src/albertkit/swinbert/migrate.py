@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from albertkit.command import takes
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from albertkit.files import atomic_file, remove_leftovers, write_file
-from albertkit.output.render import to_terminal
+from albertkit.output.render import print_sections
 from albertkit.output.sections import FactList, Result
 from albertkit.printable import escape_control_characters, print_note
 from albertkit.swinbert.options import DEFAULT_FOLDER, MigrateOptions
@@ -80,7 +80,7 @@ _DEVICE = (
 )
 
 
-def albert_edits(content: bytes) -> tuple[bytes, list[str]]:
+def edit_to_load_albert(content: bytes) -> tuple[bytes, list[str]]:
     """Make a task script load ALBERT."""
     unknown = []
     for description, pattern, text in _ALBERT:
@@ -94,14 +94,14 @@ def albert_edits(content: bytes) -> tuple[bytes, list[str]]:
     return content, unknown
 
 
-def decay_edits(content: bytes) -> tuple[bytes, list[str]]:
+def edit_weight_decay(content: bytes) -> tuple[bytes, list[str]]:
     """Exempt ALBERT's norms from weight decay; the note says where the script has no such list."""
     content, count = re.subn(*_DECAY, content)
     note = "its list `no_decay` is not as in SwinBERT: ALBERT's full_layer_layer_norm is decayed"
     return content, [] if count == 1 else [note]
 
 
-def portable_edits(content: bytes, path: str) -> bytes:
+def edit_to_run_anywhere(content: bytes, path: str) -> bytes:
     """Make a file run on the devices that are there, and import optional packages only where they are used."""
     device = b"next(self.parameters()).device" if path == _VIDEO else _ANY_DEVICE
     content = content.replace(b".cuda()", b".to(" + device + b")")
@@ -114,7 +114,7 @@ def portable_edits(content: bytes, path: str) -> bytes:
     if first is not None:
         line = b"from albertkit.swinbert.optional_packages import " + names + newline
         content = content[: first.start()] + line + content[first.start() :]
-    return _PACKAGE_IMPORT.sub(_lazy_import, content)
+    return _PACKAGE_IMPORT.sub(_lazy_import_statement, content)
 
 
 def check_python(content: bytes, path: str) -> None:
@@ -131,7 +131,7 @@ def check_python(content: bytes, path: str) -> None:
         ) from None
 
 
-def _lazy_import(match: re.Match[bytes]) -> bytes:
+def _lazy_import_statement(match: re.Match[bytes]) -> bytes:
     """Return the assignment in an import's place."""
     if match["package"]:
         return b'%b = optional("%b")' % (match["package"], match["package"])
@@ -362,17 +362,17 @@ def migrate(options: MigrateOptions) -> MigrationReport:
         if patch.paths:  # one patch leads back: that of before is taken back first
             # Files that others import come first, so they go last.
             for file in reversed(files):
-                _write(checkout / file.path, file.original)
+                _write_or_delete(checkout / file.path, file.original)
         way_back = unified_diff(
             {file.path: file.original for file in files},
             {file.path: file.target for file in files},
         )
         patch.store(way_back, portable)
         for file in files:
-            _write(checkout / file.path, file.target)
+            _write_or_delete(checkout / file.path, file.target)
     if action == "revert":
         for file in files:
-            _write(checkout / file.path, file.target)
+            _write_or_delete(checkout / file.path, file.target)
         for path in patch.paths:
             folder = (checkout / path).parent
             if folder.is_dir() and all(entry.name == "__pycache__" for entry in folder.iterdir()):
@@ -460,7 +460,7 @@ def _migrate_files(
         if content is None:
             continue
         if path in TASK_SCRIPTS:
-            content, unknown = albert_edits(content)
+            content, unknown = edit_to_load_albert(content)
             if unknown and not force:
                 raise DataError(
                     "unsupported",
@@ -468,10 +468,10 @@ def _migrate_files(
                     "look at --force --diff, which shows the edits that can be made all the same",
                 )
         if path == TASK_SCRIPTS[0]:
-            content, facts = decay_edits(content)
+            content, facts = edit_weight_decay(content)
             unknown += facts
         notes += [f"{path}: {fact}" for fact in unknown]
-        content = portable_edits(content, path) if portable else content
+        content = edit_to_run_anywhere(content, path) if portable else content
         check_python(content, path)
         after[path] = content
     return after
@@ -493,7 +493,7 @@ def _read_bytes(file: Path) -> bytes | None:
     return file.read_bytes() if file.exists() else None
 
 
-def _write(file: Path, content: bytes | None) -> None:
+def _write_or_delete(file: Path, content: bytes | None) -> None:
     """Write a file, whole and with the permissions it had; or delete it. One that has the content is left as it is."""
     target = file.resolve()  # a link stays a link
     if _read_bytes(target) == content:
@@ -515,7 +515,7 @@ def show_migration(report: MigrationReport) -> None:
         print_note(note)
     if report.action != "diff":
         hidden = ("diff", "notes")
-        to_terminal(
+        print_sections(
             [
                 FactList(
                     {name: value for name, value in report.to_dict().items() if name not in hidden}

@@ -79,7 +79,7 @@ class _Optional:
         self._module = module
         self._name = name
 
-    def _import(self) -> Any:
+    def _import_attribute_or_none(self) -> Any:
         try:
             module = import_module(self._module)
         except ImportError as error:
@@ -103,10 +103,10 @@ class _Optional:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked by the machinery of Python, not by a user
             raise AttributeError(name)
-        return getattr(self._import(), name)
+        return getattr(self._import_attribute_or_none(), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._import()(*args, **kwargs)
+        return self._import_attribute_or_none()(*args, **kwargs)
 
 
 class _PlainFloat32:

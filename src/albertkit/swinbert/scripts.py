@@ -192,7 +192,7 @@ def _adapt_config(
     changed = stored.replace(**changes, hidden_dropout_prob=arguments.drop_out)
     return cast(
         AlbertConfig,
-        CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).put_into(changed),
+        CaptionConfig(**CaptionConfig.of(stored).to_dict() | caption).stored_in(changed),
     )
 
 

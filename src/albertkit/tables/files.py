@@ -18,10 +18,10 @@ from typing import IO, Any, cast
 import fsspec
 import zstandard
 
-from albertkit.encodings import check_utf8_name
-from albertkit.errors import DataError, closest_name, format_list, suggest_path
+from albertkit.encodings import check_path_is_utf8
+from albertkit.errors import DataError, closest_name, format_list, suggest_existing_path
 from albertkit.files import StrPath, check_not_folder
-from albertkit.model_paths import file_system, is_remote, reaching
+from albertkit.model_paths import file_system, is_remote, network_errors_as_ours
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords
 
 _CLOSE = 0.75  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`
@@ -138,7 +138,7 @@ def _local(name: str) -> list[InputFile]:
             raise DataError("not-found", f"no such file or folder: `{name}`", _suggest_file(path))
     files = []
     for match in names:
-        check_utf8_name(match)
+        check_path_is_utf8(match)
         _check_link_target(match)
         if not os.access(match, os.R_OK):
             raise DataError(
@@ -222,7 +222,7 @@ def _suggest_file(path: str) -> str:
     if any(sign in name for sign in "*?["):
         return otherwise
     if not os.path.isdir(folder):
-        return suggest_path(path, otherwise)
+        return suggest_existing_path(path, otherwise)
     is_hidden = name.startswith(".")
     names = sorted(entry for entry in os.listdir(folder) if is_hidden or not entry.startswith("."))
     close = closest_name(name, names[:1000], _CLOSE)
@@ -237,7 +237,7 @@ def _suggest_file(path: str) -> str:
 
 def _remote(url: str) -> list[InputFile]:
     system, path = file_system(url)
-    with reaching(url):
+    with network_errors_as_ours(url):
         if any(sign in path for sign in "*?["):
             details = system.glob(path, detail=True)
         elif system.isdir(path):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from albertkit.errors import DataError, closest_name, format_list, suggest_path
+from albertkit.errors import DataError, closest_name, format_list, suggest_existing_path
 from albertkit.tables.files import check_no_broken_links, check_not_records, check_not_saved_dataset
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
@@ -107,7 +107,7 @@ def files_by_split(
         raise DataError(
             "not-found",
             f"no such file or folder: `{data}`",
-            suggest_path(data, "check the path"),
+            suggest_existing_path(data, "check the path"),
         )
     check_no_broken_links(data)
     files = find(data)

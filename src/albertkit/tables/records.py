@@ -11,7 +11,7 @@ from typing import Any
 
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.files import StrPath
-from albertkit.model_paths import file_system, is_remote, reaching
+from albertkit.model_paths import file_system, is_remote, network_errors_as_ours
 
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
@@ -181,7 +181,7 @@ def as_files(data: Data) -> Iterator[DataFiles]:
             url = os.fspath(data)
             system, path = file_system(url)
             target = Path(folder, path.rpartition("/")[2] or "data")
-            with reaching(url):
+            with network_errors_as_ours(url):
                 if system.isdir(path):
                     system.get(f"{path}/", f"{target}/", recursive=True)
                 else:

@@ -19,7 +19,7 @@ from typing import IO, Any, Literal, NamedTuple, Self
 
 from albertkit.encodings import check_not_utf16, normalize
 from albertkit.errors import DataError, requires_package, suggest_name
-from albertkit.files import StrPath, unique_keys
+from albertkit.files import StrPath, object_with_unique_keys
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
 from albertkit.tables.records import DataFile, Records, name_classes, quoted_name, row_name
@@ -120,7 +120,7 @@ def canonical_column_name(name: str) -> str:
 
 
 JSON_DECODER = json.JSONDecoder(
-    object_pairs_hook=lambda pairs: unique_keys(
+    object_pairs_hook=lambda pairs: object_with_unique_keys(
         [(canonical_column_name(name), value) for name, value in pairs]
     )
 )

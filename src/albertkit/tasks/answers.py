@@ -21,23 +21,29 @@ from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import (
     Version,
-    are_korean,
+    are_korean_answers,
     bootstrap_intervals,
     question_scores,
     squad_scores,
 )
 from albertkit.tasks.nbest import (
     TopPositions,
-    answer_record,
-    judge_beams,
-    judge_spans,
+    best_beam_answers,
+    best_span_answers,
+    make_answer_record,
     official_nbest,
-    text_window,
-    top_beams,
-    top_spans,
+    top_beam_positions,
+    top_span_positions,
+    window_of_sequence,
 )
 from albertkit.tasks.options import ScoreOptions
-from albertkit.tasks.predictions import SAME_FILE, File, index_by_id, read_object, read_predictions
+from albertkit.tasks.predictions import (
+    SAME_FILE,
+    File,
+    index_by_id,
+    read_json_document,
+    read_predictions,
+)
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
 from albertkit.tasks.task import Prediction, Predictions, Task
 from albertkit.tokenizer import AlbertTokenizer
@@ -68,7 +74,7 @@ class Paragraph(NamedTuple):
             np.ascontiguousarray(bounds[:, 1]),
         )
 
-    def first_and_last_token(self, start: int, end: int) -> tuple[int, int] | None:
+    def token_range_of_characters(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token of the characters `start:end`; None if no token stands for any of them."""
         first = int(np.searchsorted(self.ends, start, "right"))
         last = int(np.searchsorted(self.starts, end, "left")) - 1
@@ -86,17 +92,17 @@ class Window(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ...]:
-    """Cut a paragraph of P tokens into windows of `room`; at least one, which is empty if there are no tokens.
+def context_windows(num_pieces: int, window_tokens: int, stride: int) -> tuple[Window, ...]:
+    """Cut a paragraph of P tokens into windows of `window_tokens`; at least one, which is empty if there are no tokens.
 
-    A window begins every `stride` tokens, at most every `room`, so that no token is left out; such
+    A window begins every `stride` tokens, at most every `window_tokens`, so that no token is left out; such
     windows do not overlap, and an answer where two meet is in neither.
     """
-    bounds = [(0, min(room, num_pieces))]
+    bounds = [(0, min(window_tokens, num_pieces))]
     start = 0
     while bounds[-1][1] < num_pieces:
-        start += min(room, stride)
-        bounds.append((start, min(start + room, num_pieces)))
+        start += min(window_tokens, stride)
+        bounds.append((start, min(start + window_tokens, num_pieces)))
     best_score = np.full(num_pieces, -1.0)
     best_window = np.zeros(num_pieces, np.int64)
     for number, (start, stop) in enumerate(bounds):
@@ -109,9 +115,9 @@ def context_windows(num_pieces: int, room: int, stride: int) -> tuple[Window, ..
     return tuple(Window(a, b, best_window[a:b] == number) for number, (a, b) in enumerate(bounds))
 
 
-def question_limit(length: int, max_query_length: int) -> int:
+def max_question_tokens(max_tokens: int, max_query_length: int) -> int:
     """Return how many tokens of a question are kept, the first, so that a window has room for some of the text."""
-    return min(max_query_length, length - SPECIAL_TOKENS - SMALLEST_ROOM)
+    return min(max_query_length, max_tokens - SPECIAL_TOKENS - SMALLEST_ROOM)
 
 
 def answer_features(
@@ -135,7 +141,7 @@ def answer_features(
         impossible, in SQuAD 1.1, too. `left_out` counts the tokens of each question beyond the
         limit.
     """
-    limit = question_limit(length, max_query_length)
+    limit = max_question_tokens(length, max_query_length)
     questions = tokenizer.encode_batch([example.question for example in examples])
     left_out = np.maximum(np.diff(questions.offsets) - limit, 0)
     paragraphs: dict[str, Paragraph] = {}
@@ -149,11 +155,13 @@ def answer_features(
         if example.context not in paragraphs:
             paragraphs[example.context] = Paragraph.of(example.context, tokenizer)
         paragraph = paragraphs[example.context]
-        head = np.concatenate([cls, questions.text(number)[:limit], sep])
+        head = np.concatenate([cls, questions.ids_of_text(number)[:limit], sep])
         answer = None
         if labelled and example.target is not None:
             start = example.target.start
-            answer = paragraph.first_and_last_token(start, start + len(example.target.in_context))
+            answer = paragraph.token_range_of_characters(
+                start, start + len(example.target.text_in_context)
+            )
         for window in context_windows(len(paragraph.ids), length - len(head) - 1, doc_stride):
             rows.append(
                 (np.concatenate([head, paragraph.ids[window.start : window.stop], sep]), len(head))
@@ -197,7 +205,7 @@ class Unrecoverable(NamedTuple):
     reason: str  # why
 
 
-def unrecoverable(
+def unrecoverable_answers(
     examples: Sequence[QuestionExample], features: Features
 ) -> Iterator[Unrecoverable]:
     """Yield the questions whose answer, cut from the text by the labels of no window, is exactly the one to learn.
@@ -214,7 +222,7 @@ def unrecoverable(
         target = example.target
         if target is None:
             continue
-        expected = target.in_context.strip()
+        expected = target.text_in_context.strip()
         windows = [
             window for window in range(bounds[number], bounds[number + 1]) if has_answer[window]
         ]
@@ -240,17 +248,17 @@ def count_reasons(unrecoverable_questions: Sequence[Unrecoverable]) -> dict[str,
     return dict(Counter(question.reason for question in unrecoverable_questions).most_common())
 
 
-def official_version(version: int) -> Version:
+def squad_version_name(version: int) -> Version:
     """Return the official script's name of a version."""
     return "2.0" if version == 2 else "1.1"
 
 
-def gold_pairs(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]]]:
+def gold_answers_by_id(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]]]:
     """Return id and right answers of each question, as the official scripts take them."""
     return [(example.id, [answer.text for answer in example.answers]) for example in examples]
 
 
-def best_texts(predictions: Predictions) -> dict[str, str]:
+def best_nonempty_answers(predictions: Predictions) -> dict[str, str]:
     """Return the best answer with a text, whatever the threshold was; "" if there is none."""
     texts = {}
     for record in predictions:
@@ -315,7 +323,7 @@ def score_answers(
 ) -> dict[str, Any]:
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
     file: File = options.predictions
-    if options.f1_of != "words" and are_korean(
+    if options.f1_of != "words" and are_korean_answers(
         answer.text for question in questions for answer in question.answers
     ):
         raise ConfigError(
@@ -329,12 +337,12 @@ def score_answers(
             "SQuAD 1.1 has no null odds",
             "leave out --null-odds, or score squad2",
         )
-    official = official_version(version)
-    gold = gold_pairs(questions)
+    official = squad_version_name(version)
+    gold = gold_answers_by_id(questions)
     answers = _read_answers(file)
     odds: dict[str, float] | None = None
     if options.null_odds is not None:
-        odds = read_object(options.null_odds)
+        odds = read_json_document(options.null_odds)
         if not isinstance(odds, dict) or any(
             type(value) not in (int, float) for value in odds.values()
         ):
@@ -386,7 +394,7 @@ def score_answers(
 
 def _read_answers(file: File) -> dict[str, str]:
     """Read answers by question id: SQuAD's `predictions.json`, or records with `id` and `answer`."""
-    content = read_object(file)
+    content = read_json_document(file)
     if not isinstance(content, dict) or ("answer" in content and "id" in content):
         return index_by_id(read_predictions(file, ("answer",)), file)
     for name, answer in content.items():
@@ -509,13 +517,15 @@ class AnswerTask(Task[QuestionExample]):
                 starts,
                 ends,
                 impossible,
-                outside_text(batch.packed),
+                mask_outside_text(batch.packed),
             )
             answerable = parts.answerable._replace(loss_sum=parts.answerable.loss_sum / 2)
-            return {"span": _mean_loss(parts.start, parts.end), "answerable": answerable}
+            return {"span": _mean_of_losses(parts.start, parts.end), "answerable": answerable}
         assert isinstance(model, AlbertForQuestionAnswering)
         start_logits, end_logits = model.packed_logits(batch.packed)
-        return {"span": _mean_loss(span_loss(start_logits, starts), span_loss(end_logits, ends))}
+        return {
+            "span": _mean_of_losses(span_loss(start_logits, starts), span_loss(end_logits, ends))
+        }
 
     def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
         """See `Task.count_targets`: every window has a target."""
@@ -525,9 +535,11 @@ class AnswerTask(Task[QuestionExample]):
     def outputs(self, model: PretrainedAlbert, batch: LabelledBatch) -> list[TopPositions]:
         """Return the best starts and ends of each window, `TopPositions`: a few hundred bytes each."""
         if isinstance(model, AlbertForBeamQuestionAnswering):
-            return top_beams(model.packed_beams(batch.packed, outside_text(batch.packed)))
+            return top_beam_positions(
+                model.packed_beams(batch.packed, mask_outside_text(batch.packed))
+            )
         assert isinstance(model, AlbertForQuestionAnswering)
-        return top_spans(*model.packed_logits(batch.packed), self.n_best_size)
+        return top_span_positions(*model.packed_logits(batch.packed), self.n_best_size)
 
     # --- the result -------------------------------------------------------------------------------
 
@@ -539,10 +551,10 @@ class AnswerTask(Task[QuestionExample]):
         Returns:
             `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer"
             by the beam head: the probability of that); `start` and `end`, its characters, None for
-            none; in version 2 `null_odds`; `nbest`, a list of `text`, `probability`, `start`,
+            none; in version 2 `null_odds`; `nbest`, a list of `ids_of_text`, `probability`, `start`,
             `end`, `start_score`, `end_score`; and `question_cut` if the question was too long.
         """
-        judge = judge_beams if self.head_kind == "beam" else judge_spans
+        judge = best_beam_answers if self.head_kind == "beam" else best_span_answers
         threshold = UNDECIDED if self.threshold is None else self.threshold
         bounds = features.sequence_bounds(len(examples))
         records = []
@@ -550,7 +562,7 @@ class AnswerTask(Task[QuestionExample]):
             windows = range(bounds[number], bounds[number + 1])
             verdict = judge(
                 example.context,
-                [text_window(features, m) for m in windows],
+                [window_of_sequence(features, m) for m in windows],
                 [outputs[m] for m in windows],
                 version=self.version,
                 n_best_size=self.n_best_size,
@@ -558,7 +570,7 @@ class AnswerTask(Task[QuestionExample]):
             )
             cut = bool(features.per_sequence["question_cut"][windows.start])
             records.append(
-                answer_record(example.id, verdict, threshold)
+                make_answer_record(example.id, verdict, threshold)
                 | ({"question_cut": True} if cut else {})
             )
         return records
@@ -574,7 +586,7 @@ class AnswerTask(Task[QuestionExample]):
         answer in the choice of it.
         """
         texts = {record["id"]: record["answer"] for record in predictions}
-        return squad_scores(texts, gold_pairs(examples), official_version(self.version))
+        return squad_scores(texts, gold_answers_by_id(examples), squad_version_name(self.version))
 
     def details(
         self,
@@ -582,8 +594,8 @@ class AnswerTask(Task[QuestionExample]):
         predictions: Predictions,
     ) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
-        gold = gold_pairs(examples)
-        official = official_version(self.version)
+        gold = gold_answers_by_id(examples)
+        official = squad_version_name(self.version)
         texts = {record["id"]: record["answer"] for record in predictions}
         scores = question_scores(texts, gold, official)
         of_question = 100 * np.array([scores[example.id] for example in examples])
@@ -617,16 +629,16 @@ class AnswerTask(Task[QuestionExample]):
                 example.repaired for example in examples
             ),
         }
-        if are_korean(answer.text for example in examples for answer in example.answers):
+        if are_korean_answers(answer.text for example in examples for answer in example.answers):
             details["notes"] = [
                 "f1 counts words, as SQuAD's script does; KorQuAD's own counts characters"
             ]
         if self.version == 2:
             odds = {record["id"]: record["null_odds"] for record in predictions}
-            best = squad_scores(best_texts(predictions), gold, official, odds)
+            best = squad_scores(best_nonempty_answers(predictions), gold, official, odds)
             names = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
             details["best_on_these_questions"] = {name: best[name] for name in names}
-            details |= self._decision()
+            details |= self._threshold_facts()
         return details
 
     def collapsed(
@@ -671,12 +683,12 @@ class AnswerTask(Task[QuestionExample]):
             contents["null_odds.json"] = {
                 record["id"]: record["null_odds"] for record in predictions
             }
-            contents["threshold.json"] = self._decision()
+            contents["threshold.json"] = self._threshold_facts()
         for name, content in contents.items():
             write_json(folder / name, content)
         return [folder / name for name in contents]
 
-    def _decision(self) -> dict[str, Any]:
+    def _threshold_facts(self) -> dict[str, Any]:
         if self.threshold is None:
             return {"threshold": UNDECIDED, "threshold_from": "default"}
         return {"threshold": self.threshold, "threshold_from": self.threshold_from}
@@ -705,7 +717,9 @@ class AnswerTask(Task[QuestionExample]):
         """Return this task with the threshold that gives the best F1; unchanged in version 1."""
         if self.version == 1 or not examples:
             return self
-        scores = question_scores(best_texts(predictions), gold_pairs(examples), official_version(2))
+        scores = question_scores(
+            best_nonempty_answers(predictions), gold_answers_by_id(examples), squad_version_name(2)
+        )
         odds = {record["id"]: record["null_odds"] for record in predictions}
         f1 = [scores[example.id][1] for example in examples]
         threshold = best_threshold(
@@ -716,7 +730,7 @@ class AnswerTask(Task[QuestionExample]):
         return self.with_changes(threshold=threshold, threshold_from=source)
 
 
-def outside_text(batch: PackedBatch) -> Tensor:
+def mask_outside_text(batch: PackedBatch) -> Tensor:
     """Return Google's `p_mask`, bool [T]: where no answer may lie; False in the text and at the first token ("no answer")."""
     outside = batch.token_type_ids != 1
     # The last [SEP] has the type of the text.
@@ -724,7 +738,7 @@ def outside_text(batch: PackedBatch) -> Tensor:
     return outside.index_fill(0, batch.starts, False)
 
 
-def _mean_loss(start: SummedLoss, end: SummedLoss) -> SummedLoss:
+def _mean_of_losses(start: SummedLoss, end: SummedLoss) -> SummedLoss:
     """Average two losses with as many targets."""
     return SummedLoss(
         (start.loss_sum + end.loss_sum) / 2,

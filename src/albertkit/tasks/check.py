@@ -16,28 +16,28 @@ import numpy as np
 import torch
 
 from albertkit.batches.features import Features
-from albertkit.command import Columns
 from albertkit.config import AlbertConfig
 from albertkit.encodings import normalize
 from albertkit.errors import AlbertKitError, format_list
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import Data
-from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable
+from albertkit.tasks.answers import UNHELD, count_reasons, unrecoverable_answers
 from albertkit.tasks.data import (
     Overlap,
-    configured,
+    apply_task_settings,
     measure_overlap,
-    placeholder_lines,
+    placeholder_label_lines,
     plain_text,
-    read_given,
-    texts_of,
-    unknown_lines,
-    unknown_share,
+    read_data_from_anywhere,
+    texts_of_example,
+    unknown_token_lines,
+    unknown_token_share,
 )
-from albertkit.tasks.metrics import spans
+from albertkit.tasks.metrics import entity_spans
 from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -62,7 +62,7 @@ def label_of(kind: str, example: Any) -> Any:
     return example.tags if kind == "tagging" else example.label
 
 
-def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
+def label_distribution(kind: str, examples: Sequence[Any]) -> dict[str, float]:
     """Return how the labels of a split are distributed: counts, or of a regression the range and the median."""
     if kind == "regression":
         values = np.array([example.label for example in examples], np.float64)
@@ -78,7 +78,7 @@ def balance(kind: str, examples: Sequence[Any]) -> dict[str, float]:
         if kind == "answers":
             counts["impossible" if example.impossible else "answerable"] += 1
         elif kind == "tagging":
-            counts.update(entity for entity, _, _ in spans(example.tags))
+            counts.update(entity for entity, _, _ in entity_spans(example.tags))
         elif kind == "choice":
             counts[f"choice {example.label + 1}"] += 1
         elif kind == "multilabel":
@@ -108,10 +108,10 @@ def label_findings(
             yield f"all training labels are `{name}`: there is nothing to learn"
         elif kind == "classification" and count >= DOMINANT * total:
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
-    yield from placeholder_lines(kind, train)
+    yield from placeholder_label_lines(kind, train)
     rare = [name for name, count in train.items() if count < FEW]
     if rare and kind in ("classification", "multilabel", "tagging"):
-        yield f"{_listed(rare)}: fewer than {FEW} training examples"
+        yield f"{_list_labels(rare)}: fewer than {FEW} training examples"
     if kind in ("classification", "multilabel", "tagging"):
         yield from _similar_labels(
             [name for counts in balances.values() for name in counts if name != NO_LABEL]
@@ -126,7 +126,7 @@ def label_findings(
         if refused and kind in ("classification", "multilabel", "tagging"):
             yield f"finetune will stop: labels of {split} that train lacks: {format_counts(refused)}"
         elif unknown and kind != "answers":
-            yield f"{_listed(unknown)}: in {split}, but not in train"
+            yield f"{_list_labels(unknown)}: in {split}, but not in train"
     if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
     if kind == "choice":
@@ -161,7 +161,7 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
             difference = "dashes, quotes or characters that are not seen"
         else:
             difference = "white space or the width of characters"
-        yield f"{_listed(group)} differ in {difference} alone: are they one label?"
+        yield f"{_list_labels(group)} differ in {difference} alone: are they one label?"
 
 
 def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
@@ -171,7 +171,7 @@ def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
     """
     names = [name for name in names if name != NO_LABEL]
     if kind == "tagging" and (joined_tags := [name for name in names if "|" in name]):
-        yield f"{_listed(joined_tags)} seem to be several tags of one word with `|` between them: a word has one"
+        yield f"{_list_labels(joined_tags)} seem to be several tags of one word with `|` between them: a word has one"
     for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
         joined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
@@ -184,13 +184,13 @@ def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
                 if kind == "classification"
                 else "write commas between them, or a list"
             )
-            yield f"{_listed(joined)} seem to be several labels with `{separator}` between them: {advice}"
+            yield f"{_list_labels(joined)} seem to be several labels with `{separator}` between them: {advice}"
 
 
-def missing_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
+def placeholder_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
     """Yield texts that programs write where there is none."""
     if kind in ("classification", "regression", "multilabel"):
-        texts = [text for example in train for text in texts_of(kind, example)]
+        texts = [text for example in train for text in texts_of_example(kind, example)]
         missing = [
             text
             for text in texts
@@ -231,7 +231,7 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
             yield f"{split}: {pluralize(len(set(cut.tolist())), 'question')} longer than is kept, and cut"
         if moved := sum(example.repaired for example in rows):
             yield f"{split}: {pluralize(moved, 'answer')} not where the file says, and taken from the nearest place in the text"
-        reasons = count_reasons(list(unrecoverable(rows, features[split])))
+        reasons = count_reasons(list(unrecoverable_answers(rows, features[split])))
         if reasons:
             listing = ", ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
             hint = "; with a smaller --stride windows overlap more" if UNHELD in reasons else ""
@@ -239,7 +239,7 @@ def answer_findings(examples: Splits, features: Mapping[str, Features]) -> Itera
             yield f"{split}: {answers} that cannot be had back exactly from the tokens: {listing}{hint}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_labels(names: Iterable[str]) -> str:
     return f"labels {format_list([f'`{name}`' for name in names], 5)}"
 
 
@@ -308,10 +308,20 @@ class DataCheckReport(Result):
             ("windowed", "in windows"),
             ("repeated", "twice in the split"),
         ):
-            rows.append([name, *(_share(getattr(check, key), check.examples) for check in checks)])
+            rows.append(
+                [
+                    name,
+                    *(
+                        _format_count_and_share(getattr(check, key), check.examples)
+                        for check in checks
+                    ),
+                ]
+            )
         rows.append(["unknown tokens", *(f"{check.unknown:.2%}" for check in checks)])
         shared = [
-            None if name in _NOT_EVALUATED else _share(check.overlap.same, check.examples)
+            None
+            if name in _NOT_EVALUATED
+            else _format_count_and_share(check.overlap.same, check.examples)
             for name, check in self.splits.items()
         ]
         rows.append(["also in train", *shared])
@@ -356,7 +366,7 @@ def check_task(
     bad_rows = BadRows("skip")
     folder = local_folder(model)
     source = task if isinstance(task, Task) else find_task(task, columns)
-    task_data = read_given(source, data, dev, settings, False, bad_rows, unlabelled)
+    task_data = read_data_from_anywhere(source, data, dev, settings, False, bad_rows, unlabelled)
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(
         task_data.task.name,
@@ -364,7 +374,7 @@ def check_task(
         len(task_data.train) + len(task_data.unlabelled),
         len(task_data.unlabelled),
     )
-    fitted = configured(task_data.task, resolved)
+    fitted = apply_task_settings(task_data.task, resolved)
     config.check_length(fitted.length, f"`{model}`")
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     examples = {"train": task_data.train, "dev": task_data.dev}
@@ -418,7 +428,7 @@ def check_data(
     splits = {}
     repeated_ids: list[str] = []
     for split, rows in examples.items():
-        keys = [tuple(map(plain_text, texts_of(task.kind, example))) for example in rows]
+        keys = [tuple(map(plain_text, texts_of_example(task.kind, example))) for example in rows]
         labels_of_key = defaultdict(list)
         for key, example in zip(keys, rows, strict=True):
             labels_of_key[key].append(label_of(task.kind, example))
@@ -435,7 +445,7 @@ def check_data(
         is_windowed = num_windows > np.diff(whole_sequences)
         lengths = np.maximum.reduceat(whole_features.lengths, whole_sequences[:-1])
         quantiles = np.quantile(lengths, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
-        labels = balance(task.kind, rows) if split in labelled_examples else {}
+        labels = label_distribution(task.kind, rows) if split in labelled_examples else {}
         splits[split] = SplitCheck(
             examples=len(rows),
             labels=labels,
@@ -444,7 +454,7 @@ def check_data(
             cut=int(((lengths > task.length) & ~is_windowed).sum()),
             windowed=int(is_windowed.sum()),
             windows=features[split].num_sequences,
-            unknown=unknown_share(whole_features, tokenizer),
+            unknown=unknown_token_share(whole_features, tokenizer),
             empty=sum(not all(key) for key in keys),
             wordless=sum(not _LETTER.search(key[0]) for key in keys),
             repeated=len(keys) - len(set(keys)),
@@ -465,7 +475,7 @@ def check_data(
     findings = [
         *label_findings(task.kind, balances, getattr(task, "labels", ())),
         *repeated_ids,
-        *missing_text_findings(task.kind, examples["train"]),
+        *placeholder_text_findings(task.kind, examples["train"]),
         *pair_findings(task.kind, examples),
         *_split_findings(splits, task.length),
     ]
@@ -492,7 +502,7 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             yield f"{check.wordless:,} {of} have no letter in their text: is it the right column?"
         if check.empty:
             yield f"{check.empty:,} {of} have an empty text"
-        yield from unknown_lines(split, check.unknown)
+        yield from unknown_token_lines(split, check.unknown)
         longest = check.tokens["longest"]
         if check.cut > TRUNCATION_SHARE * check.examples:
             larger = next(
@@ -505,5 +515,5 @@ def _split_findings(splits: Mapping[str, SplitCheck], length: int) -> Iterator[s
             yield f"the longest of {check.examples:,} {split} examples has {longest:,} tokens; {length} are read"
 
 
-def _share(count: int, of: int) -> str:
-    return f"{count:,} ({count / of:.1%})" if count else "0"
+def _format_count_and_share(count: int, total: int) -> str:
+    return f"{count:,} ({count / total:.1%})" if count else "0"

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
-from albertkit.command import Columns
 from albertkit.errors import DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
 from albertkit.model.heads import ragged_log_softmax
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import IDS, check_one_file, files_by_split, find_split_files
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
@@ -31,7 +31,7 @@ from albertkit.tasks.metrics import bootstrap_intervals
 from albertkit.tasks.predictions import (
     Predicted,
     join_predictions,
-    read_object,
+    read_json_document,
     read_predictions,
     wrong_label_error,
 )
@@ -66,7 +66,7 @@ class ChoiceExample:
     first: int | None = field(default=0, compare=False)
 
 
-def checked_example(
+def make_choice_example(
     name: str,
     context: str,
     question: str,
@@ -358,7 +358,7 @@ def _row_example(
         raise ValueError(f"`{form.context}` is a list, not a text")
     level = _LEVEL.match(values[form.passage]) if form.passage else None
     part = level[1] if level else ""
-    return checked_example(
+    return make_choice_example(
         name,
         context,
         question,
@@ -456,10 +456,10 @@ def read_race(
         with ByteStream(find_input_file(source)) as stream:
             for number, line in lines(stream):
                 if line.strip():
-                    yield from _passage_examples(file, number, line, level, labelled, bad_rows)
+                    yield from _examples_of_passage(file, number, line, level, labelled, bad_rows)
 
 
-def _passage_examples(
+def _examples_of_passage(
     file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
@@ -474,7 +474,7 @@ def _passage_examples(
     for index, (question, options, answer) in enumerate(rows):
         try:
             choices = _parse_list(options, "options")
-            example = checked_example(
+            example = make_choice_example(
                 f"{name}-{index}",
                 passage["article"],
                 question,
@@ -673,7 +673,9 @@ class ChoiceTask(Task[ChoiceExample]):
     ) -> dict[str, float]:
         """Return the accuracy."""
         return {
-            "accuracy": float(_is_right(examples, predictions).mean()) if examples else float("nan")
+            "accuracy": float(_correct_choices(examples, predictions).mean())
+            if examples
+            else float("nan")
         }
 
     def details(
@@ -682,7 +684,7 @@ class ChoiceTask(Task[ChoiceExample]):
         predictions: Predictions,
     ) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
-        right = _is_right(examples, predictions)
+        right = _correct_choices(examples, predictions)
         levels = np.array([example.level for example in examples])
         parts = {
             f"accuracy_{level}": levels == level for level in sorted(set(levels.tolist()) - {""})
@@ -718,7 +720,7 @@ class ChoiceTask(Task[ChoiceExample]):
         A choice has its name, or its number. Numbers begin as those of the gold file do; if that
         has names, as the predictions show by a 0 or by the number of choices.
         """
-        content = read_object(file)
+        content = read_json_document(file)
         if isinstance(content, dict) and all(
             isinstance(letters, list) for letters in content.values()
         ):
@@ -813,7 +815,7 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
     return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
 
 
-def _is_right(examples: Sequence[ChoiceExample], predictions: Predictions) -> np.ndarray:
+def _correct_choices(examples: Sequence[ChoiceExample], predictions: Predictions) -> np.ndarray:
     return np.array(labels_of(examples)) == np.array([record["index"] for record in predictions])
 
 
@@ -875,7 +877,7 @@ def choice_features(
     rows = []
     left_out = np.zeros(len(examples), np.int64)
     for segment, owner in zip(segments, owners, strict=True):
-        text, answer = map(encoded.text, segment)
+        text, answer = map(encoded.ids_of_text, segment)
         num_tokens = len(text) + len(answer)
         answer = answer[max(len(answer) - min(max_qa_length, room), 0) :]
         remaining = room - len(answer)

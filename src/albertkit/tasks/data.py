@@ -61,7 +61,7 @@ class Overlap:
             yield f"{self.sharing:,} {of} share a text with a training example"
 
 
-def texts_of(kind: str, example: Any) -> tuple[str, ...]:
+def texts_of_example(kind: str, example: Any) -> tuple[str, ...]:
     """Return the texts that make an example what it is; the first is what is read, of a multiple choice the others are short."""
     if kind == "answers":
         return example.question, example.context
@@ -77,7 +77,11 @@ def _identifying_texts(kind: str, example: Any) -> tuple[str, ...]:
     """Return the texts of which each would give an example away to a model that was trained on another one with it."""
     if kind == "answers":
         return (example.context,)
-    return (example.context or example.question,) if kind == "choice" else texts_of(kind, example)
+    return (
+        (example.context or example.question,)
+        if kind == "choice"
+        else texts_of_example(kind, example)
+    )
 
 
 @lru_cache(maxsize=1 << 16)  # a text may stand in many examples
@@ -87,7 +91,7 @@ def plain_text(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _words(text: str) -> str:
+def _words_without_punctuation(text: str) -> str:
     """Return a plain text without punctuation, if it has anything else."""
     plain = plain_text(text)
     return " ".join(re.findall(r"\w+", plain)) or plain
@@ -96,7 +100,7 @@ def _words(text: str) -> str:
 _PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "#n/a", "-", "--", "?", "_")
 
 
-def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
+def placeholder_label_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
     """Yield a line on labels that people and programs write where there is none, such as SNLI's `-`; beside `+` it is one."""
     placeholders: tuple[str, ...] = () if "+" in counts else _PLACEHOLDERS
     if "0" in counts:  # the hub's test sets have -1; beside 1 alone it is one
@@ -108,7 +112,7 @@ def placeholder_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
         yield f"labels {names}: the label of {examples}; or is it missing there?"
 
 
-def unknown_share(features: Features, tokenizer: AlbertTokenizer) -> float:
+def unknown_token_share(features: Features, tokenizer: AlbertTokenizer) -> float:
     """Return the share of the tokens that the tokenizer does not know."""
     return features.num_unknown(tokenizer.unk_id) / len(features.input_ids)
 
@@ -117,7 +121,7 @@ def unknown_share(features: Features, tokenizer: AlbertTokenizer) -> float:
 UNKNOWN_SHARE = 0.02
 
 
-def unknown_lines(source: str, share: float) -> Iterator[str]:
+def unknown_token_lines(source: str, share: float) -> Iterator[str]:
     """Yield a line on texts of which the tokenizer does not know too large a share."""
     if share > UNKNOWN_SHARE:
         yield f"{share:.1%} of the tokens of {source} are unknown: is the tokenizer of another language?"
@@ -129,27 +133,27 @@ def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[An
     train_keys = set[Key]()
     train_texts = set[str]()
     for example in train:
-        train_keys.add(_unordered(map(plain_text, texts_of(kind, example))))
-        train_texts.update(map(_words, _identifying_texts(kind, example)))
+        train_keys.add(_unordered_key(map(plain_text, texts_of_example(kind, example))))
+        train_texts.update(map(_words_without_punctuation, _identifying_texts(kind, example)))
     num_same = num_sharing = 0
     for example in split_examples:
-        texts = texts_of(kind, example)
-        if texts and _unordered(map(plain_text, texts)) in train_keys:
+        texts = texts_of_example(kind, example)
+        if texts and _unordered_key(map(plain_text, texts)) in train_keys:
             num_same += 1
         elif not train_texts.isdisjoint(
-            filter(None, map(_words, _identifying_texts(kind, example)))
+            filter(None, map(_words_without_punctuation, _identifying_texts(kind, example)))
         ):
             num_sharing += 1
     plain_text.cache_clear()
-    _words.cache_clear()
+    _words_without_punctuation.cache_clear()
     return Overlap(num_same, num_sharing)
 
 
-def _unordered(texts: Iterable[str]) -> Key:
+def _unordered_key(texts: Iterable[str]) -> Key:
     return tuple(sorted(texts))
 
 
-def held_out_name(file: DataFile) -> str:
+def held_out_display_name(file: DataFile) -> str:
     """Return what results call the dev examples that were held out of a training file."""
     return f"{file_name(file)}, held out"
 
@@ -203,11 +207,16 @@ def draw_held_out(
 
 def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
-    parts = [[_words(text) for text in _identifying_texts(kind, example)] for example in examples]
+    parts = [
+        [_words_without_punctuation(text) for text in _identifying_texts(kind, example)]
+        for example in examples
+    ]
     whole_keys: list[set[Key]] = []
     for example in examples:
-        texts = texts_of(kind, example)
-        whole_keys.append({("whole", *_unordered(map(_words, texts)))} if texts else set())
+        texts = texts_of_example(kind, example)
+        whole_keys.append(
+            {("whole", *_unordered_key(map(_words_without_punctuation, texts)))} if texts else set()
+        )
     yield [_strict_keys(kind, example) for example in examples]
     yield [
         {(text,) for text in part[:1]} | whole_key
@@ -219,7 +228,11 @@ def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
 
 def _strict_keys(kind: str, example: Any) -> set[Key]:
     """Return keys of an example, of which none may stand in another split: its texts, punctuation apart, and its article."""
-    keys: set[Key] = {(text,) for text in map(_words, _identifying_texts(kind, example)) if text}
+    keys: set[Key] = {
+        (text,)
+        for text in map(_words_without_punctuation, _identifying_texts(kind, example))
+        if text
+    }
     if article := getattr(example, "article", ""):
         keys.add(("article", article))
     return keys
@@ -295,7 +308,7 @@ class TaskData:
     unlabelled: list[Any] = field(default_factory=list)
 
 
-def file_of(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
+def find_split_file(task: Task, data: DataFiles, split: str) -> tuple[DataFile, str]:
     """Return the file to read, and which split it is."""
     if isinstance(data, Records) or (isinstance(data, Path) and not data.is_dir()):
         return data, split
@@ -367,7 +380,7 @@ def read_data(
     notes = []
     split = dev_split(files)
     if dev is not None:
-        dev_file, _ = file_of(task, dev, "dev")
+        dev_file, _ = find_split_file(task, dev, "dev")
         dev_examples = read_split(task, dev_file, "dev", bad_rows)
         dev_name = file_name(dev_file)
         dev_source = f"`{dev_name if isinstance(dev_file, Records) else dev_file}`"
@@ -376,16 +389,16 @@ def read_data(
         dev_name = file_name(files[split])
         dev_source = f"`{dev_name}`"
     else:
-        with _naming_left_out_rows(bad_rows):
+        with _errors_name_left_out_rows(bad_rows):
             train, dev_examples = hold_out_share(task.kind, train, held_out, data)
         dev_source = f"{held_out:.0%} of the training examples, held out: there is no dev file"
-        dev_name = held_out_name(train_file)
+        dev_name = held_out_display_name(train_file)
     notes.append(
         f"data: {pluralize(len(train), 'training example')}; dev: {len(dev_examples):,}, {dev_source}"
     )
     notes += measure_overlap(task.kind, train, dev_examples).lines("dev", len(dev_examples))
     calibration: list[Any] = []
-    with _naming_left_out_rows(bad_rows):
+    with _errors_name_left_out_rows(bad_rows):
         task = task.fitted(train)
     if calibrate:
         train, calibration = task.calibration_split(train)
@@ -407,7 +420,7 @@ def read_data(
             example.label if isinstance(example.label, tuple) else (example.label,)
             for example in train
         )
-        notes += placeholder_lines(task.kind, Counter(chain.from_iterable(labels)))
+        notes += placeholder_label_lines(task.kind, Counter(chain.from_iterable(labels)))
     return TaskData(task, train, dev_examples, calibration, notes, dev_name, unlabelled_examples)
 
 
@@ -419,7 +432,7 @@ def _read_unlabelled(
     bad_rows: BadRows,
 ) -> list[Any]:
     """Return the examples of a file without labels but for those that have a text in common with dev or test."""
-    file, _ = file_of(task, unlabelled, "train")
+    file, _ = find_split_file(task, unlabelled, "train")
     try:
         examples = read_split(task, file, "train", bad_rows, labelled=False)
     except DataError as error:
@@ -440,7 +453,7 @@ def _read_unlabelled(
         if held_out_keys.isdisjoint(_strict_keys(task.kind, example))
     ]
     # They hold every text of the file.
-    _words.cache_clear()
+    _words_without_punctuation.cache_clear()
     plain_text.cache_clear()
     line = f"unlabelled: {pluralize(len(remaining), 'example')} of `{file_name(file)}`"
     if num_left_out := len(examples) - len(remaining):
@@ -471,7 +484,7 @@ def has_labelled_example(task: Task, file: DataFile) -> bool:
 
 
 @contextmanager
-def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
+def _errors_name_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
     """Let an error about what is left of the examples say which rows were left out."""
     try:
         yield
@@ -485,7 +498,7 @@ def _naming_left_out_rows(bad_rows: BadRows) -> Iterator[None]:
         ) from None
 
 
-def read_given(
+def read_data_from_anywhere(
     task: Task,
     data: Data,
     dev: Data,
@@ -518,7 +531,7 @@ def read_given(
         )
 
 
-def configured(task: Task, settings: FinetuneSettings) -> Task:
+def apply_task_settings(task: Task, settings: FinetuneSettings) -> Task:
     """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
     values = {
         "length": settings.length,

@@ -20,13 +20,13 @@ from albertkit.model import (
     AlbertForTokenClassification,
 )
 from albertkit.model.heads import ragged_log_softmax
-from albertkit.model.layers import layer_at_same_depth, linear
+from albertkit.model.layers import layer_at_same_depth, linear_function
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tasks.task import Task
 from albertkit.tasks.teacher import IS_LABELLED, TEACHER_LOGITS
-from albertkit.training.loop import LossPart, no_losses
+from albertkit.training.loop import LossPart, zero_losses
 
 
 class DistillationLosses(nn.Module):
@@ -84,7 +84,7 @@ class DistillationLosses(nn.Module):
             num_imitated = batch.packed.num_sequences * self.student.config.num_labels
         else:
             num_imitated = batch.packed.num_sequences
-        counts = self.task.count_targets(labelled_part(batch)[0]) | {"distillation": num_imitated}
+        counts = self.task.count_targets(select_labelled(batch)[0]) | {"distillation": num_imitated}
         if self.hidden_weight:
             counts["hidden_states"] = batch.num_tokens * self._num_layers
         return counts
@@ -102,10 +102,10 @@ class DistillationLosses(nn.Module):
             stored = batch.per_token if TEACHER_LOGITS in batch.per_token else batch.per_sequence
             teacher_logits = stored[TEACHER_LOGITS]
         logits = self.student.packed_logits(batch.packed, trace)  # type: ignore[operator]
-        labelled, labelled_logits = labelled_part(batch, logits)
+        labelled, labelled_logits = select_labelled(batch, logits)
         if len(labelled.examples):
             task_losses = self.task.losses(
-                answered(self.student, labelled_logits),
+                with_known_logits(self.student, labelled_logits),
                 labelled,
                 self.class_weights,
             )
@@ -114,7 +114,7 @@ class DistillationLosses(nn.Module):
                 for name, loss in task_losses.items()
             }
         else:
-            parts = no_losses(self.task.count_targets(labelled), batch.examples.device)
+            parts = zero_losses(self.task.count_targets(labelled), batch.examples.device)
         imitation = self._imitation_loss(logits, teacher_logits, batch) * self.weight
         parts["distillation"] = LossPart(imitation, counts["distillation"])
         if trace and teacher_trace:
@@ -127,7 +127,7 @@ class DistillationLosses(nn.Module):
                 layer = max(1, layer_at_same_depth(number, self._num_layers, num_teacher_layers))
                 teacher_states = teacher_trace.hidden_states[layer]
                 if self.projection is not None:
-                    states = linear(states.dtype, self.projection)(states)
+                    states = linear_function(states.dtype, self.projection)(states)
                 distance = F.mse_loss(
                     _at_least_fp32(states),
                     _at_least_fp32(teacher_states),
@@ -188,7 +188,7 @@ def _imitated_tokens(batch: LabelledBatch) -> Tensor:
     return is_imitated
 
 
-def labelled_part(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBatch, Any]:
+def select_labelled(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBatch, Any]:
     """Return what belongs to the labelled sequences of a batch, whose tokens stay all, and their logits."""
     if IS_LABELLED not in batch.per_sequence:
         return batch, logits
@@ -217,8 +217,8 @@ def _at_least_fp32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def answered(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
+def with_known_logits(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
     """Return the model, whose logits are already known: a task that asks for them runs nothing."""
-    answered = copy.copy(model)
-    answered.packed_logits = lambda batch: logits  # type: ignore[assignment]
-    return answered
+    with_known_logits = copy.copy(model)
+    with_known_logits.packed_logits = lambda batch: logits  # type: ignore[assignment]
+    return with_known_logits

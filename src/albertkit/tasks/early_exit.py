@@ -20,18 +20,18 @@ from torch import Tensor, nn
 from albertkit.batches.features import LabelledBatch
 from albertkit.batches.packed import PackedBatch
 from albertkit.command import takes
-from albertkit.engines import load_engine, on_engine
+from albertkit.engines import load_engine, model_on_engine
 from albertkit.engines.early_exit import Exits, exit_early, pooler_output
 from albertkit.engines.engine import Engine
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.model import AlbertForSequenceClassification
-from albertkit.model.files import match_tensors, read_tensor_file, write_tensors
+from albertkit.model.files import load_matching_tensors, read_tensor_file, write_tensors
 from albertkit.model.padded import Trace
 from albertkit.output.sections import Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.records import as_files
-from albertkit.tasks.data import file_of, read_split
-from albertkit.tasks.distillation import answered
+from albertkit.tasks.data import find_split_file, read_split
+from albertkit.tasks.distillation import with_known_logits
 from albertkit.tasks.models import load_task_model, run_batches, task_folder
 from albertkit.tasks.options import EarlyExitOptions
 from albertkit.tasks.task import Task
@@ -83,7 +83,9 @@ class ExitHeads(nn.Module):
             )
         heads = cls(num_layers(model), model.config.hidden_size, model.config.num_labels)
         tensors = read_tensor_file(folder / EXITS)
-        heads.load_state_dict(match_tensors(heads, {}, tensors, (), str(folder / EXITS)).tensors)
+        heads.load_state_dict(
+            load_matching_tensors(heads, {}, tensors, (), str(folder / EXITS)).tensors
+        )
         return heads.eval()
 
 
@@ -141,7 +143,9 @@ class ExitLosses(nn.Module):
                 pooled = pooler_output(self.model.albert, hidden[batch.packed.starts])
                 layers = torch.full((len(pooled),), number, device=pooled.device)
                 logits = self.exits(self.model.dropout(pooled), layers)
-            layer_losses = self.task.losses(answered(self.model, logits), batch, self.class_weights)
+            layer_losses = self.task.losses(
+                with_known_logits(self.model, logits), batch, self.class_weights
+            )
             for name, loss in layer_losses.items():
                 # As in PABEE: later layers, which more texts reach, weigh more.
                 sums[name] = sums.get(name, 0) + loss.loss_sum * (number / total)
@@ -182,7 +186,7 @@ class ExitRule:
         return f"{self.by}:{self.threshold:g}"
 
 
-def exits_of(model: AlbertForSequenceClassification, heads: ExitHeads, rule: ExitRule) -> Exits:
+def engine_exits(model: AlbertForSequenceClassification, heads: ExitHeads, rule: ExitRule) -> Exits:
     """Return the classifiers after every layer, the last the model's own, and the rule, as an engine takes them."""
     last = model.classifier
     weight, bias = (
@@ -194,7 +198,7 @@ def exits_of(model: AlbertForSequenceClassification, heads: ExitHeads, rule: Exi
     return Exits(weight, bias, 0, rule.threshold)
 
 
-def leave_early(
+def with_early_exit(
     model: AlbertForSequenceClassification, engine: Engine, folder: Path, rule: ExitRule
 ) -> AlbertForSequenceClassification:
     """Return the same classifier, whose `packed_logits` runs as few layers as a rule asks for.
@@ -209,7 +213,7 @@ def leave_early(
         CheckpointError: wrong-model for a model that was trained without exits; what reading them
             raises.
     """
-    exits = exits_of(model, ExitHeads.load(folder, model), rule)
+    exits = engine_exits(model, ExitHeads.load(folder, model), rule)
 
     def packed_logits(batch: PackedBatch, trace: Trace | None = None) -> Tensor:
         # One call: to stay to the end costs at most 2 %; a pool of 4,096 tokens between Python and
@@ -226,7 +230,7 @@ def leave_early(
     return leaving
 
 
-def exit_notes(folder: str | Path, rule: str | None) -> list[str]:
+def missing_exits_notes(folder: str | Path, rule: str | None) -> list[str]:
     """Say that a model runs all layers in spite of a rule."""
     return (
         [] if rule is None or has_exits(folder) else ["trained without exits: all layers are run"]
@@ -244,11 +248,11 @@ def check_exits(folders: Iterable[str], rule: str) -> None:
         )
 
 
-def default_rules(layers: int) -> Sequence[ExitRule]:
+def default_exit_rules(num_layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
     # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on
     # MRPC.
-    patience = [ExitRule("patience", float(n)) for n in range(1, layers - 1)]
+    patience = [ExitRule("patience", float(n)) for n in range(1, num_layers - 1)]
     return [
         *patience,
         *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7)),
@@ -344,11 +348,11 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
     rules = [ExitRule.parse(text) for text in map(str, options.rule)]
     task, loaded, tokenizer = load_task_model(options.model)
     with as_files(options.data) as files:
-        examples = read_split(task, *file_of(task, files, options.split), BadRows())
+        examples = read_split(task, *find_split_file(task, files, options.split), BadRows())
     heads = ExitHeads.load(task_folder(options.model), loaded)  # type: ignore[arg-type]
     features = task.features(examples, tokenizer, labelled=False)
     engine = load_engine(loaded, options.precision)
-    full = on_engine(loaded, engine)
+    full = model_on_engine(loaded, engine)
     num_hidden_layers = loaded.config.num_hidden_layers
 
     def all_layers(batch: LabelledBatch) -> list[Any]:
@@ -359,8 +363,8 @@ def exit_curve(options: EarlyExitOptions) -> ExitCurve:
         return list(zip(exited.logits.numpy(), exited.layers.tolist(), strict=True))
 
     runs: dict[str, Callable[[Any], list[Any]]] = {_ALL: all_layers}
-    for rule in rules or default_rules(num_hidden_layers):
-        runs[str(rule)] = partial(leave_by, exits_of(loaded, heads, rule))  # type: ignore[arg-type]
+    for rule in rules or default_exit_rules(num_hidden_layers):
+        runs[str(rule)] = partial(leave_by, engine_exits(loaded, heads, rule))  # type: ignore[arg-type]
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     outputs: dict[str, list[Any]] = {}
     for number in range(options.rounds + 1):  # round 0 warms up

@@ -6,22 +6,28 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from albertkit.batches.features import truncated_tokens
-from albertkit.command import Columns, takes
-from albertkit.engines import load_engine, on_engine
+from albertkit.batches.features import truncated_examples
+from albertkit.command import takes
+from albertkit.engines import load_engine, model_on_engine
 from albertkit.errors import ConfigError, DataError, format_list
 from albertkit.files import check_new_folder
-from albertkit.model_paths import or_model_of_run
-from albertkit.output.render import to_terminal
+from albertkit.model_paths import model_of_run_or_folder
+from albertkit.output.render import print_sections
 from albertkit.output.sections import to_json_value
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import IDS, TableForm
 from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
-from albertkit.tasks.data import file_of, read_split, unknown_lines, unknown_share
-from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, trained_on_warnings
+from albertkit.tasks.data import (
+    find_split_file,
+    read_split,
+    unknown_token_lines,
+    unknown_token_share,
+)
+from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, warn_of_trained_dev_examples
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
 from albertkit.tasks.predictions import File, wrong_label_error
@@ -57,10 +63,10 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if options.out is not None:
         check_new_folder(options.out)
     bad_rows = BadRows(options.on_error)
-    loaded = ready_model("evaluate", options, options.data, bad_rows)
+    loaded = load_model_on_engine("evaluate", options, options.data, bad_rows)
     task = with_columns(loaded.task, options.columns)
     with as_files(options.data) as files:
-        file, split = file_of(task, files, options.split)
+        file, split = find_split_file(task, files, options.split)
         examples = read_split(task, file, split, bad_rows)
     features = task.features(examples, loaded.tokenizer, labelled=False)
     outputs = run_model(
@@ -75,12 +81,12 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if options.threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")
         predictions = task.predictions(examples, features, outputs)
-    if truncated := len(truncated_tokens(features)):
-        bad_rows.note(truncation_line(truncated, len(examples), task))
-    run = or_model_of_run(options.model).parent
+    if truncated := len(truncated_examples(features)):
+        bad_rows.note(describe_truncation(truncated, len(examples), task))
+    run = model_of_run_or_folder(options.model).parent
     for line in (
-        *unknown_lines(quoted_name(file), unknown_share(features, loaded.tokenizer)),
-        *trained_on_warnings(run, file, task, examples),
+        *unknown_token_lines(quoted_name(file), unknown_token_share(features, loaded.tokenizer)),
+        *warn_of_trained_dev_examples(run, file, task, examples),
     ):
         bad_rows.note(line)
     scores = task.score(examples, predictions)
@@ -103,7 +109,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     return result
 
 
-def ready_model(
+def load_model_on_engine(
     command: str,
     options: EvaluateOptions | PredictOptions,
     data: Data,
@@ -123,7 +129,7 @@ def ready_model(
     engine = load_engine(loaded.model, options.precision or "auto")
     for note in engine.notes:
         bad_rows.note(note)
-    return loaded._replace(model=on_engine(loaded.model, engine))
+    return loaded._replace(model=model_on_engine(loaded.model, engine))
 
 
 def predict_examples(
@@ -143,7 +149,7 @@ def predict_examples(
         features,
         run_model(loaded.model, task, features, batch_tokens),
     )
-    for number, tokens in truncated_tokens(features):
+    for number, tokens in truncated_examples(features):
         predictions[number]["truncated"] = tokens
     if counts is not None:
         unknown = features.num_unknown(loaded.tokenizer.unk_id)
@@ -151,16 +157,16 @@ def predict_examples(
     return predictions
 
 
-def truncation_line(truncated: int, examples: int, task: Task) -> str:
+def describe_truncation(num_truncated: int, num_examples: int, task: Task) -> str:
     """Return the line about texts that were not read to their end."""
-    subject = f"{pluralize(examples, 'example')} {'is' if truncated == 1 else 'are'}"
+    subject = f"{pluralize(num_examples, 'example')} {'is' if num_truncated == 1 else 'are'}"
     longer = (
         " (a model trained with --long-texts windows reads all of a text)"
         if task.kind == "classification"
         else ""
     )
     return (
-        f"{truncated:,} of {subject} longer than the {task.length} tokens that the model was trained to read; "
+        f"{num_truncated:,} of {subject} longer than the {task.length} tokens that the model was trained to read; "
         f"the end was not read{longer}"
     )
 
@@ -180,7 +186,7 @@ class Scores(dict[str, Any]):
 
 def show_scores(scores: Scores) -> None:
     """Show scores with their intervals and tables."""
-    to_terminal(result_sections(scores, scores["metric"]))
+    print_sections(result_sections(scores, scores["metric"]))
 
 
 @takes(ScoreOptions)
@@ -304,11 +310,11 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
     if name == "regress":
         return _score_records(task, examples, records)
-    gold_counts = Counter(label for example in examples for label in _as_labels(example.label))
+    gold_counts = Counter(label for example in examples for label in _as_label_list(example.label))
     predicted = [
         label
         for record in records
-        for label in _as_labels(record.get("labels", record.get("label")))
+        for label in _as_label_list(record.get("labels", record.get("label")))
     ]
     if gold_counts.keys().isdisjoint(predicted):
         raise wrong_label_error(file, predicted, sorted(gold_counts))
@@ -364,5 +370,5 @@ def _labelled_rows(
                 yield TextExample(row.values[ids[0]] if ids else str(row.number), "", None, value)
 
 
-def _as_labels(labels: Any) -> Sequence[str]:
+def _as_label_list(labels: Any) -> Sequence[str]:
     return (labels,) if isinstance(labels, str) else labels

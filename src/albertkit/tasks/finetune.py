@@ -24,7 +24,7 @@ from albertkit.output.render import (
     Card,
     code_block,
     escape_markdown,
-    hub_fields,
+    hub_metadata,
     package_versions,
     settings_sections,
 )
@@ -34,12 +34,12 @@ from albertkit.tables.records import DataFile, quoted_name
 from albertkit.tasks.check import DataCheckReport, check_task
 from albertkit.tasks.data import (
     TaskData,
-    configured,
+    apply_task_settings,
     fingerprint,
-    held_out_name,
-    read_given,
-    unknown_lines,
-    unknown_share,
+    held_out_display_name,
+    read_data_from_anywhere,
+    unknown_token_lines,
+    unknown_token_share,
 )
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.early_exit import ExitLosses
@@ -58,9 +58,9 @@ from albertkit.tasks.task import Prediction, Predictions, Task
 from albertkit.tasks.teacher import TaskTeacher, open_teacher, with_teacher_logits, with_unlabelled
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
-from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, no_losses
-from albertkit.training.processes import World, describe
-from albertkit.training.results import guessing_note, score_table
+from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, zero_losses
+from albertkit.training.processes import World, describe_precision
+from albertkit.training.results import constant_answer_note, score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
 # The linear layers of the shared block, all of them: query and value alone did not reach full
@@ -188,7 +188,7 @@ def task_card(
         Paragraph(loading, form="markdown"),
         *settings_sections(settings, package_versions()),
     ]
-    return Card(name, hub_fields(PIPELINES[data.task.kind]), sections)
+    return Card(name, hub_metadata(PIPELINES[data.task.kind]), sections)
 
 
 EXAMPLES, ERRORS = "examples.jsonl", "errors.jsonl"  # of dev, for readers of a run
@@ -249,7 +249,7 @@ class FinetuneResult(RunResult):
         elif (
             not self.collapsed
             and self.scores
-            and (note := guessing_note({**self.scores, **self.details}))
+            and (note := constant_answer_note({**self.scores, **self.details}))
         ):
             notes.append(note)
         heading = ""
@@ -280,7 +280,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
     with open_run(options.out, settings, f"fine-tuning {name}", options.resume) as run:
         task_to_read = task if isinstance(task, Task) else find_task(task, options.columns)
         calibrate = settings.threshold_from == "train"
-        data = read_given(
+        data = read_data_from_anywhere(
             task_to_read,
             options.data,
             options.dev,
@@ -292,11 +292,11 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         teacher = None
         if settings.teacher is not None:
             tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
-            fitted = configured(data.task, settings)
+            fitted = apply_task_settings(data.task, settings)
             examples = [*data.train, *data.unlabelled]
             teacher = open_teacher(settings, fitted, examples, tokenizer, run.world.device)
             # Once for all seeds and retries
-            teacher = teacher.having_read(examples, run.folder / "teacher", run.world)
+            teacher = teacher.with_own_logits_of(examples, run.folder / "teacher", run.world)
         return run.of_seeds(lambda seed_run: _finetune_once(seed_run, data, options.model, teacher))
 
 
@@ -335,7 +335,7 @@ def _finetune_once(
     run = run.resolved(settings)
     settings = run.settings
     world = run.world
-    task = configured(data.task, settings)
+    task = apply_task_settings(data.task, settings)
     torch.manual_seed(settings.seed)  # of a fresh head
     dropout = {
         "hidden_dropout_prob": settings.dropout,
@@ -363,13 +363,13 @@ def _finetune_once(
     run.place_model(model)
     evaluator = TaskEvaluator(task, data, tokenizer, settings.batch_tokens, world)
     for split, split_features in (("train", features), ("dev", evaluator.features)):
-        notes += unknown_lines(split, unknown_share(split_features, tokenizer))
-    class_weights = weigh_classes(task, data.train, settings, world)
+        notes += unknown_token_lines(split, unknown_token_share(split_features, tokenizer))
+    class_weights = balanced_class_weights(task, data.train, settings, world)
     if settings.lora:
         add_lora(model, settings.lora)
     elif settings.freeze:
         freeze_encoder(model)
-    teaching = _make_teaching(model, task, settings, class_weights, teacher)
+    teaching = _make_extra_losses(model, task, settings, class_weights, teacher)
 
     def save(folder: Path) -> None:
         save_task_model(
@@ -403,7 +403,7 @@ def _finetune_once(
         best.task.write(run.folder / "dev", evaluator.last, split="dev")
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
         size = best.model.num_parameters()
-        settings_of = settings.for_card()
+        settings_class_of = settings.settings_for_card()
         card = task_card(
             run.name,
             data,
@@ -411,7 +411,7 @@ def _finetune_once(
             size,
             result.scores,
             result.details,
-            settings_of,
+            settings_class_of,
         )
         card.write(run.folder / "best")
 
@@ -446,7 +446,14 @@ def _finetune_once(
         select=task.metric,
         save=save,
         provenance={"model": str(start), **made_from},
-        notes=[*data.notes, *notes, *reasons, *of_class, parameters, describe(model, world.device)],
+        notes=[
+            *data.notes,
+            *notes,
+            *reasons,
+            *of_class,
+            parameters,
+            describe_precision(model, world.device),
+        ],
     )
     remedy = settings.remedy(model.config.hidden_size)
     unfinished = FinetuneResult(task=task.name, metric=task.metric, remedy=remedy)
@@ -514,7 +521,7 @@ class FinetuningObjective:
     def losses(self, batch: LabelledBatch) -> dict[str, LossPart]:
         """Return the losses of a batch as sums."""
         if not batch.num_tokens:
-            return no_losses(self.count_targets(batch), batch.packed.input_ids.device)
+            return zero_losses(self.count_targets(batch), batch.packed.input_ids.device)
         if self.teaching:
             return self.teaching.losses(batch)
         counts = self.task.count_targets(batch)
@@ -530,7 +537,7 @@ class FinetuningObjective:
         return batch.num_tokens * self.model.config.train_flops_per_token(mean_length, 0.0)
 
 
-def _make_teaching(
+def _make_extra_losses(
     model: PretrainedAlbert,
     task: Task,
     settings: FinetuneSettings,
@@ -555,7 +562,7 @@ def _make_teaching(
     )
 
 
-def weigh_classes(
+def balanced_class_weights(
     task: Task,
     train: Sequence[Any],
     settings: FinetuneSettings,
@@ -577,7 +584,7 @@ def weigh_classes(
     return torch.tensor(weights, dtype=torch.float32, device=world.device)
 
 
-def trained_on_warnings(
+def warn_of_trained_dev_examples(
     run: Path,
     file: DataFile,
     task: Task,
@@ -594,7 +601,7 @@ def trained_on_warnings(
         return
     # Of that name, and with the run's dev examples in it: hashes of the training examples are of
     # tokens with labels, and would need all texts to be tokenized and held out again.
-    if results.get("data") != held_out_name(file):
+    if results.get("data") != held_out_display_name(file):
         return
     descriptions = [task.describe_example(example) for example in examples]
     if all(

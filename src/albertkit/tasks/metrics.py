@@ -12,7 +12,7 @@ import string
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -81,10 +81,10 @@ def class_scores(
     the classes.
     """
     # From counts 1,000 samples of 10,000 take 0.1 s, by scikit-learn's functions 8 to 11.
-    cells = _cells(labels, predictions, num_classes)
+    cells = _confusion_cells(labels, predictions, num_classes)
 
     def scores(rows: Rows) -> dict[str, float]:
-        counts = _counts(cells[rows], num_classes)
+        counts = _count_confusion_cells(cells[rows], num_classes)
         columns = np.stack(_precision_recall_f1(counts))
         predicted = counts.sum(0)
         labelled = counts.sum(1)
@@ -112,7 +112,7 @@ def class_scores(
 
 def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return a row a class: name, precision, recall, f1, support (how many examples have it)."""
-    counts = _counts(_cells(labels, predictions, len(names)), len(names))
+    counts = _count_confusion_cells(_confusion_cells(labels, predictions, len(names)), len(names))
     columns = [column.tolist() for column in (*_precision_recall_f1(counts), counts.sum(1))]
     keys = ("name", "precision", "recall", "f1", "support")
     return [dict(zip(keys, row, strict=True)) for row in zip(names, *columns, strict=True)]
@@ -120,19 +120,21 @@ def class_table(labels: Labels, predictions: Labels, names: Sequence[str]) -> li
 
 def confusion(labels: Labels, predictions: Labels, num_classes: int) -> list[list[int]]:
     """Return how often class i (row) was predicted as class j (column): C rows of C counts."""
-    return _counts(_cells(labels, predictions, num_classes), num_classes).tolist()
+    return _count_confusion_cells(
+        _confusion_cells(labels, predictions, num_classes), num_classes
+    ).tolist()
 
 
-def _cells(labels: Labels, predictions: Labels, num_classes: int) -> np.ndarray:
+def _confusion_cells(labels: Labels, predictions: Labels, num_classes: int) -> np.ndarray:
     """Return the place of each example in a table of counts [C, C], flat."""
     return np.asarray(labels, np.int64) * num_classes + np.asarray(predictions, np.int64)
 
 
-def _counts(cells: np.ndarray, num_classes: int) -> np.ndarray:
+def _count_confusion_cells(cells: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def label_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
+def label_set_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     """Return the scores of label sets, given as 0 or 1, int64 [E, C].
 
     f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that
@@ -195,7 +197,7 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
     }
 
 
-def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
+def resampled_regression_scores(labels: Numbers, predictions: Numbers) -> RowScores:
     """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     gold = np.asarray(labels, np.float64)
     predicted = np.asarray(predictions, np.float64)
@@ -206,8 +208,10 @@ def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
     )
 
     def scores(rows: Rows) -> dict[str, float]:
-        pearson = _correlation(gold[rows], predicted[rows])
-        spearman = _correlation(_ranks(order_of_gold[rows]), _ranks(order_of_predicted[rows]))
+        pearson = _pearson_correlation(gold[rows], predicted[rows])
+        spearman = _pearson_correlation(
+            _mean_ranks(order_of_gold[rows]), _mean_ranks(order_of_predicted[rows])
+        )
         return {
             "pearson": pearson,
             "spearman": spearman,
@@ -218,13 +222,13 @@ def regression_scores_of(labels: Numbers, predictions: Numbers) -> RowScores:
     return scores
 
 
-def _ranks(order: np.ndarray) -> np.ndarray:
+def _mean_ranks(order: np.ndarray) -> np.ndarray:
     """Return ranks from 1 of values given by their places in sorted order; equal ones share the mean of theirs."""
     counts = np.bincount(order)
     return (np.cumsum(counts) - (counts - 1) / 2)[order]
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+def _pearson_correlation(a: np.ndarray, b: np.ndarray) -> float:
     # (The deviation of equal numbers may be rounded to more than 0.)
     if not (np.ptp(a) and np.ptp(b)):
         return float("nan")
@@ -246,7 +250,7 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def are_korean(golds: Iterable[str]) -> bool:
+def are_korean_answers(golds: Iterable[str]) -> bool:
     """Return whether most answers hold Hangul.
 
     KorQuAD counts the characters that an answer shares with the right one; SQuAD counts words,
@@ -259,14 +263,14 @@ def are_korean(golds: Iterable[str]) -> bool:
 def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
     """Return 1 if the prediction equals one of the gold answers after normalisation, else 0."""
     predicted = normalize_answer(prediction)
-    return float(any(predicted == gold for gold in _normalized(golds, version)))
+    return float(any(predicted == gold for gold in _normalize_golds(golds, version)))
 
 
 def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
     """Return the largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
     words = normalize_answer(prediction).split()
     scores = []
-    for gold in _normalized(golds, version):
+    for gold in _normalize_golds(golds, version):
         gold_words = gold.split()
         num_common = sum((Counter(words) & Counter(gold_words)).values())
         score = 0.0
@@ -329,10 +333,10 @@ def squad_scores(
     scores = question_scores(predictions, gold, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
     if version == "1.1":
-        return {"exact_match": _percent(exact, exact), "f1": _percent(words, words)}
+        return {"exact_match": _mean_percent(exact, exact), "f1": _mean_percent(words, words)}
     answerable = {name: bool(answers) for name, answers in gold}
     if null_odds is None:
-        return _by_answerable(exact, words, answerable)
+        return _scores_by_answerability(exact, words, answerable)
     if missing := [name for name in scores if name not in null_odds]:
         raise DataError(
             "missing-file",
@@ -344,9 +348,9 @@ def squad_scores(
         for name in predictions
         if null_odds.get(name, 0) > null_threshold
     }
-    values = _by_answerable(exact | as_null, words | as_null, answerable)
+    values = _scores_by_answerability(exact | as_null, words | as_null, answerable)
     for name, column in (("exact", exact), ("f1", words)):
-        best = _best_threshold(column, predictions, null_odds, answerable)
+        best = _best_null_threshold(column, predictions, null_odds, answerable)
         values[f"best_{name}"], values[f"best_{name}_thresh"] = best
     if any(answerable.values()):
         oracle = {name: float(has_answer) for name, has_answer in answerable.items()}
@@ -355,7 +359,7 @@ def squad_scores(
     return values
 
 
-def _by_answerable(
+def _scores_by_answerability(
     exact: Scores,
     words: Scores,
     answerable: Mapping[str, bool],
@@ -368,25 +372,25 @@ def _by_answerable(
     }
     for prefix, names in groups.items():
         if names:
-            values[f"{prefix}exact"] = _percent(exact, names)
-            values[f"{prefix}f1"] = _percent(words, names)
+            values[f"{prefix}exact"] = _mean_percent(exact, names)
+            values[f"{prefix}f1"] = _mean_percent(words, names)
             values[f"{prefix}total"] = len(names)
     return values
 
 
-def _normalized(golds: Sequence[str], version: Version) -> list[str]:
+def _normalize_golds(golds: Sequence[str], version: Version) -> list[str]:
     normal = [normalize_answer(gold) for gold in golds]
     # The script of 2.0 leaves out gold answers of which nothing stays, such as "the".
     return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
 
 
-def _percent(scores: Scores, names: Iterable[str]) -> float:
+def _mean_percent(scores: Scores, names: Iterable[str]) -> float:
     """Add one by one, as the scripts do: the built-in sum compensates rounding since Python 3.12, and would differ."""
     values = [scores[name] for name in names]
     return float(100.0 * np.cumsum(values)[-1] / len(values))
 
 
-def _best_threshold(
+def _best_null_threshold(
     scores: Scores,
     predictions: Mapping[str, str],
     odds: Mapping[str, float],
@@ -428,11 +432,17 @@ def _average_precision(
 Tags = Sequence[str]
 
 
+class TaggedEntity(NamedTuple):
+    kind: str
+    first_word: int
+    last_word: int
+
+
 # nervaluate 1.2 fails on `E-` and `S-` tags and has no counts for each sentence; seqeval, the
 # tests' oracle, had no release since 2020.
-def spans(tags: Tags) -> list[tuple[str, int, int]]:
-    """Return the entities of a sentence: type, first word, last word; ascending."""
-    entities: list[tuple[str, int, int]] = []
+def entity_spans(tags: Tags) -> list[TaggedEntity]:
+    """Return the entities of a sentence, ascending."""
+    entities: list[TaggedEntity] = []
     before = "O"
     open_type = ""
     first = 0
@@ -442,7 +452,7 @@ def spans(tags: Tags) -> list[tuple[str, int, int]]:
         # An `I-` after another type begins an entity, as for conlleval and seqeval.
         is_new = prefix in "BS" or before in "OES" or entity_type != open_type
         if before != "O" and (is_new or prefix == "O"):
-            entities.append((open_type, first, index - 1))
+            entities.append(TaggedEntity(open_type, first, index - 1))
         if is_new:
             first = index
         before = prefix
@@ -450,44 +460,46 @@ def spans(tags: Tags) -> list[tuple[str, int, int]]:
     return entities
 
 
-def span_counts(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
+def count_matching_entities(gold: Sequence[Tags], predicted: Sequence[Tags]) -> np.ndarray:
     """Count entities that are right, predicted, and in the gold data: int64 [sentences, 3]."""
     counts = []
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_spans = set(spans(gold_tags))
-        predicted_spans = set(spans(predicted_tags))
+        gold_spans = set(entity_spans(gold_tags))
+        predicted_spans = set(entity_spans(predicted_tags))
         counts.append((len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans)))
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
-def span_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> RowScores:
+def entity_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> RowScores:
     """Return precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
-    counts = span_counts(gold, predicted)
-    return lambda rows: _entity_scores(*counts[rows].sum(0))
+    counts = count_matching_entities(gold, predicted)
+    return lambda rows: _precision_recall_f1_of_entities(*counts[rows].sum(0))
 
 
-def span_table(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
+def entity_scores_by_type(gold: Sequence[Tags], predicted: Sequence[Tags]) -> list[dict[str, Any]]:
     """Return the scores of each type: name, precision, recall, f1, support (entities in the gold data); sorted by name."""
     right_counts = Counter[str]()
     predicted_counts = Counter[str]()
     gold_counts = Counter[str]()
     for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
-        gold_spans = set(spans(gold_tags))
-        predicted_spans = set(spans(predicted_tags))
+        gold_spans = set(entity_spans(gold_tags))
+        predicted_spans = set(entity_spans(predicted_tags))
         gold_counts.update(kind for kind, _, _ in gold_spans)
         predicted_counts.update(kind for kind, _, _ in predicted_spans)
         right_counts.update(kind for kind, _, _ in gold_spans & predicted_spans)
     return [
         {
             "name": kind,
-            **_entity_scores(right_counts[kind], predicted_counts[kind], gold_counts[kind]),
+            **_precision_recall_f1_of_entities(
+                right_counts[kind], predicted_counts[kind], gold_counts[kind]
+            ),
             "support": gold_counts[kind],
         }
         for kind in sorted(gold_counts | predicted_counts)
     ]
 
 
-def _entity_scores(right: int, predicted: int, gold: int) -> dict[str, float]:
+def _precision_recall_f1_of_entities(right: int, predicted: int, gold: int) -> dict[str, float]:
     precision = float(right / max(predicted, 1))
     recall = float(right / max(gold, 1))
     return {

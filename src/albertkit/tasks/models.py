@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from albertkit.batches.features import Features, LabelledBatch, runs_by_length
+from albertkit.batches.features import Features, LabelledBatch, batch_by_length
 from albertkit.config import AlbertConfig
 from albertkit.conversion.classes import read_model_tokenizer
 from albertkit.engines.onnx import is_onnx_folder, load_onnx
@@ -16,7 +16,7 @@ from albertkit.errors import CheckpointError
 from albertkit.files import read_json, write_json
 from albertkit.model.files import HEADS, read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.model_paths import local_folder, model_kind, or_model_of_run
+from albertkit.model_paths import local_folder, model_kind, model_of_run_or_folder
 from albertkit.output.progress import ProgressBar
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
@@ -81,7 +81,7 @@ def save_task_model(
 
 def is_task_model(folder: str | os.PathLike[str]) -> bool:
     """Return whether a folder holds a model with a task, or is the run of one."""
-    return (or_model_of_run(Path(folder)) / TASK).exists()
+    return (model_of_run_or_folder(Path(folder)) / TASK).exists()
 
 
 def task_folder(folder: str | Path) -> Path:
@@ -178,7 +178,7 @@ def run_batches(
 ) -> list[Any]:
     """Run like `run_model`, with any function from a batch to an output a sequence; `progress` is shown on stderr."""
     outputs: list[Any] = [None] * features.num_sequences
-    runs = runs_by_length(features.lengths, batch_tokens)
+    runs = batch_by_length(features.lengths, batch_tokens)
     rank, size = (world.rank, world.size) if world else (0, 1)
     num_done = 0
     with ProgressBar("evaluating", features.num_sequences, "sequences", progress) as bar:

@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
         return next((candidate for candidate in self.candidates if candidate.text), None)
 
 
-def text_window(features: Features, sequence: int) -> TextWindow:
+def window_of_sequence(features: Features, sequence: int) -> TextWindow:
     """Return the text of a sequence of `answer_features`."""
     first = int(features.per_sequence["text_starts"][sequence])
     tokens = slice(int(features.offsets[sequence]) + first, int(features.offsets[sequence + 1]) - 1)
@@ -80,7 +80,7 @@ def text_window(features: Features, sequence: int) -> TextWindow:
     return TextWindow(first, starts, ends, is_best)
 
 
-def top_spans(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopPositions]:
+def top_span_positions(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopPositions]:
     """Return the best `count` starts and ends of each sequence, of logits [N, S]; of equals the earlier first."""
     columns = []
     for logits in (start_logits, end_logits):
@@ -90,7 +90,7 @@ def top_spans(start_logits: Tensor, end_logits: Tensor, count: int) -> list[TopP
     return [TopPositions(*row) for row in zip(*columns, nulls.tolist(), strict=True)]
 
 
-def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
+def top_beam_positions(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
     """Return the beams of each sequence, on the host."""
     positions = (output.start_top_index, output.end_top_index)
     log_probs = (output.start_top_log_probs, output.end_top_log_probs)
@@ -102,7 +102,7 @@ def top_beams(output: BeamQuestionAnsweringOutput) -> list[TopPositions]:
     return [TopPositions(*row) for row in rows]
 
 
-def judge_spans(
+def best_span_answers(
     context: str,
     windows: Sequence[TextWindow],
     tops: Sequence[TopPositions],
@@ -139,7 +139,7 @@ def judge_spans(
     return Verdict(candidates if nothing in candidates else [*candidates, nothing], odds)
 
 
-def judge_beams(
+def best_beam_answers(
     context: str,
     windows: Sequence[TextWindow],
     tops: Sequence[TopPositions],
@@ -150,7 +150,7 @@ def judge_beams(
 ) -> Verdict:
     """Return the best answers of Google's beam head; the null odds are the lowest logit of "no answer" over its windows.
 
-    Arguments as of `judge_spans`.
+    Arguments as of `best_span_answers`.
     """
     pairs = []
     for starts, start_scores, ends, end_scores, _ in tops:
@@ -214,7 +214,7 @@ def probabilities(candidates: Sequence[Candidate]) -> list[float]:
     return (grown / grown.sum()).tolist()
 
 
-def answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
+def make_answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
     """Return the record of a question, see `AnswerTask.predictions`."""
     odds = verdict.null_odds
     chances = probabilities(verdict.candidates)

@@ -6,14 +6,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from albertkit.command import (
-    BadRowOptions,
-    BatchOptions,
-    Columns,
-    DeviceOptions,
-    Precision,
-    TableOptions,
-)
+from albertkit.command import BadRowOptions, BatchOptions, DeviceOptions, Precision, TableOptions
+from albertkit.tables.columns import Columns
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.validation import Positive
 

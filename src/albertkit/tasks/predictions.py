@@ -91,7 +91,7 @@ def read_predictions(
             if n.partition(".")[0] in _SHARES and value.lower() not in PREDICTION_NAMES
         ]
         rows = [*table.rows([value, *([name] if name else [])], shares, lists=[value, *shares])]
-        _check_likeliest(
+        _check_labels_are_likeliest(
             [row.values[value] for row in rows],
             [[row.values[n] for n in shares] for row in rows],
             shares,
@@ -103,7 +103,7 @@ def read_predictions(
         ]
 
 
-def _check_likeliest(
+def _check_labels_are_likeliest(
     labels: Sequence[str], rows: Sequence[Sequence[str]], columns: Sequence[str], file: File
 ) -> None:
     """Refuse labels that are not the likeliest ones by the probabilities or logits beside them: they may be the gold's."""
@@ -246,7 +246,7 @@ def wrong_label_error(file: File, strange: Iterable[str], labels: Sequence[str])
     )
 
 
-def read_object(file: File) -> Any:
+def read_json_document(file: File) -> Any:
     """Return the JSON of a file; None if it is JSON lines or another format. A broken object is an error."""
     with ByteStream(find_input_file(file)) as stream:
         content = b"".join(iter(stream.read, b""))

@@ -17,7 +17,7 @@ from albertkit.tables.table import parquet_records
 from albertkit.tables.text_lines import json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
-from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.rules import replace_lone_surrogates
 
 _SUFFIXES = tuple(
     kind + packed
@@ -49,7 +49,7 @@ class AnnotatedAnswer(NamedTuple):
     respaced: str = ""
 
     @property
-    def in_context(self) -> str:
+    def text_in_context(self) -> str:
         """The characters of the context that are the answer."""
         return self.respaced or self.text
 
@@ -170,8 +170,8 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
         raise UnusableRowError(
             "this is not a question: an object with `question` and `context` is needed"
         )
-    question = _required_text(record, "question")
-    context = _required_text(record, "context")
+    question = _read_required_text(record, "question")
+    context = _read_required_text(record, "context")
     name = record_id(record)
     title = record.get("title")
     example = QuestionExample(
@@ -213,22 +213,22 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     return replace(example, answers=located, repaired=moved)
 
 
-def _required_text(record: dict[str, Any], key: str) -> str:
+def _read_required_text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str):
         raise UnusableRowError(f"`{key}` is missing" if value is None else f"`{key}` is not a text")
     if not value.strip():
         raise UnusableRowError(f"`{key}` is empty")
-    return encodable(value)
+    return replace_lone_surrogates(value)
 
 
 def _read_answers(values: Any) -> list[tuple[str, int | None]]:
     """Return texts and starts of all answers that are not empty."""
     if isinstance(values, dict):
-        columns = as_list(values.get("text", [])), as_list(values.get("answer_start", []))
+        columns = ensure_list(values.get("text", [])), ensure_list(values.get("answer_start", []))
         values = [{"text": text, "answer_start": start} for text, start in zip_longest(*columns)]
     answers = []
-    for answer in as_list([] if values is None else values):
+    for answer in ensure_list([] if values is None else values):
         text = answer.get("text") if isinstance(answer, dict) else answer
         start = answer.get("answer_start") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not isinstance(start, int | None):
@@ -236,7 +236,7 @@ def _read_answers(values: Any) -> list[tuple[str, int | None]]:
                 "`answers` is not a list of objects with `text` and `answer_start`"
             )
         if text.strip():
-            answers.append((encodable(text), start))
+            answers.append((replace_lone_surrogates(text), start))
     return answers
 
 
@@ -293,7 +293,7 @@ def read_question_records(file: DataFile) -> Iterator[QuestionRecord]:
                 and len(all_lines) > 1
                 and isinstance(_parse_json(all_lines[1]), dict)
             ):
-                for number, item in enumerate(_document_questions(file, document, first), 1):
+                for number, item in enumerate(_questions_of_document(file, document, first), 1):
                     name = record_id(item) if isinstance(item, dict) else None
                     yield QuestionRecord(
                         number,
@@ -329,7 +329,7 @@ def _parse_json(text: bytes) -> Any:
         return error
 
 
-def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
+def _questions_of_document(file: DataFile, document: Any, start: bytes) -> Iterator[Any]:
     if isinstance(document, Exception):
         hint = (
             utf8_hint(file)
@@ -351,7 +351,7 @@ def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator
             yield article
             continue
         title = article.get("title") or str(number)
-        for paragraph in as_list(article["paragraphs"]):
+        for paragraph in ensure_list(article["paragraphs"]):
             if not isinstance(paragraph, dict):
                 yield paragraph
                 continue
@@ -360,11 +360,11 @@ def _document_questions(file: DataFile, document: Any, start: bytes) -> Iterator
                 for name, value in {**article, **paragraph}.items()
                 if name not in _OUTER_FIELDS
             }
-            for question in as_list(paragraph.get("qas")):
+            for question in ensure_list(paragraph.get("qas")):
                 outer = {**unread, "context": paragraph.get("context"), "title": title}
                 yield {**outer, **question} if isinstance(question, dict) else question
 
 
-def as_list(value: Any) -> list[Any]:
+def ensure_list(value: Any) -> list[Any]:
     """Return a list as it is, anything else as a list of it alone."""
     return value if isinstance(value, list) else [value]

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from albertkit.command import Columns, format_options
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
+from albertkit.tables.columns import Columns, format_options
 from albertkit.tables.layouts import OFFICIAL
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task

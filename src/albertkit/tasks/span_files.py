@@ -16,7 +16,7 @@ from albertkit.errors import DataError
 from albertkit.files import StrPath
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.records import Records, quoted_name
-from albertkit.tasks.metrics import spans
+from albertkit.tasks.metrics import entity_spans
 
 _TEXTS = ("text", "sentence", "content")
 _STARTS = ("start", "start_offset", "start_char", "begin")
@@ -99,7 +99,7 @@ def _span_forms(record: Any) -> Iterator[_SpanForm]:
     elif isinstance(record, list) and [*map(type, record)] == [str, dict]:  # as spaCy 2 was trained
         lists.append(("r[0]", "r[1]['entities']", record[1].get("entities")))
     for text, expression, values in lists:
-        keys = _span_keys(values[0]) if isinstance(values, list) and values else None
+        keys = _find_span_keys(values[0]) if isinstance(values, list) and values else None
         if keys is not None:
             names = [repr(key) for key in keys]
             if isinstance(values[0][keys[2]], list):  # Label Studio's
@@ -107,7 +107,7 @@ def _span_forms(record: Any) -> Iterator[_SpanForm]:
             yield _SpanForm(text, expression, *names)
 
 
-def _span_keys(span: Any) -> tuple[Any, Any, Any] | None:
+def _find_span_keys(span: Any) -> tuple[Any, Any, Any] | None:
     """Return the keys of start, end and label; None if it is no span."""
     if isinstance(span, list):
         return (0, 1, 2) if [*map(type, span)] == [int, int, str] else None
@@ -140,24 +140,24 @@ def check_spans_agree(
             if isinstance(word, str)
         ]
         tagged = [
-            (kind, _letters("".join(words[first : last + 1])))
-            for kind, first, last in spans(list(map(as_bioes, tags)))
+            (kind, _without_whitespace("".join(words[first : last + 1])))
+            for kind, first, last in entity_spans(list(map(as_bioes, tags)))
         ]
         text = str(record.get("text", ""))
         differ = len(tagged) != len(entities)
         for entity in entities:
-            keys = _span_keys(entity)
+            keys = _find_span_keys(entity)
             if keys is None:
                 continue
             # It may count the characters of the text or of the words, or the words.
             start, end, label = (entity[key] for key in keys)
             parts = [text[start:end], " ".join(words)[start:end], "".join(words)[start:end]]
             parts += ["".join(words[start:end]), "".join(words[start : end + 1])]
-            differ |= {(str(label), _letters(part)) for part in parts}.isdisjoint(tagged)
+            differ |= {(str(label), _without_whitespace(part)) for part in parts}.isdisjoint(tagged)
         if differ:
             fact = f"`{file}`, line {line:,}: its `entities` are others than its `tags`; one may be the gold's"
             raise DataError("predictions-mismatch", fact, "leave out what was not predicted")
 
 
-def _letters(text: str) -> str:
+def _without_whitespace(text: str) -> str:
     return "".join(text.split())

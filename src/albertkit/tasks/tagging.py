@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
-from albertkit.command import Columns, format_options
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.model import AlbertForTokenClassification, SummedLoss
@@ -23,8 +22,15 @@ from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tables.columns import Columns, format_options
 from albertkit.tables.records import DataFile, DataFiles
-from albertkit.tasks.metrics import EVERY_ROW, bootstrap_intervals, span_scores, span_table, spans
+from albertkit.tasks.metrics import (
+    EVERY_ROW,
+    bootstrap_intervals,
+    entity_scores,
+    entity_scores_by_type,
+    entity_spans,
+)
 from albertkit.tasks.tagging_files import (
     FILES,
     TagFileLayout,
@@ -39,9 +45,9 @@ from albertkit.tasks.task import (
     Predictions,
     Task,
     column_fields,
+    head_config_for_labels,
     label_indices,
     labels_of,
-    named_outputs,
 )
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -84,11 +90,11 @@ def tagging_features(
         return features
     label_of_word = label_indices([tag for tags in gold_tags(examples) for tag in tags], labels)
     targets = np.full(num_tokens, IGNORED, np.int64)
-    targets[tokens] = label_of_word[word_rows(features, examples)[tokens]]
+    targets[tokens] = label_of_word[word_index_of_token(features, examples)[tokens]]
     return replace(features, per_token={**per_token, "labels": targets})
 
 
-def word_rows(features: Features, examples: Sequence[TaggedExample]) -> np.ndarray:
+def word_index_of_token(features: Features, examples: Sequence[TaggedExample]) -> np.ndarray:
     """Return the row of the word of each token among the words of all examples, int64 [T]; without meaning where it has none."""
     first_rows = np.cumsum([0, *(len(example.words) for example in examples)])
     return first_rows[np.repeat(features.examples, features.lengths)] + features.per_token["words"]
@@ -120,7 +126,7 @@ def find_tagged_words(
     """Return the words that have a token of their own, and the token at which each is tagged."""
     text = (" " if spaces else "").join(words)
     lengths = np.array([len(word) + spaces for word in words], np.int64)
-    visible = np.flatnonzero([_visible(character) for character in text])
+    visible = np.flatnonzero([_is_visible(character) for character in text])
     word_of_visible = np.repeat(np.arange(len(words)), lengths)[visible]
     # Invisible characters own no token: a word's first one includes the space before it, so that by
     # overlap KLUE's spaces would be tagged and the `B-` of the next word lost. 4.7 % of its
@@ -135,7 +141,7 @@ def find_tagged_words(
     return TaggedWords(tokens[first], tagged, ends[tagged])
 
 
-def spread(
+def spread_word_tags(
     num_words: int,
     words: np.ndarray,
     ends: np.ndarray,
@@ -152,14 +158,14 @@ def spread(
     for word, end, tag, probability in zip(
         words.tolist(), ends.tolist(), tags, probabilities.tolist(), strict=True
     ):
-        spread_tags[word:end] = [tag, *[_continuation(tag)] * (end - word - 1)]
+        spread_tags[word:end] = [tag, *[_inside_tag(tag)] * (end - word - 1)]
         spread_probabilities[word:end] = [probability] * (end - word)
         is_known[word:end] = True
     for word in np.flatnonzero(~is_known).tolist()[::-1]:
         # The next word's, for the moment
         spread_tags[word] = spread_tags[word + 1] if word + 1 < num_words else "O"
     for word in np.flatnonzero(~is_known).tolist():
-        before = _continuation(spread_tags[word - 1]) if word else "O"
+        before = _inside_tag(spread_tags[word - 1]) if word else "O"
         spread_tags[word] = before if spread_tags[word] == before else "O"
         spread_probabilities[word] = spread_probabilities[word - 1] if word else 1.0
     return spread_tags, spread_probabilities
@@ -180,11 +186,11 @@ def sentence_windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray
 
 
 @lru_cache(100_000)
-def _visible(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     return unicodedata.category(character) not in _INVISIBLE
 
 
-def _continuation(tag: str) -> str:
+def _inside_tag(tag: str) -> str:
     """Return the tag of a word that goes on with what this tag began."""
     return tag if tag == "O" else f"I-{tag[2:]}"
 
@@ -222,7 +228,7 @@ class TaggingTask(Task[TaggedExample]):
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each tag."""
-        return named_outputs(self.labels, "single_label_classification")
+        return head_config_for_labels(self.labels, "single_label_classification")
 
     # --- the data ---------------------------------------------------------------------------------
 
@@ -344,7 +350,7 @@ class TaggingTask(Task[TaggedExample]):
             probabilities = np.concatenate(
                 [probabilities for _, probabilities in outputs[start:stop]]
             )
-            tags, shares = spread(
+            tags, shares = spread_word_tags(
                 len(example.words),
                 words[tokens][tagged],
                 features.per_token["ends"][tokens][tagged],
@@ -354,7 +360,7 @@ class TaggingTask(Task[TaggedExample]):
             text = example.text
             char_starts = np.cumsum([0, *(len(word) + example.spaces for word in example.words)])
             entities = []
-            for _, first, last in spans(tags_to_bioes(tags, self.labels)):
+            for _, first, last in entity_spans(tags_to_bioes(tags, self.labels)):
                 char_start = int(char_starts[first])
                 char_end = int(char_starts[last]) + len(example.words[last])
                 score = float(np.mean(shares[first : last + 1]))
@@ -389,7 +395,7 @@ class TaggingTask(Task[TaggedExample]):
             for gold_row, predicted_row in zip(gold, predicted, strict=True)
             for a, b in zip(gold_row, predicted_row, strict=True)
         )
-        scores = span_scores(gold, predicted)(EVERY_ROW) | {
+        scores = entity_scores(gold, predicted)(EVERY_ROW) | {
             "accuracy": right / max(sum(map(len, gold)), 1)
         }
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
@@ -403,8 +409,8 @@ class TaggingTask(Task[TaggedExample]):
         gold = gold_tags(examples)
         predicted = [record["tags"] for record in predictions]
         return {
-            "types": span_table(gold, predicted),
-            "intervals": bootstrap_intervals(span_scores(gold, predicted), len(gold)),
+            "types": entity_scores_by_type(gold, predicted),
+            "intervals": bootstrap_intervals(entity_scores(gold, predicted), len(gold)),
         }
 
     def collapsed(self, examples: Sequence[TaggedExample], predictions: Predictions) -> str | None:
@@ -421,7 +427,7 @@ class TaggingTask(Task[TaggedExample]):
         """Read the last column of CoNLL lines, or records with `tags`; ill-formed tags are kept, and read as conlleval does."""
         tags = read_predicted_tags(file, examples, beside_gold=self.tag_column == -2)
         return [
-            {"id": e.id, "tags": row, "entities": spans(row)}
+            {"id": e.id, "tags": row, "entities": entity_spans(row)}
             for e, row in zip(examples, tags, strict=True)
         ]
 
@@ -439,7 +445,7 @@ class TaggingTask(Task[TaggedExample]):
         gap = " " if example.spaces else ""
         marked = [
             f"{gap.join(example.words[first : last + 1])} ({kind})"
-            for kind, first, last in spans(example.tags)
+            for kind, first, last in entity_spans(example.tags)
         ]
         return {"texts": [], "gold": ", ".join(marked) or "no entity"}
 
@@ -491,9 +497,9 @@ def klue_scores(
         indices = [index for index, character in enumerate(example.words) if character != " "]
         gold_rows.append([example.tags[index] for index in indices])
         predicted_rows.append([tags[index] for index in indices])
-    table = span_table(
-        [_strict_tags(row) for row in gold_rows],
-        [_strict_tags(row) for row in predicted_rows],
+    table = entity_scores_by_type(
+        [_drop_stray_inside_tags(row) for row in gold_rows],
+        [_drop_stray_inside_tags(row) for row in predicted_rows],
     )
     # KLUE-baseline documents "except O", and its code averages all 13.
     flat = [[tag for row in rows for tag in row] for rows in (gold_rows, predicted_rows)]
@@ -505,7 +511,7 @@ def klue_scores(
     }
 
 
-def _strict_tags(tags: Sequence[str]) -> list[str]:
+def _drop_stray_inside_tags(tags: Sequence[str]) -> list[str]:
     strict_tags: list[str] = []
     for tag in tags:
         continues = bool(strict_tags) and strict_tags[-1][2:] == tag[2:]

@@ -28,7 +28,7 @@ from albertkit.tables.text_lines import (
     json_problem,
 )
 from albertkit.tables.text_lines import lines as lines_of
-from albertkit.tasks.metrics import spans
+from albertkit.tasks.metrics import TaggedEntity, entity_spans
 from albertkit.tasks.predictions import (
     PREDICTION_NAMES,
     File,
@@ -161,7 +161,7 @@ def read_tagged(
     form = _scan_columns(file, layout, labelled)
     records = _first_records(file) if form.is_json else []
     tokens_field = layout.tokens_field or "tokens"
-    tags_field = layout.tags_field or _tags_field(records[0] if records else {})
+    tags_field = layout.tags_field or _name_of_tags_field(records[0] if records else {})
     if not any(
         _has_strings(record, tags_field if labelled else tokens_field) for record in records
     ):
@@ -203,16 +203,16 @@ def read_tagged(
             f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
         )
     scheme = (
-        find_scheme(s.tags for s in _sentences(file, layout, form, labelled))
+        find_scheme(s.tags for s in _read_sentences(file, layout, form, labelled))
         if labelled
         else "IOB2"
     )
     if scheme != "IOB2":
         bad_rows.note(f"{quoted_name(file)} has {scheme} tags; they were read as IOB2")
     num_ill_formed = 0
-    for sentence in _sentences(file, layout, form, labelled):
-        entities = spans(sentence.tags)
-        ill_formed = _ill_formed_tag(
+    for sentence in _read_sentences(file, layout, form, labelled):
+        entities = entity_spans(sentence.tags)
+        ill_formed = _find_ill_formed_tag(
             sentence,
             write_tags(entities, len(sentence.tags), scheme),
             scheme,
@@ -238,7 +238,7 @@ def read_tagged(
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 
-def _ill_formed_tag(
+def _find_ill_formed_tag(
     sentence: _FileSentence,
     expected: list[str],
     scheme: str,
@@ -296,7 +296,7 @@ class _ColumnFacts:
 
 
 def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -> _ColumnFacts:
-    lines = _lines(file)
+    lines = _numbered_lines(file)
     first = next(((number, line) for number, line in lines if line.strip()), (1, ""))
     if _RECORD.match(first[1]):
         return _ColumnFacts(is_json=True)
@@ -310,7 +310,7 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     previous_name: str | None = None
     begins = counts = True
     for _, line in chain([first], lines, [(0, "")]):
-        if _is_between(line, layout):
+        if _is_sentence_boundary(line, layout):
             if not begins:
                 num_counting = num_counting + counts
                 num_others = num_others + (not counts)
@@ -318,7 +318,7 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
             counts = True
             previous_name = None
             continue
-        fields = _fields(line)
+        fields = _split_fields(line)
         if line.startswith("#"):
             comments[len(fields), "\t" in line] += begins and _COMMENT.match(line) is not None
             continue
@@ -364,13 +364,13 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     return form
 
 
-def _sentences(
+def _read_sentences(
     file: DataFile,
     layout: TagFileLayout,
     form: _ColumnFacts,
     labelled: bool,
 ) -> Iterator[_FileSentence]:
-    lines = _lines(file)
+    lines = _numbered_lines(file)
     if form.is_json:
         return _record_sentences(lines, layout, labelled)
     if name := layout.tokens_field or layout.tags_field:
@@ -382,7 +382,7 @@ def _sentences(
     return _column_sentences(lines, layout, form, labelled)
 
 
-def _lines(file: File | Records) -> Iterator[tuple[int, str]]:
+def _numbered_lines(file: File | Records) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file; records of Parquet, or of an array of JSON, as lines of JSON."""
     with ByteStream(find_input_file(file)) as stream:
         if stream.peek(4) == b"PAR1":
@@ -404,13 +404,13 @@ def _column_sentences(
     num_sentences = 0
     sentence_name = ""
     for number, line in chain(lines, [(0, "")]):
-        if _is_between(line, layout):
+        if _is_sentence_boundary(line, layout):
             if sentence.words or sentence.bad_row:
                 yield sentence
                 num_sentences += 1
             sentence = _FileSentence(str(num_sentences))
             continue
-        columns = [line] if line == " " else _fields(line)
+        columns = [line] if line == " " else _split_fields(line)
         if form.is_named and sentence.lines and columns[0] != sentence_name:
             yield sentence
             num_sentences += 1
@@ -438,23 +438,23 @@ def _column_sentences(
                 raise UnusableRowError(
                     f"`{columns[0]}` in the first column, which counts the words of each sentence"
                 )
-            word = _column(columns, layout.word_column).removeprefix(form.language)
-            sentence.words.append(_word(word, layout))
+            word = _select_column(columns, layout.word_column).removeprefix(form.language)
+            sentence.words.append(_check_word(word, layout))
             if labelled:
                 if form.width == 1:
                     raise UnusableRowError("one column alone, so there is no tag", _FORM)
-                sentence.tags.append(_tag(_column(columns, layout.tag_column)))
+                sentence.tags.append(_parse_tag(_select_column(columns, layout.tag_column)))
         except UnusableRowError as error:
             sentence.bad_row = sentence.bad_row or (number, *error.args)
 
 
-def _is_between(line: str, layout: TagFileLayout) -> bool:
+def _is_sentence_boundary(line: str, layout: TagFileLayout) -> bool:
     """Return whether a line stands between sentences."""
     # Where characters are the words, a line may be a space.
     return not line.strip("\t" if layout.characters else BLANKS) or line.startswith("-DOCSTART-")
 
 
-def _fields(line: str) -> list[str]:
+def _split_fields(line: str) -> list[str]:
     # Between tabs a word may hold spaces.
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
@@ -465,7 +465,7 @@ def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
     )
 
 
-def _column(columns: list[str], number: int) -> str:
+def _select_column(columns: list[str], number: int) -> str:
     try:
         return columns[number]
     except IndexError:
@@ -486,10 +486,15 @@ def _record_sentences(
             name = record_id(record)
             sentence.id = str(index if name is None else name)
             sentence.words = [
-                _word(word, layout) for word in _strings(record, layout.tokens_field or "tokens")
+                _check_word(word, layout)
+                for word in _string_list_of_record(record, layout.tokens_field or "tokens")
             ]
-            tags_field = layout.tags_field or _tags_field(record)
-            sentence.tags = [_tag(tag) for tag in _strings(record, tags_field)] if labelled else []
+            tags_field = layout.tags_field or _name_of_tags_field(record)
+            sentence.tags = (
+                [_parse_tag(tag) for tag in _string_list_of_record(record, tags_field)]
+                if labelled
+                else []
+            )
             sentence.lines = [number] * len(sentence.words)
             if not sentence.words or (labelled and len(sentence.tags) != len(sentence.words)):
                 raise UnusableRowError(f"{len(sentence.words)} tokens, {len(sentence.tags)} tags")
@@ -502,7 +507,7 @@ def _record_sentences(
 
 def _first_records(file: File | Records) -> list[Any]:
     records = []
-    for _, line in islice(_lines(file), ROWS_SEEN):
+    for _, line in islice(_numbered_lines(file), ROWS_SEEN):
         # A broken line is reported where the sentences are read.
         with contextlib.suppress(ValueError, RecursionError):
             records.append(json.loads(line))
@@ -514,11 +519,11 @@ def _has_strings(record: Any, name: str) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _tags_field(record: Any) -> str:
+def _name_of_tags_field(record: Any) -> str:
     return "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
 
 
-def _strings(record: dict[str, Any], name: str) -> list[str]:
+def _string_list_of_record(record: dict[str, Any], name: str) -> list[str]:
     if name not in record:
         raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
     if not _has_strings(record, name):
@@ -532,7 +537,7 @@ def _strings(record: dict[str, Any], name: str) -> list[str]:
     return record[name]
 
 
-def _word(word: str, layout: TagFileLayout) -> str:
+def _check_word(word: str, layout: TagFileLayout) -> str:
     if layout.characters and len(word) != 1:
         raise UnusableRowError(f"`{word}` is not one character")
     if has_half_characters(word):
@@ -542,7 +547,7 @@ def _word(word: str, layout: TagFileLayout) -> str:
     return word if layout.characters else word.strip(BLANKS)
 
 
-def _tag(tag: str) -> str:
+def _parse_tag(tag: str) -> str:
     tag = tag.strip(BLANKS)
     if not is_tag(tag):
         raise UnusableRowError(
@@ -571,7 +576,7 @@ def as_bioes(tag: str) -> str:
 
 
 def tags_to_bioes(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
-    """Return the tags of a sentence in BIOES, the scheme that `spans` reads, whatever that of the model's labels.
+    """Return the tags of a sentence in BIOES, the scheme that `entity_spans` reads, whatever that of the model's labels.
 
     A label without `B-` or `I-` (`PER`) continues an entity of its name, as in the aggregation of
     transformers. `E-`, `S-`, `L-`, `U-` and `M-` are prefixes only where all labels are tags, or
@@ -590,7 +595,7 @@ def tags_to_bioes(tags: Iterable[str], labels: Sequence[str]) -> list[str]:
 
 
 def write_tags(
-    entities: Sequence[tuple[str, int, int]],
+    entities: Sequence[TaggedEntity],
     num_words: int,
     scheme: str = "IOB2",
 ) -> list[str]:
@@ -609,7 +614,7 @@ def find_scheme(sentences: Iterable[list[str]]) -> str:
     """Return the scheme in which most sentences are well-formed, the first of `SCHEMES` if several are equal."""
     fits = Counter[str]()
     for tags in sentences:
-        entities = spans(tags)
+        entities = entity_spans(tags)
         fits.update(scheme for scheme in SCHEMES if write_tags(entities, len(tags), scheme) == tags)
     return max(SCHEMES, key=lambda scheme: fits[scheme])
 
@@ -643,14 +648,16 @@ def read_predicted_tags(
             check_no_spans(file, records, r"\S+")
         predictions = read_predictions(file, () if beside_gold else ("tags",))
         if is_tags:
-            numbered = ((number, json.loads(line)) for number, line in _lines(file) if line.strip())
+            numbered = (
+                (number, json.loads(line)) for number, line in _numbered_lines(file) if line.strip()
+            )
             check_spans_agree(file, numbered, as_bioes)
         sentences = [
             [tag.strip(BLANKS) for tag in parse_predicted_labels(value, file)]
             for value in join_predictions([example.id for example in examples], predictions, file)
         ]
     else:
-        sentences = _last_columns(form, examples, file)
+        sentences = _predicted_columns(form, examples, file)
     for tags, example in zip(sentences, examples, strict=True):
         if len(tags) != len(example.words):
             raise DataError(
@@ -666,11 +673,14 @@ def read_predicted_tags(
             )
     is_rewritten = any(example.scheme != "IOB2" for example in examples)
     if is_rewritten or any(tag[0] in "ESLUM" for tags in sentences for tag in tags):
-        return [write_tags(spans([as_bioes(tag) for tag in tags]), len(tags)) for tags in sentences]
+        return [
+            write_tags(entity_spans([as_bioes(tag) for tag in tags]), len(tags))
+            for tags in sentences
+        ]
     return sentences
 
 
-def _last_columns(
+def _predicted_columns(
     form: _ColumnFacts,
     examples: Sequence[TaggedExample],
     file: File,
@@ -681,11 +691,11 @@ def _last_columns(
     layout = TagFileLayout(characters=any(not example.spaces for example in examples))
     rows: list[list[str]] = []
     begins = True
-    for number, line in _lines(file):
-        if _is_between(line, layout):
+    for number, line in _numbered_lines(file):
+        if _is_sentence_boundary(line, layout):
             begins = True
             continue
-        fields = _fields(line)
+        fields = _split_fields(line)
         if begins and form.is_comment(line, fields, layout):
             continue
         begins = False
@@ -717,7 +727,7 @@ def _check_other_columns_are_gold(
     rows: Sequence[Sequence[str]], word_column: int, examples: Sequence[TaggedExample], file: File
 ) -> None:
     """Refuse a column before the last that has tags of the gold's types and other entities: it may be what was predicted."""
-    gold = [spans(example.tags) for example in examples]
+    gold = [entity_spans(example.tags) for example in examples]
     gold_types = {entity[0] for entities in gold for entity in entities}
     last = min(map(len, rows), default=0) - 1
     for column in range(word_column + 1, last):
@@ -725,7 +735,8 @@ def _check_other_columns_are_gold(
         if not all(map(is_tag, tags)):
             continue
         predicted = [
-            spans(sentence) for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)
+            entity_spans(sentence)
+            for sentence in _cut_into_sentences(list(map(as_bioes, tags)), examples)
         ]
         types = {entity[0] for entities in predicted for entity in entities}
         if predicted != gold and (not types or types & gold_types):

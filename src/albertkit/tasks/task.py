@@ -12,11 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch
-from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.model.padded import SummedLoss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import is_number
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tokenizer import AlbertTokenizer
@@ -26,7 +26,7 @@ NO_NUMBER = "if the labels are names of classes, the task is `classify`; else co
 _MAX_LABELS_NAMED = 5  # labels in a message
 
 
-def named_outputs(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
+def head_config_for_labels(labels: Sequence[str], problem_type: str) -> dict[str, Any]:
     """Return the configuration of a head with an output a label."""
     if not labels:
         raise ConfigError(

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from albertkit.batches.features import Features, LabelledBatch, runs_by_length
+from albertkit.batches.features import Features, LabelledBatch, batch_by_length
 from albertkit.config import AlbertConfig
 from albertkit.conversion.checkpoints import (
     OUR_TYPES,
@@ -39,7 +39,7 @@ from albertkit.tables.layouts import OFFICIAL
 from albertkit.tasks.data import plain_text
 from albertkit.tasks.models import run_batches
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.tagging import find_tagged_words, word_rows
+from albertkit.tasks.tagging import find_tagged_words, word_index_of_token
 from albertkit.tasks.task import Task, label_indices
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World, choose_precision, compute_rows
@@ -100,7 +100,9 @@ class TaskTeacher:
     logits: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
 
-    def having_read(self, examples: Sequence[Any], folder: Path, world: World) -> TaskTeacher:
+    def with_own_logits_of(
+        self, examples: Sequence[Any], folder: Path, world: World
+    ) -> TaskTeacher:
         """Return a teacher of another tokenizer with its logits of examples, which are kept in a folder; else this one."""
         reader = self.reader
         if reader is None:
@@ -268,9 +270,9 @@ class EncoderReader:
             return np.array(outputs)
         if self._task.kind != "tagging":
             return self._task.logits(examples, features, outputs).astype(np.float32)  # type: ignore[attr-defined]
-        logits = _no_logits(examples, len(self.labels))
-        logits[word_rows(features, examples)[features.per_token["words"] >= 0]] = np.concatenate(
-            outputs
+        logits = _missing_logits(examples, len(self.labels))
+        logits[word_index_of_token(features, examples)[features.per_token["words"] >= 0]] = (
+            np.concatenate(outputs)
         )
         return logits
 
@@ -341,7 +343,7 @@ class TransformersReader:
         offsets = encoded.pop("offset_mapping", None)
         lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         outputs: list[Any] = [None] * len(examples)
-        for run in runs_by_length(lengths, self._batch_tokens):
+        for run in batch_by_length(lengths, self._batch_tokens):
             rows = [
                 {name: values[number] for name, values in encoded.items()}
                 for number in run.tolist()
@@ -355,7 +357,7 @@ class TransformersReader:
                 outputs[number] = logits
         if self._kind != "tagging":
             return np.array(outputs)
-        word_logits = _no_logits(examples, len(self.labels))
+        word_logits = _missing_logits(examples, len(self.labels))
         first_row = 0
         for number, (example, logits) in enumerate(zip(examples, outputs, strict=True)):
             if offsets is None:
@@ -497,7 +499,7 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
         )
 
 
-def _no_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
+def _missing_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
     return np.full(
         (sum(len(example.words) for example in examples), num_labels),
         np.nan,
@@ -531,7 +533,9 @@ def with_teacher_logits(
 ) -> Features:
     """Return the student's features of examples with the logits of a teacher that has read their texts."""
     if task.kind == "tagging":
-        rows = np.where(features.per_token["words"] >= 0, word_rows(features, examples), 0)
+        rows = np.where(
+            features.per_token["words"] >= 0, word_index_of_token(features, examples), 0
+        )
         return replace(features, per_token={**features.per_token, TEACHER_LOGITS: logits[rows]})
     rows = np.arange(features.num_sequences) if task.kind == "choice" else features.examples
     return replace(features, per_sequence={**features.per_sequence, TEACHER_LOGITS: logits[rows]})

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
-from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.files import atomic_file
 from albertkit.model import AlbertForSequenceClassification, SummedLoss
 from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.columns import Columns
 from albertkit.tables.layouts import (
     IDS,
     OFFICIAL,
@@ -42,9 +42,9 @@ from albertkit.tasks.metrics import (
     class_scores,
     class_table,
     confusion,
-    label_scores,
+    label_set_scores,
     regression_scores,
-    regression_scores_of,
+    resampled_regression_scores,
 )
 from albertkit.tasks.predictions import (
     File,
@@ -60,9 +60,9 @@ from albertkit.tasks.task import (
     Predictions,
     Task,
     column_fields,
+    head_config_for_labels,
     label_indices,
     labels_of,
-    named_outputs,
     rarer_of_two_classes,
     sorted_labels,
 )
@@ -204,7 +204,7 @@ def text_features(
         elif tokenizer.truncation_side == "left":
             starts = starts + left_out
         nothing = np.zeros(len(examples), np.int64)
-        features = _assembled(
+        features = _join_features(
             tokenizer,
             examples,
             first,
@@ -238,7 +238,7 @@ def text_features(
     if tokenizer.truncation_side == "left":
         starts = starts + lengths - first_kept
         second_from = second_from + second_lengths - second_kept
-    features = _assembled(
+    features = _join_features(
         tokenizer,
         examples,
         first,
@@ -265,7 +265,7 @@ def _windows(
     return examples, starts[examples] + number * stride, lengths[examples] - number * stride
 
 
-def _assembled(
+def _join_features(
     tokenizer: AlbertTokenizer | NamedSpecials,
     examples: np.ndarray,
     first: np.ndarray,
@@ -285,13 +285,15 @@ def _assembled(
     ids = np.full(offsets[-1], tokenizer.sep_id, np.int32)
     types = np.zeros(offsets[-1], np.uint8)
     ids[begin] = tokenizer.cls_id
-    ids[_spread(begin + 1, lengths)] = first[_spread(starts, lengths)]
-    ids[_spread(begin + ends, second_lengths)] = second[_spread(second_starts, second_lengths)]
-    types[_spread(begin + ends, sizes - ends)] = 1
+    ids[_concatenate_ranges(begin + 1, lengths)] = first[_concatenate_ranges(starts, lengths)]
+    ids[_concatenate_ranges(begin + ends, second_lengths)] = second[
+        _concatenate_ranges(second_starts, second_lengths)
+    ]
+    types[_concatenate_ranges(begin + ends, sizes - ends)] = 1
     return Features(ids, types, offsets, examples.astype(np.int64))
 
 
-def _spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+def _concatenate_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Return all places of ranges, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
@@ -372,7 +374,7 @@ class TextTask(Task[TextExample]):
             )
         # sentence2 and sentence1, hypothesis and premise, or an official pair the other way round
         numbered = re.fullmatch(r"(.*)2(\D*)", self.text_column)
-        ordered_names = [(form.text, form.pair) for form in self._official.forms]
+        ordered_names = [(form.text, form.pair) for form in self._official_layout.forms]
         ordered_names += [(f"{numbered[1]}1{numbered[2]}", self.text_column)] if numbered else []
         names = (self.pair_column, self.text_column)
         is_inference = tuple(map(str.lower, names)) == ("premise", "hypothesis")
@@ -386,14 +388,14 @@ class TextTask(Task[TextExample]):
             self.layout
             and self.text_column
             and not self.pair_column
-            and all(form.pair for form in self._official.forms)
+            and all(form.pair for form in self._official_layout.forms)
         ):
             raise ConfigError(
                 "bad-value",
                 f"`{self.name}` is on pairs of texts, and only the column of the first is named",
                 "name that of the second with --pair-column",
             )
-        if self.long_texts == "windows" and any(form.pair for form in self._forms):
+        if self.long_texts == "windows" and any(form.pair for form in self._table_forms):
             raise ConfigError(
                 "bad-value",
                 f"`{self.name}` has pairs of texts, and windows are for single ones",
@@ -424,24 +426,26 @@ class TextTask(Task[TextExample]):
     def reads_pairs(self) -> bool | None:
         """Return True where the data have pairs of texts; None where it is unknown (a converted model without `task.json`)."""
         has_own_columns = bool(self.text_column) and bool(self.label_column or self.pair_column)
-        return any(form.pair for form in self._forms) if has_own_columns or self.layout else None
+        return (
+            any(form.pair for form in self._table_forms) if has_own_columns or self.layout else None
+        )
 
     @property
-    def _official(self) -> TaskLayout:
+    def _official_layout(self) -> TaskLayout:
         """The official layout; for a table of one's own one without forms."""
         return OFFICIAL.get(self.layout, _OWN_TABLE)
 
     @property
-    def _forms(self) -> tuple[TableForm, ...]:
+    def _table_forms(self) -> tuple[TableForm, ...]:
         """The forms that a file may have."""
         if not self.text_column:
-            return self._official.forms
+            return self._official_layout.forms
         ids = (self.id_column,) if self.id_column else IDS
         return (TableForm(self.text_column, self.pair_column, self.label_column, ids),)
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files` and `find_files`."""
-        return find_split_files(data, self._official.files, self._official.folder)
+        return find_split_files(data, self._official_layout.files, self._official_layout.folder)
 
     def examples(
         self,
@@ -475,17 +479,21 @@ class TextTask(Task[TextExample]):
         that has no such column is read as a text a line.
         """
         flags = getattr(self, "label_columns", ())  # of a multilabel task, 0 or 1 for each label
-        if labelled and not flags and not any(form.label for form in self._forms):
+        if labelled and not flags and not any(form.label for form in self._table_forms):
             raise ConfigError(
                 "missing-column",
                 f"no column is named for the label of `{self.name}`",
                 "name it with --label-column",
             )
         is_official = bool(self.layout) and not self.text_column
-        quoted = self._official.quoted if is_official and self.quoted is None else self.quoted
-        single = not labelled and not self.columns and not any(form.pair for form in self._forms)
-        needed = [form.required_columns(False) for form in self._forms] if single else []
-        skip_short = labelled and is_official and self._official.short_rows
+        quoted = (
+            self._official_layout.quoted if is_official and self.quoted is None else self.quoted
+        )
+        single = (
+            not labelled and not self.columns and not any(form.pair for form in self._table_forms)
+        )
+        needed = [form.required_columns(False) for form in self._table_forms] if single else []
+        skip_short = labelled and is_official and self._official_layout.short_rows
         with Table(
             file, quoted=quoted, bad_rows=bad_rows, lines_unless=needed, skip_short=skip_short
         ) as table:
@@ -502,7 +510,9 @@ class TextTask(Task[TextExample]):
             }
             labels = getattr(self, "labels", ())
             fixed_labels = labels if self.layout else ()
-            form = choose_form(table, self._forms, fixed_labels, labelled, self.name, other_forms)
+            form = choose_form(
+                table, self._table_forms, fixed_labels, labelled, self.name, other_forms
+            )
             ids = [
                 name
                 for name in form.ids
@@ -584,7 +594,7 @@ class TextTask(Task[TextExample]):
         text = row.values[form.text]
         pair = row.values[form.pair] if form.pair else None
         for column, value in ((form.text, text), (form.pair, pair)):
-            if value is not None and not value.strip() and not self._official.empty_texts:
+            if value is not None and not value.strip() and not self._official_layout.empty_texts:
                 raise ValueError(f"`{column}` is empty")
         return TextExample(
             name,
@@ -598,7 +608,7 @@ class TextTask(Task[TextExample]):
         """Return the label of a row."""
 
     @abstractmethod
-    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+    def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         """Return the labels as the loss wants them, [E, …]."""
 
     def features(
@@ -615,7 +625,7 @@ class TextTask(Task[TextExample]):
             (self.stride or max(1, (self.length - 2) // 2)) if self.long_texts == "windows" else 0
         )
         features = text_features(texts, pairs, tokenizer, self.length, stride)
-        labels = {"labels": self._targets(examples)[features.examples]} if labelled else {}
+        labels = {"labels": self._label_targets(examples)[features.examples]} if labelled else {}
         return replace(features, per_sequence=labels)
 
     # --- the model on a batch ---------------------------------------------------------------------
@@ -656,17 +666,21 @@ class TextTask(Task[TextExample]):
         return sums / np.diff(bounds)[:, None]
 
     def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
-        """Return the scores of the task's kind: `class_scores`, `regression_scores` or `label_scores`."""
-        return self._scores(examples, predictions)(EVERY_ROW)
+        """Return the scores of the task's kind: `class_scores`, `regression_scores` or `label_set_scores`."""
+        return self._row_scores(examples, predictions)(EVERY_ROW)
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals."""
         return {
-            "intervals": bootstrap_intervals(self._scores(examples, predictions), len(predictions))
+            "intervals": bootstrap_intervals(
+                self._row_scores(examples, predictions), len(predictions)
+            )
         }
 
     @abstractmethod
-    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores: ...
+    def _row_scores(
+        self, examples: Sequence[TextExample], predictions: Predictions
+    ) -> RowScores: ...
 
     def describe_example(self, example: TextExample) -> dict[str, Any]:
         """Return the text or the pair, and its label."""
@@ -682,7 +696,7 @@ class TextTask(Task[TextExample]):
 
         A name with a tab, a quote or a line end is in quotes.
         """
-        names = self._official.submissions
+        names = self._official_layout.submissions
         path = folder / f"{names.get(split, names.get('', 'predictions'))}.tsv"
         with atomic_file(path, "w") as stream:
             writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
@@ -769,7 +783,7 @@ class TextClassification(TextTask):
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each class."""
-        return named_outputs(self.labels, "single_label_classification")
+        return head_config_for_labels(self.labels, "single_label_classification")
 
     def read_label(self, values: dict[str, str], form: TableForm) -> str:
         label = values[form.label].strip(BLANKS)
@@ -789,7 +803,7 @@ class TextClassification(TextTask):
         if form.numbered and label.isdecimal() and int(label) < len(form.numbered):
             return form.numbered[int(label)]
         if self.layout and label not in self.labels:
-            names = self._official.label_names
+            names = self._official_layout.label_names
             if label in names:
                 return self.labels[names.index(label)]
             raise ValueError(f"label `{label}` is none of {', '.join((*self.labels, *names))}")
@@ -817,7 +831,7 @@ class TextClassification(TextTask):
         counts = Counter(example.label for example in examples)
         return [counts[label] for label in self.labels]
 
-    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+    def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return label_indices(labels_of(examples), self.labels)
 
     def predictions(
@@ -838,13 +852,13 @@ class TextClassification(TextTask):
             )
         return records
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         positive = self.labels.index(self.scored_class) if self.scored_class else 1
-        return class_scores(*self._indices(examples, predictions), len(self.labels), positive)
+        return class_scores(*self._label_indices(examples, predictions), len(self.labels), positive)
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
-        gold, predicted = self._indices(examples, predictions)
+        gold, predicted = self._label_indices(examples, predictions)
         return {
             **({"positive_class": self.scored_class} if self.scored_class else {}),
             "classes": class_table(gold, predicted, self.labels),
@@ -877,12 +891,12 @@ class TextClassification(TextTask):
             return ""
         return self.positive_class or self.labels[1]
 
-    def _indices(
+    def _label_indices(
         self,
         examples: Sequence[TextExample],
         predictions: Predictions,
     ) -> tuple[np.ndarray, np.ndarray]:
-        return self._targets(examples), label_indices(
+        return self._label_targets(examples), label_indices(
             [record["label"] for record in predictions], self.labels
         )
 
@@ -929,7 +943,7 @@ class TextRegression(TextTask):
             )
         return self
 
-    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+    def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         return np.array(labels_of(examples), np.float32)
 
     def predictions(
@@ -956,15 +970,15 @@ class TextRegression(TextTask):
             [label, record["value"]]
             for label, record in zip(labels_of(examples), predictions, strict=True)
         ]
-        bound = self._official.similar_from
+        bound = self._official_layout.similar_from
         similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         labels = np.array(labels_of(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
-        scores = regression_scores_of(labels, values)
-        bound = self._official.similar_from
+        scores = resampled_regression_scores(labels, values)
+        bound = self._official_layout.similar_from
         if bound is None:
             return scores
         similar = class_scores((labels >= bound).astype(int), (values >= bound).astype(int), 2)
@@ -1020,7 +1034,7 @@ class MultiLabelClassification(TextTask):
 
     def head(self) -> dict[str, Any]:
         """Return the configuration of a head with an output for each label."""
-        return named_outputs(self.labels, "multi_label_classification")
+        return head_config_for_labels(self.labels, "multi_label_classification")
 
     def _column_changes(self, columns: Columns) -> dict[str, Any]:
         changes = super()._column_changes(columns)
@@ -1065,11 +1079,11 @@ class MultiLabelClassification(TextTask):
             labels=self.label_columns or sorted_labels(frozenset().union(*sets))
         )
 
-    def _targets(self, examples: Sequence[TextExample]) -> np.ndarray:
+    def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
         sets = labels_of(examples)
-        return self._matrix(sets).astype(np.float32)
+        return self._label_set_matrix(sets).astype(np.float32)
 
-    def _matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
+    def _label_set_matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
         """Return 0 or 1, int64 [E, C]."""
         columns = label_indices([label for labels in sets for label in labels], self.labels)
         matrix = np.zeros((len(sets), len(self.labels)), np.int64)
@@ -1089,10 +1103,10 @@ class MultiLabelClassification(TextTask):
             records.append({"id": example.id, "labels": labels, "probabilities": probabilities})
         return records
 
-    def _scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
-        return label_scores(
-            self._matrix(labels_of(examples)),
-            self._matrix([r["labels"] for r in predictions]),
+    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+        return label_set_scores(
+            self._label_set_matrix(labels_of(examples)),
+            self._label_set_matrix([r["labels"] for r in predictions]),
         )
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:

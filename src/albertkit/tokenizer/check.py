@@ -18,7 +18,7 @@ from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.sections import Cell, Paragraph, Result, Section, TableSection
 from albertkit.printable import escape_json, escape_line
-from albertkit.tokenizer.files import JSON_NAME, find_model, read_settings
+from albertkit.tokenizer.files import JSON_NAME, find_sentencepiece_model, read_settings
 from albertkit.tokenizer.options import CheckOptions, ConvertTokenizerOptions, EncodeLinesOptions
 from albertkit.tokenizer.readings import (
     HARD_SENTENCES,
@@ -66,7 +66,7 @@ def fix_tokenizer(source: Any) -> Any:
         folder = Path(file).parent
     elif name:
         folder = local_folder(name, weights=False)
-        folder = folder if find_model(folder) is not None else None
+        folder = folder if find_sentencepiece_model(folder) is not None else None
     if folder is None:
         raise CheckpointError(
             "missing-file",
@@ -175,7 +175,7 @@ class TokenizerCheckReport(Result):
         ]
         for comparison in self.comparisons:
             if comparison.first is not None:
-                ours, theirs = comparison.first.excerpts()
+                ours, theirs = comparison.first.differing_excerpts()
                 text = repr(comparison.first.text)[:76]
                 row = [text, Cell(ours[:90], "good"), Cell(theirs[:90], "warning")]
                 note = f"the first of {comparison.differing:,} texts that differ"
@@ -206,8 +206,8 @@ def check_tokenizer(
     if sentences is not None:
         texts = list(sentences)
     elif isinstance(tokenizer, SentencePieceTokenizer):
-        texts = list(dict.fromkeys([*texts, *tokenizer.hard_lines()]))
-        runs = tokenizer.tied_runs()
+        texts = list(dict.fromkeys([*texts, *tokenizer.lines_that_json_may_misread()]))
+        runs = tokenizer.runs_that_json_may_cut_otherwise()
     comparisons = [
         compare_json(path, tokenizer, texts),
         *compare_auto_tokenizer(path, tokenizer, texts),

@@ -85,7 +85,7 @@ class UnigramPieces:
         self._unknown = unknown
         self._longest = max(map(len, self.ids))
 
-    def best(self, text: str) -> tuple[float, list[int]]:
+    def best_segmentation(self, text: str) -> tuple[float, list[int]]:
         """Return score and ids of the best segmentation of a text, with U+2581 for a space; uncovered characters are unknown."""
         # Score, where the last piece starts, that piece
         paths: list[tuple[float, int, int]] = [(0.0, 0, 0)]
@@ -130,7 +130,7 @@ def extend_tokenizer(
     lines = [line for line in normalized_lines if line]
     vocabulary = {piece for piece, _, _ in facts.pieces}
     characters = _missing_characters(lines, vocabulary, coverage)
-    word_pieces, left_out = _word_pieces(tokenizer, words, vocabulary)
+    word_pieces, left_out = _pieces_of_words(tokenizer, words, vocabulary)
     characters += sorted({c for piece in word_pieces for c in piece} - vocabulary - set(characters))
     num_required = len(characters) + len(word_pieces)
     if num_required > settings.max_new:
@@ -157,7 +157,7 @@ def extend_tokenizer(
             c in old_characters for c in piece.removeprefix(SPACE)
         )
         if piece not in excluded_pieces and count >= settings.min_count and not only_old:
-            savings.append((-count * (len(pieces.best(piece)[1]) - 1), piece))
+            savings.append((-count * (len(pieces.best_segmentation(piece)[1]) - 1), piece))
     text_pieces = [piece for _, piece in sorted(savings)[:max_pieces]]
     if not (characters or word_pieces or text_pieces):
         recut = "" if settings.recut else ", or use --recut for a field of its own"
@@ -166,7 +166,10 @@ def extend_tokenizer(
     scored = []  # estimating the scores again by usage changed nothing
     for piece in [*word_pieces, *text_pieces]:
         share = math.log(counts[piece] / counts.total()) if counts[piece] else -math.inf
-        score = min(max(share, pieces.lowest, pieces.best(piece)[0] + _JUST_ABOVE), -_JUST_ABOVE)
+        score = min(
+            max(share, pieces.lowest, pieces.best_segmentation(piece)[0] + _JUST_ABOVE),
+            -_JUST_ABOVE,
+        )
         scored.append((piece, round_score(score), NORMAL))
     model = rebuild_model(tokenizer.model, [*with_characters.pieces, *scored])
     unused = -(len(with_characters.pieces) + len(scored)) % settings.multiple_of
@@ -174,7 +177,7 @@ def extend_tokenizer(
         model = add_unused_pieces(model, unused)
     extended = SentencePieceTokenizer(model, tokenizer.text_rules, analyser=tokenizer.analyser)
     extended.model_max_length = tokenizer.model_max_length
-    extended.mask_flags = tokenizer.mask_flags
+    extended.mask_token_flags = tokenizer.mask_token_flags
     first = len(facts.pieces)
     occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)
     frequencies = np.maximum(occurrences[first:], 0.5) / max(occurrences.sum(), 1)
@@ -204,7 +207,7 @@ def _missing_characters(lines: Sequence[str], vocabulary: set[str], coverage: fl
     return missing
 
 
-def _word_pieces(
+def _pieces_of_words(
     tokenizer: SentencePieceTokenizer,
     words: Sequence[str],
     vocabulary: set[str],
@@ -221,7 +224,7 @@ def _word_pieces(
             reason = "several words"
         elif len(letters) > _MAX_WORD_LENGTH:
             reason = "too long"
-        elif rules.is_google(tokenizer.text_rules) and ends_in_digit_comma(piece):
+        elif rules.has_google_rules(tokenizer.text_rules) and ends_in_digit_comma(piece):
             reason = "ends in a digit and a comma, which Google's rules take apart"
         elif piece in vocabulary or piece in pieces:
             reason = "already a token"
@@ -258,10 +261,10 @@ def piece_candidates(
                 and end not in boundaries
                 and alphabet.issuperset(line[end - 1 : end + 1])
             ):
-                script = _script(line[end - 1])
-                if script and _script(line[end]) in (script, "mark"):
+                script = _script_of_character(line[end - 1])
+                if script and _script_of_character(line[end]) in (script, "mark"):
                     continue
-            if _script(line[start]) and line[start] in alphabet:
+            if _script_of_character(line[start]) and line[start] in alphabet:
                 begins_word = start == 0 or line[start - 1] == " "
                 runs[SPACE + line[start:end] if begins_word else line[start:end]] += 1
             start = end
@@ -286,7 +289,7 @@ def piece_candidates(
 
 
 @cache
-def _script(character: str) -> str:
+def _script_of_character(character: str) -> str:
     """Return the script of a letter, "number", "mark", or "" for a sign."""
     category = unicodedata.category(character)[0]
     if category not in "LMN":

@@ -44,7 +44,7 @@ def settings_with_flags(
             f"text_rules and {' and '.join(flags)} were both given",
             "give one of them",
         )
-    if find_model(folder) is not None:
+    if find_sentencepiece_model(folder) is not None:
         return {"text_rules": rules.rules_with_flags(rules.read_rules_name(settings), **flags)}
     if find_vocabularies(folder) and "keep_accents" not in flags:
         return dict(flags)
@@ -103,7 +103,7 @@ def check_no_other_tokenizer(folder: Path, file_name: str) -> None:
         )
 
 
-def find_model(folder: Path) -> Path | None:
+def find_sentencepiece_model(folder: Path) -> Path | None:
     """Return the SentencePiece model of a folder."""
     models = sorted(folder.glob("*.model"))
     if len(models) > 1:
@@ -112,7 +112,7 @@ def find_model(folder: Path) -> Path | None:
     return models[0] if models else None
 
 
-def check_no_rules(folder: Path, text_rules: str | None) -> None:
+def refuse_text_rules(folder: Path, text_rules: str | None) -> None:
     """Refuse text rules for a tokenizer that is no SentencePiece model."""
     if text_rules is not None:
         raise ConfigError(
@@ -165,7 +165,7 @@ class _Content(msgspec.Struct):
     pre_tokenizer: dict[str, Any] | None = None
 
 
-def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
+def warn_if_json_reads_otherwise(folder: Path, tokenizer: _TextEncoder) -> None:
     """Log a warning if the folder's `tokenizer.json` reads a hard sentence otherwise than the tokenizer that was chosen."""
     file = folder / JSON_NAME
     if not file.exists():
@@ -177,7 +177,7 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
             tokenizer,
             [HARD_SENTENCE],
             tokenizer.encode,
-            lambda text: _encode_by_json(content, text),
+            lambda text: _encode_with_json(content, text),
         )
     except (msgspec.MsgspecError, ValueError, KeyError) as error:
         logger.warning(
@@ -188,7 +188,7 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
         return
     if comparison.first is None:
         return
-    ours, theirs = comparison.first.excerpts()
+    ours, theirs = comparison.first.differing_excerpts()
     logger.warning(
         "`%s` reads a text otherwise than the folder's other tokenizer files, which are used here: `%s` in place of `%s`; "
         "see: albertkit tokenizer check %s",
@@ -199,7 +199,7 @@ def warn_of_other_reading(folder: Path, tokenizer: _TextEncoder) -> None:
     )
 
 
-def _encode_by_json(content: _Content, text: str) -> list[int]:
+def _encode_with_json(content: _Content, text: str) -> list[int]:
     """Return the ids of a text by a `tokenizer.json`, without its added tokens."""
     from tokenizers import Tokenizer, models
 

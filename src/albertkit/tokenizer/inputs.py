@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from albertkit.errors import ConfigError, DataError, suggest_name
-from albertkit.tokenizer.ragged import RaggedIds, fill_missing, ragged
-from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.ragged import RaggedIds, concatenate_ids, insert_missing_texts
+from albertkit.tokenizer.rules import replace_lone_surrogates
 
 _TRUNCATIONS = ("longest_first", "only_first", "only_second")
 Span = tuple[int, int]
@@ -27,7 +27,7 @@ class InputEncoder(Protocol):
     truncation_side: str
     padding_side: str
     longer_half: ClassVar[str]
-    mask_flags: tuple[str, ...]
+    mask_token_flags: tuple[str, ...]
 
     @property
     def all_special_tokens(self) -> list[str]: ...
@@ -50,7 +50,7 @@ class TokenizedTexts(dict[str, Any]):
     `sequence_ids`.
     """
 
-    _rows: "list[_Sequence]"
+    _make_sequences: "list[_Sequence]"
     _tokenizer: InputEncoder
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ class TokenizedTexts(dict[str, Any]):
 
     def tokens(self, row: int = 0) -> list[str]:
         """Return the tokens of a row without padding; unknown ones are the unknown token."""
-        return self._tokenizer.convert_ids_to_tokens(self._rows[row].ids)
+        return self._tokenizer.convert_ids_to_tokens(self._make_sequences[row].ids)
 
     def word_ids(self, row: int = 0) -> list[int | None]:
         """Return the number of the word that each token of a row is from, None for special tokens.
@@ -76,9 +76,9 @@ class TokenizedTexts(dict[str, Any]):
         With `is_split_into_words`, words are those of the input; with `return_offsets_mapping`,
         spaces divide words.
         """
-        words = self._rows[row].words
+        words = self._make_sequences[row].words
         # Finding them takes an encoding with offsets, a text at a time
-        if len(words) != len(self._rows[row].ids):
+        if len(words) != len(self._make_sequences[row].ids):
             fact = "the words of these tokens were not kept"
             hint = "call the tokenizer with return_offsets_mapping=True or is_split_into_words=True"
             raise ConfigError("bad-value", fact, hint)
@@ -86,7 +86,7 @@ class TokenizedTexts(dict[str, Any]):
 
     def sequence_ids(self, row: int = 0) -> list[int | None]:
         """Return 0 for tokens of the first text, 1 for those of the second, None for special tokens."""
-        return self._rows[row].sequences
+        return self._make_sequences[row].sequences
 
 
 @dataclass(frozen=True)
@@ -192,37 +192,39 @@ def model_inputs(
             fact = f"{len(firsts)} texts, but {len(seconds)} second ones"
             raise ConfigError("bad-value", fact, "give as many of both")
         second_texts = _tokenize(tokenizer, seconds, split, with_spans)
-    rows = _rows(tokenizer, _tokenize(tokenizer, firsts, split, with_spans), second_texts, settings)
+    rows = _make_sequences(
+        tokenizer, _tokenize(tokenizer, firsts, split, with_spans), second_texts, settings
+    )
 
     lengths = [len(row.ids) for row in rows]
-    width = _width(tokenizer, lengths, settings)
+    width = _padded_length(tokenizer, lengths, settings)
     side = tokenizer.padding_side
-    columns = {"input_ids": _padded([row.ids for row in rows], width, tokenizer.pad_id, side)}
+    columns = {"input_ids": _pad_rows([row.ids for row in rows], width, tokenizer.pad_id, side)}
     if settings.return_token_type_ids:
-        columns["token_type_ids"] = _padded([row.types for row in rows], width, 0, side)
+        columns["token_type_ids"] = _pad_rows([row.types for row in rows], width, 0, side)
     if settings.return_special_tokens_mask:
         masks = [[int(sequence is None) for sequence in row.sequences] for row in rows]
-        columns["special_tokens_mask"] = _padded(masks, width, 1, side)
+        columns["special_tokens_mask"] = _pad_rows(masks, width, 1, side)
     if settings.return_attention_mask:
-        columns["attention_mask"] = _padded([[1] * length for length in lengths], width, 0, side)
+        columns["attention_mask"] = _pad_rows([[1] * length for length in lengths], width, 0, side)
     if settings.return_offsets_mapping:
-        columns["offset_mapping"] = _padded([row.spans for row in rows], width, (0, 0), side)
+        columns["offset_mapping"] = _pad_rows([row.spans for row in rows], width, (0, 0), side)
     is_one_row = is_single and not settings.return_overflowing_tokens
-    inputs = TokenizedTexts(_typed(columns, settings.return_tensors, is_one_row))
+    inputs = TokenizedTexts(_convert_columns(columns, settings.return_tensors, is_one_row))
     if settings.return_length:
-        inputs["length"] = _as_kind(
+        inputs["length"] = _convert_numbers(
             [len(ids) for ids in columns["input_ids"]], settings.return_tensors
         )
     if settings.return_overflowing_tokens:
-        inputs["overflow_to_sample_mapping"] = _as_kind(
+        inputs["overflow_to_sample_mapping"] = _convert_numbers(
             [row.source for row in rows], settings.return_tensors
         )
-    inputs._rows = rows
+    inputs._make_sequences = rows
     inputs._tokenizer = tokenizer
     return inputs
 
 
-def _width(tokenizer: InputEncoder, lengths: list[int], settings: InputSettings) -> int:
+def _padded_length(tokenizer: InputEncoder, lengths: list[int], settings: InputSettings) -> int:
     """Return the length to which sequences are padded; 0 for none."""
     width = 0
     if settings.padding == "max_length":
@@ -258,7 +260,7 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
         values = [row[name] for row in rows]
         columns[name] = [value.tolist() if hasattr(value, "tolist") else value for value in values]
     lengths = [len(row["input_ids"]) for row in rows]
-    width = _width(tokenizer, lengths, settings)
+    width = _padded_length(tokenizer, lengths, settings)
     fillers = {
         "input_ids": tokenizer.pad_id,
         "token_type_ids": 0,
@@ -267,22 +269,24 @@ def pad_inputs(tokenizer: InputEncoder, encoded: Any, settings: InputSettings) -
     }
     columns.setdefault("attention_mask", [[1] * length for length in lengths])
     padded = {
-        name: _padded(values, width, fillers[name], tokenizer.padding_side)
+        name: _pad_rows(values, width, fillers[name], tokenizer.padding_side)
         for name, values in columns.items()
         if name in fillers
     }
-    inputs = TokenizedTexts(_typed(padded, settings.return_tensors, is_single))
+    inputs = TokenizedTexts(_convert_columns(padded, settings.return_tensors, is_single))
     for name, rows_of_values in columns.items():
         if name in fillers:
             continue
         values = rows_of_values[0] if is_single else rows_of_values
         is_float = settings.return_tensors and np.array(values).dtype.kind == "f"
         dtype = np.float32 if is_float else np.int64
-        inputs[name] = _as_kind(values, settings.return_tensors, np.shape(values), dtype)
+        inputs[name] = _convert_numbers(values, settings.return_tensors, np.shape(values), dtype)
     return inputs
 
 
-def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> dict[str, Any]:
+def _convert_columns(
+    columns: dict[str, list[Any]], kind: str | None, is_single: bool
+) -> dict[str, Any]:
     """Return lists (for a single text those of its row), arrays or tensors."""
     if kind is None:
         return {name: rows[0] for name, rows in columns.items()} if is_single else dict(columns)
@@ -297,10 +301,13 @@ def _typed(columns: dict[str, list[Any]], kind: str | None, is_single: bool) -> 
     width = max(lengths, default=0)
     shape = (len(columns["input_ids"]), width)
     shapes = {"offset_mapping": (*shape, 2)}
-    return {name: _as_kind(rows, kind, shapes.get(name, shape)) for name, rows in columns.items()}
+    return {
+        name: _convert_numbers(rows, kind, shapes.get(name, shape))
+        for name, rows in columns.items()
+    }
 
 
-def _as_kind(
+def _convert_numbers(
     numbers: Any,
     kind: str | None,
     shape: tuple[int, ...] = (-1,),
@@ -392,7 +399,7 @@ def _tokenize_with_spans(tokenizer: InputEncoder, text: str) -> _TokenizedText:
 # --- sequences ------------------------------------------------------------------------------------
 
 
-def _rows(
+def _make_sequences(
     tokenizer: InputEncoder,
     firsts: list[_TokenizedText],
     seconds: list[_TokenizedText] | None,
@@ -414,7 +421,7 @@ def _rows(
             fact = "this tokenizer cuts texts on the left, and windows are made from the left"
             raise ConfigError("bad-value", fact, 'set tokenizer.truncation_side = "right"')
         if settings.strategy and settings.return_overflowing_tokens:
-            pairs = _windows(
+            pairs = _cut_into_windows(
                 first,
                 second,
                 limit - num_specials,
@@ -437,7 +444,7 @@ def _rows(
     return rows
 
 
-def _windows(
+def _cut_into_windows(
     first: _TokenizedText,
     second: _TokenizedText | None,
     max_tokens: int,
@@ -495,7 +502,7 @@ def _truncate(
     )
 
 
-def _padded(
+def _pad_rows(
     rows: list[Any],
     width: int,
     filler: Any,
@@ -514,7 +521,7 @@ def _bad_value_error(name: str, value: object, valid_values: Sequence[str]) -> C
 # --- names of special tokens in texts --------------------------------------------------------------
 
 
-def lower(text: str) -> str:
+def lower_each_character(text: str) -> str:
     """Return a text in lower case, character by character, as tokenizers' `Lowercase`."""
     # So without Python's rule for a final sigma, which looks at the neighbours.
     return "".join(map(str.lower, text))
@@ -528,43 +535,45 @@ class NamedSpecials:
     Args:
         tokenizer: The tokenizer for all other texts.
         lower_case: Whether texts are lower-cased first, all but such names.
-        names_are_tokens: False reads the names as text, too.
+        reads_special_names_as_tokens: False reads the names as text, too.
     """
 
     def __init__(
         self,
         tokenizer: InputEncoder,
         lower_case: bool = False,
-        names_are_tokens: bool = True,
+        reads_special_names_as_tokens: bool = True,
     ) -> None:
         self.tokenizer = tokenizer
         self.lower_case = lower_case
-        self._names = tokenizer.all_special_tokens if names_are_tokens else []
+        self._names = tokenizer.all_special_tokens if reads_special_names_as_tokens else []
         self.cls_id = tokenizer.cls_id
         self.sep_id = tokenizer.sep_id
         self.truncation_side = tokenizer.truncation_side
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        is_mask_normalized = bool(self._names) and "normalized" in self.tokenizer.mask_flags
+        is_mask_normalized = bool(self._names) and "normalized" in self.tokenizer.mask_token_flags
         indices = []
         for index, text in enumerate(texts):
             has_name = any(name in text for name in self._names)
             if has_name or (is_mask_normalized and self.tokenizer.mask_spans(text)):
                 indices.append(index)
-        plain_texts = list(map(lower, texts)) if self.lower_case else list(texts)
+        plain_texts = list(map(lower_each_character, texts)) if self.lower_case else list(texts)
         if not indices:
             return self.tokenizer.encode_batch(plain_texts, num_threads)
         rows = []
         for index in indices:
             plain_texts[index] = ""
-            ids = self._reader.encode(encodable(texts[index]), add_special_tokens=False).ids
+            ids = self._json_tokenizer.encode(
+                replace_lone_surrogates(texts[index]), add_special_tokens=False
+            ).ids
             rows.append(np.array(ids, dtype=np.int32))
         encoded = self.tokenizer.encode_batch(plain_texts, num_threads)
-        return fill_missing(encoded, np.array(indices), ragged(rows))
+        return insert_missing_texts(encoded, np.array(indices), concatenate_ids(rows))
 
     @cached_property
-    def _reader(self) -> Any:
+    def _json_tokenizer(self) -> Any:
         from tokenizers import Tokenizer, normalizers
 
         tokenizer = Tokenizer.from_str(self.tokenizer.tokenizer_json())

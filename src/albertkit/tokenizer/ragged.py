@@ -24,16 +24,16 @@ class RaggedIds(NamedTuple):
         """Return the number of texts, N."""
         return len(self.offsets) - 1
 
-    def text(self, n: int) -> np.ndarray:
+    def ids_of_text(self, n: int) -> np.ndarray:
         """Return the ids of text n; a view."""
         return self.ids[self.offsets[n] : self.offsets[n + 1]]
 
     def texts(self) -> Iterator[np.ndarray]:
         """Return the ids of each text; views."""
-        return (self.text(n) for n in range(self.num_texts))
+        return (self.ids_of_text(n) for n in range(self.num_texts))
 
 
-def ragged(rows: list[np.ndarray]) -> RaggedIds:
+def concatenate_ids(rows: list[np.ndarray]) -> RaggedIds:
     """Put rows end to end."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -57,7 +57,7 @@ def concatenate_groups(parts: list[RaggedIds]) -> RaggedIds:
 _CHARACTERS_A_CHUNK = 500_000
 
 
-def in_chunks(
+def encode_in_chunks(
     encode: Callable[[Sequence[str]], RaggedIds],
     texts: Sequence[str],
     threads: int,
@@ -74,7 +74,7 @@ def in_chunks(
         return concatenate_groups(list(pool.map(encode, chunks)))
 
 
-def encode_refused(
+def encode_refused_texts(
     encoded: RaggedIds,
     refused: np.ndarray,
     texts: Sequence[str],
@@ -84,10 +84,12 @@ def encode_refused(
     indices = np.flatnonzero(refused)
     if not len(indices):
         return encoded
-    return fill_missing(encoded, indices, encode([texts[index] for index in indices.tolist()]))
+    return insert_missing_texts(
+        encoded, indices, encode([texts[index] for index in indices.tolist()])
+    )
 
 
-def fill_missing(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
+def insert_missing_texts(encoded: RaggedIds, indices: np.ndarray, missing: RaggedIds) -> RaggedIds:
     """Put the texts of `missing` at the indices where `encoded` has none yet."""
     counts = np.diff(encoded.offsets)
     counts[indices] = np.diff(missing.offsets)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-def _nfd(text: str) -> str:
+def _normalize_nfd(text: str) -> str:
     return unicodedata.normalize("NFD", text)
 
 
@@ -29,9 +29,9 @@ HARD_SENTENCES: tuple[tuple[str, str], ...] = (
     ("special names", "[CLS] one [SEP] two [PAD] three [UNK] <pad> <unk>[MASK]"),
     ("special names", "a[MASK]b [MASK][MASK], [mask] [ MASK ]"),
     ("accents", "Crème brûlée, naïve café, Zürich, Łódź, Ångström, ñandú"),
-    ("accents, decomposed", _nfd("Crème brûlée, naïve café, Zürich, Ångström, ñandú")),
+    ("accents, decomposed", _normalize_nfd("Crème brûlée, naïve café, Zürich, Ångström, ñandú")),
     ("accents, Vietnamese", "Tiếng Việt có nhiều dấu: ệ ữ ằ ộ"),
-    ("accents, Vietnamese decomposed", _nfd("Tiếng Việt có nhiều dấu: ệ ữ ằ ộ")),
+    ("accents, Vietnamese decomposed", _normalize_nfd("Tiếng Việt có nhiều dấu: ệ ữ ằ ộ")),
     ("stacked marks", "Z\u0300\u0301\u0302a\u0308\u0304l\u0323\u0307go"),
     ("mark alone", "\u0301 a \u0301b \u200d\u0301"),
     ("Turkish", "İstanbul'da ısı, DİYARBAKIR ve IĞDIR"),
@@ -43,13 +43,16 @@ HARD_SENTENCES: tuple[tuple[str, str], ...] = (
     ("compatibility", "① ⑩ ½ ¼ ™ ㎏ ㍿ ℃ № Ⅳ ﷺ"),
     ("mathematics", "𝐀𝐥𝐛𝐞𝐫𝐭 𝟙𝟚𝟛 x² + y₂ ≤ ∑ √2 ∞"),
     ("Korean", "대한민국의 수도는 서울이다."),
-    ("Korean, decomposed", _nfd("대한민국의 수도는 서울이다.")),
+    ("Korean, decomposed", _normalize_nfd("대한민국의 수도는 서울이다.")),
     ("Korean and numbers", '2023년 3월, 1,500원(약 1달러)을 냈다. "좋아요"라고 했다.'),
-    ("Korean, half decomposed", "한" + _nfd("글") + "과 " + _nfd("영어") + " English를 섞어 쓴다"),
+    (
+        "Korean, half decomposed",
+        "한" + _normalize_nfd("글") + "과 " + _normalize_nfd("영어") + " English를 섞어 쓴다",
+    ),
     ("Korean jamo", "ㅋㅋㅋ ㅠㅠ ㄱㄴㄷ \u1100\u1161 \u1112\u1161\u11ab 쀍"),
     ("Korean punctuation", "그는 ‘안녕’이라 말했다…『책』·「글」 3.1절~8·15"),
     ("Japanese", "日本語のテキストです。カタカナ、ひらがな「引用」"),
-    ("Japanese, decomposed", _nfd("がぎぐげご パピプペポ です。")),
+    ("Japanese, decomposed", _normalize_nfd("がぎぐげご パピプペポ です。")),
     ("Chinese", "我爱北京天安门，今天天气很好。ALBERT很小"),
     ("Chinese, traditional", "臺灣的語言學家說：「模型很輕」"),
     ("Chinese, rare", "𠀀𪚥 㐀㐁 豈更車 \u2f00\u2e80"),
@@ -59,7 +62,7 @@ HARD_SENTENCES: tuple[tuple[str, str], ...] = (
     ("Thai", "ภาษาไทยไม่มีช่องว่างระหว่างคำ ก็น้ำ"),
     ("Tamil", "தமிழ் ஒரு செம்மொழி"),
     ("Cyrillic", "Русский текст, Ёлка и йод, українська їжа"),
-    ("Cyrillic, decomposed", _nfd("Ёлка и йод, їжа")),
+    ("Cyrillic, decomposed", _normalize_nfd("Ёлка и йод, їжа")),
     ("Armenian, Georgian", "Հայերեն և ქართული ენა ᲥᲐᲠᲗᲣᲚᲘ"),
     ("mixed scripts", "Samsung삼성三星サムスン mixed на русском αβγ עם"),
     ("emoji", "Great 😀👍🏽 ❤️ 🇰🇷 👩‍💻 done 🙂"),
@@ -116,7 +119,7 @@ class FirstDifference:
     ours: list[str]
     theirs: list[str]
 
-    def excerpts(self) -> tuple[str, str]:
+    def differing_excerpts(self) -> tuple[str, str]:
         """Return the tokens of both sides around the first one that differs."""
         shorter = min(len(self.ours), len(self.theirs))
         position = next((n for n in range(shorter) if self.ours[n] != self.theirs[n]), shorter)

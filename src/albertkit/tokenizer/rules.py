@@ -2,7 +2,7 @@
 
 `google`
     `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space
-    collapsed with `str.split`, NFKD, characters with a non-zero combining class removed,
+    collapse_spaces with `str.split`, NFKD, characters with a non-zero combining class removed,
     lower-cased. Google's digit-comma rule belongs to it, too; it rewrites ids, not text
     (`sentencepiece_model.DigitCommaRule`).
 `google-cased`, `google-accents`, `google-cased-accents`
@@ -10,7 +10,7 @@
     without both. The last two are transformers' `keep_accents=True`; a folder's `do_lower_case` and
     `keep_accents` choose among the four.
 `multilingual`
-    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a
+    White space collapse_spaces with `str.split`, then NFC. Accents, marks and case stay, so nothing of a
     Hindi, Japanese or Korean text is lost, and decomposed Hangul (macOS file names) equals composed
     Hangul.
 `korean`
@@ -49,12 +49,12 @@ class AlignedText(NamedTuple):
     ends: list[int]
 
 
-def aligned(text: str) -> AlignedText:
+def align_to_itself(text: str) -> AlignedText:
     """Return a text before its rules: the origin of every character is itself."""
     return AlignedText(text, list(range(len(text))), list(range(1, len(text) + 1)))
 
 
-def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
+def replace_spans(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> AlignedText:
     """Replace spans of a text, given in ascending order as (start, end, new text).
 
     The origin of each new character is its whole span. The origin of a removed span belongs to the
@@ -78,20 +78,20 @@ def respelled(old: AlignedText, changes: Iterable[tuple[int, int, str]]) -> Alig
     return AlignedText("".join(parts), starts + old.starts[position:], ends + old.ends[position:])
 
 
-def collapsed(text: AlignedText) -> AlignedText:
+def collapse_spaces(text: AlignedText) -> AlignedText:
     """Align `" ".join(text.split())`."""
     # `\s` in a str pattern is `str.isspace`, which is what `split` uses.
     first = len(text.text) - len(text.text.lstrip())
     last = len(text.text.rstrip())
     inner = AlignedText(text.text[first:last], text.starts[first:last], text.ends[first:last])
-    return respelled(inner, ((*blank.span(), " ") for blank in re.finditer(r"\s+", inner.text)))
+    return replace_spans(inner, ((*blank.span(), " ") for blank in re.finditer(r"\s+", inner.text)))
 
 
-def lowered(text: AlignedText) -> AlignedText:
+def lower_case(text: AlignedText) -> AlignedText:
     """Lower-case the text as a whole."""
     # A final sigma depends on its neighbours. U+0130 alone becomes two characters.
     longer = ((*match.span(), match.group().lower()) for match in re.finditer("\u0130", text.text))
-    return respelled(text, longer)._replace(text=text.text.lower())
+    return replace_spans(text, longer)._replace(text=text.text.lower())
 
 
 def without_marks(text: AlignedText) -> AlignedText:
@@ -103,7 +103,7 @@ def without_marks(text: AlignedText) -> AlignedText:
         decomposed = unicodedata.normalize("NFKD", match.group())
         bases = [character for character in decomposed if not unicodedata.combining(character)]
         changes.append((*match.span(), "".join(bases)))
-    return respelled(text, changes)
+    return replace_spans(text, changes)
 
 
 def compose_characters(text: AlignedText) -> AlignedText:
@@ -122,7 +122,7 @@ def compose_characters(text: AlignedText) -> AlignedText:
         if _nfc(before) + _nfc(old[position]) == _nfc(before + old[position]):
             starts.append(position)
     runs = [(first, last, _nfc(old[first:last])) for first, last in pairwise([*starts, len(old)])]
-    return respelled(text, [run for run in runs if run[2] != old[run[0] : run[1]]])
+    return replace_spans(text, [run for run in runs if run[2] != old[run[0] : run[1]]])
 
 
 def _nfc(text: str) -> str:
@@ -131,7 +131,7 @@ def _nfc(text: str) -> str:
 
 def with_spaces(text: AlignedText, positions: Sequence[int]) -> AlignedText:
     """Insert spaces that the original does not have, each of which stands for nothing in it, at ascending positions."""
-    return respelled(text, ((position, position, " ") for position in positions))
+    return replace_spans(text, ((position, position, " ") for position in positions))
 
 
 END = "\0"  # between texts that are worked on together: no rule looks across it
@@ -160,9 +160,9 @@ def _strip_marks(text: str) -> str:
     return re.sub(f"[{marks}]", "", text) if marks else text
 
 
-COLLAPSE = RuleStep(lambda text: " ".join(text.split()), collapsed)
+COLLAPSE = RuleStep(lambda text: " ".join(text.split()), collapse_spaces)
 STRIP_MARKS = RuleStep(_strip_marks, without_marks)
-LOWER = RuleStep(str.lower, lowered)
+LOWER = RuleStep(str.lower, lower_case)
 COMPOSE = RuleStep(_nfc, compose_characters)
 
 _STEPS: dict[str, tuple[RuleStep, ...]] = {
@@ -179,7 +179,7 @@ NAMES = tuple(_STEPS)
 
 def apply(rules: str, text: str) -> str:
     """Return the text after the rules, for SentencePiece."""
-    text = encodable(text)
+    text = replace_lone_surrogates(text)
     for step in _STEPS[rules]:
         text = step.apply(text)
     return text
@@ -189,7 +189,7 @@ def apply_without_collapsing(rules: str, text: str) -> str:
     """Do as `apply`, but do not collapse white space: where the rules do, every other white space becomes a blank of ASCII."""
     # For a caller that separates words as `str.split` does: 5.3 million characters take 0.012 s in
     # place of 0.056.
-    text = encodable(text)
+    text = replace_lone_surrogates(text)
     for step in _STEPS[rules]:
         if step is not COLLAPSE:
             text = step.apply(text)
@@ -202,13 +202,13 @@ def apply_without_collapsing(rules: str, text: str) -> str:
 
 def align(rules: str, text: str) -> AlignedText:
     """Do as `apply`, with the origin of every character; slower."""
-    aligned_text = aligned(encodable(text))
+    aligned_text = align_to_itself(replace_lone_surrogates(text))
     for step in _STEPS[rules]:
         aligned_text = step.align(aligned_text)
     return aligned_text
 
 
-def encodable(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return the text with U+FFFD in place of lone surrogates."""
     try:
         text.encode()
@@ -228,17 +228,17 @@ def check_rules_name(rules: str) -> str:
     return rules
 
 
-def steps(rules: str) -> tuple[RuleStep, ...]:
+def steps_of_rules(rules: str) -> tuple[RuleStep, ...]:
     """Return the steps of the rules, in order."""
     return _STEPS[rules]
 
 
-def is_google(rules: str) -> bool:
+def has_google_rules(rules: str) -> bool:
     """Return True for rules of Google's family, to which the digit-comma rule belongs."""
     return rules.startswith("google")
 
 
-def lowers(rules: str) -> bool:
+def rules_lower_case(rules: str) -> bool:
     """Return True if the rules of this name lower-case."""
     return LOWER in _STEPS[rules]
 
@@ -267,7 +267,7 @@ def rules_with_flags(
     keep_accents: bool | None = None,
 ) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
-    lower = lowers(rules)
+    lower = rules_lower_case(rules)
     keep = STRIP_MARKS not in _STEPS[rules]
     if do_lower_case in (None, lower) and keep_accents in (None, keep):
         return rules
@@ -275,7 +275,7 @@ def rules_with_flags(
         lower = do_lower_case
     if keep_accents is not None:
         keep = keep_accents
-    if is_google(rules):
+    if has_google_rules(rules):
         return _google_rules(lower, keep)
     if rules in ("multilingual", "korean") and keep:
         return "korean" if lower else "multilingual"

@@ -20,10 +20,15 @@ from albertkit.tokenizer.files import (
     JSON_NAME,
     LISTING_NAME,
     MODEL_NAME,
-    find_model,
+    find_sentencepiece_model,
 )
 from albertkit.tokenizer.morphemes import ANALYSERS, find_analyser
-from albertkit.tokenizer.ragged import RaggedIds, encode_refused, in_chunks, ragged
+from albertkit.tokenizer.ragged import (
+    RaggedIds,
+    concatenate_ids,
+    encode_in_chunks,
+    encode_refused_texts,
+)
 from albertkit.tokenizer.readings import ReaderComparison, compare_reader
 from albertkit.tokenizer.rules import with_spaces
 from albertkit.tokenizer.sentencepiece_model import (
@@ -85,8 +90,8 @@ class BatchEncoder:
         if self._characters >= CHARACTERS_BEFORE_ENGINE:
             self.start_engine()
         if self._engine is None:
-            return self._by_sentencepiece(texts, threads)
-        return in_chunks(self._encode_chunk, texts, threads)
+            return self._encode_with_sentencepiece(texts, threads)
+        return encode_in_chunks(self._encode_chunk, texts, threads)
 
     def start_engine(self) -> bool:
         """Load the engine now, and return False if the model is not one for it."""
@@ -102,14 +107,14 @@ class BatchEncoder:
         if is_supported_by_engine(facts):
             blanks = (
                 b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
-                if rules.COLLAPSE in rules.steps(self._rules)
+                if rules.COLLAPSE in rules.steps_of_rules(self._rules)
                 else b" "
             )
             tables = unigram_tables(facts, self._processor.unk_id(), self._digit_comma)
             engine = WordEngine(tables, facts.charsmap, blanks)
             # Its loops are loaded, or compiled for 6 s, before other threads see it: until then
             # they encode by SentencePiece.
-            engine.encode(["a"], rules.lowers(self._rules))
+            engine.encode(["a"], rules.rules_lower_case(self._rules))
             self._engine = engine
         self._has_tried_engine = True
         return self._engine is not None
@@ -117,7 +122,7 @@ class BatchEncoder:
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         if self._chunks_without_engine > 0:
             self._chunks_without_engine -= 1
-            return self._by_sentencepiece(texts, 1)
+            return self._encode_with_sentencepiece(texts, 1)
         assert self._engine is not None
         # The engine handles white space and case of ASCII; Python handles all other characters.
         prepared = list(texts)
@@ -133,14 +138,17 @@ class BatchEncoder:
             ]
         for index, text in zip(non_ascii, changed_texts, strict=True):
             prepared[index] = text
-        encoded, refused = self._engine.encode(prepared, rules.lowers(self._rules))
+        encoded, refused = self._engine.encode(prepared, rules.rules_lower_case(self._rules))
         if np.count_nonzero(refused) > _REFUSED_SHARE * len(texts):
             self._chunks_without_engine = _CHUNKS_WITHOUT_ENGINE
-        return encode_refused(
-            encoded, refused, texts, lambda refused_texts: self._by_sentencepiece(refused_texts, 1)
+        return encode_refused_texts(
+            encoded,
+            refused,
+            texts,
+            lambda refused_texts: self._encode_with_sentencepiece(refused_texts, 1),
         )
 
-    def _by_sentencepiece(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
+    def _encode_with_sentencepiece(self, texts: Sequence[str], num_threads: int) -> RaggedIds:
         """Use SentencePiece's own batch encoding."""
         # It runs without the interpreter's lock.
         prepared = [rules.apply(self._rules, text) for text in texts]
@@ -148,10 +156,10 @@ class BatchEncoder:
             rows = [self._processor.encode(text, return_type="numpy") for text in prepared]
         else:
             rows = self._processor.encode(prepared, num_threads=num_threads, return_type="numpy")
-        encoded = ragged(rows)
+        encoded = concatenate_ids(rows)
         if self._digit_comma is None:
             return encoded
-        return RaggedIds(*self._digit_comma.rewrite(*encoded))
+        return RaggedIds(*self._digit_comma.rewrite_ids(*encoded))
 
 
 def available_cores() -> int:
@@ -192,7 +200,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         spaces = f"\0{analyser}" if analyser else ""
         self.fingerprint = sha256_bytes(model + b"\0" + (text_rules + spaces).encode())
         self._digit_comma = (
-            digit_comma_rule(self._processor) if rules.is_google(text_rules) else None
+            digit_comma_rule(self._processor) if rules.has_google_rules(text_rules) else None
         )
         self._with_digit_comma: set[int] = set()
         if self._digit_comma is not None:
@@ -205,7 +213,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         is_matched = piece == token.content and kind in (USER_DEFINED, BYTE)
         return is_matched or super().matches_added(token)
 
-    def _arguments(self) -> tuple:
+    def _constructor_arguments(self) -> tuple:
         return (self._model, self.text_rules, "the model", self.analyser)
 
     @classmethod
@@ -217,7 +225,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         only_json: bool,
     ) -> "SentencePieceTokenizer | None":
         """Read a `*.model`. See `AlbertTokenizer.from_files`."""
-        model = None if only_json else find_model(folder)
+        model = None if only_json else find_sentencepiece_model(folder)
         if model is None:
             return None
         if text_rules is None:
@@ -236,11 +244,13 @@ class SentencePieceTokenizer(AlbertTokenizer):
             analyser=analyser,
         )
 
-    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def _files_and_settings_to_save(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return `spiece.model`, and `tokenizer.json` if it can express the model; warn where it gives other ids."""
-        from albertkit.tokenizer.tokenizer_json import class_flags
+        from albertkit.tokenizer.tokenizer_json import transformers_class_flags
 
-        settings: dict[str, Any] = class_flags(self.text_rules, read_facts(self._model))
+        settings: dict[str, Any] = transformers_class_flags(
+            self.text_rules, read_facts(self._model)
+        )
         if self.analyser:
             settings[ANALYSER_KEY] = self.analyser
         try:
@@ -269,10 +279,10 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     def tokenizer_json(self) -> str:
         """See `AlbertTokenizer.tokenizer_json`. It has the same ids; `albertkit.tokenizer.tokenizer_json` lists exceptions."""
-        return self._with_mask_flags(self._json)
+        return self._with_mask_flags(self._make_tokenizer_json)
 
     @cached_property
-    def _json(self) -> str:
+    def _make_tokenizer_json(self) -> str:
         from albertkit.tokenizer.tokenizer_json import fast_tokenizer_json
 
         return fast_tokenizer_json(self._model, self.text_rules)
@@ -282,29 +292,29 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """Compare `tokenizer.json` on hard lines, without the spaces between morphemes."""
         from tokenizers import Tokenizer
 
-        reader = Tokenizer.from_str(self._json)
+        reader = Tokenizer.from_str(self._make_tokenizer_json)
         return compare_reader(
             JSON_NAME,
             self,
-            [*self.hard_lines(), *self.tied_runs()],
-            lambda line: self._cut(rules.apply(self.text_rules, line)),
+            [*self.lines_that_json_may_misread(), *self.runs_that_json_may_cut_otherwise()],
+            lambda line: self._ids_of_prepared_text(rules.apply(self.text_rules, line)),
             lambda line: reader.encode(line, add_special_tokens=False).ids,
             is_own=True,
         )
 
-    def hard_lines(self) -> list[str]:
+    def lines_that_json_may_misread(self) -> list[str]:
         """Return texts on which `tokenizer.json` may differ from the model: general ones, then the vocabulary's own."""
-        from albertkit.tokenizer.tokenizer_json import hard_lines
+        from albertkit.tokenizer.tokenizer_json import lines_that_json_may_misread
 
-        return hard_lines(self._model, self.text_rules)
+        return lines_that_json_may_misread(self._model, self.text_rules)
 
-    def tied_runs(self) -> list[str]:
-        """Return runs of one character that `tokenizer.json` may cut in another order: see `tokenizer_json.tied_runs`."""
-        from albertkit.tokenizer.tokenizer_json import tied_runs
+    def runs_that_json_may_cut_otherwise(self) -> list[str]:
+        """Return runs of one character that `tokenizer.json` may cut in another order: see `tokenizer_json`."""
+        from albertkit.tokenizer.tokenizer_json import runs_that_json_may_cut_otherwise
 
-        return tied_runs(self._model)
+        return runs_that_json_may_cut_otherwise(self._model)
 
-    def write_listing(self, folder: StrPath) -> None:
+    def write_piece_listing(self, folder: StrPath) -> None:
         """Write `spiece.vocab`: a token and its score a line, as SentencePiece's trainer writes it. Nothing reads it."""
         with atomic_file(Path(folder) / LISTING_NAME, "w") as stream:
             stream.writelines(
@@ -413,7 +423,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
             for token_id, (_, score, kind) in enumerate(facts.pieces)
             if kind == NORMAL
         }
-        characters = {piece for piece in facts.of_type(NORMAL, USER_DEFINED) if len(piece) == 1}
+        characters = {
+            piece for piece in facts.pieces_of_type(NORMAL, USER_DEFINED) if len(piece) == 1
+        }
         required = {min(scores, key=scores.__getitem__)}
         for token_id, (piece, _, kind) in enumerate(facts.pieces):
             if kind == UNUSED or (
@@ -444,9 +456,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
     # --- inside -----------------------------------------------------------------------------------
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._cut(self.prepared(text))
+        return self._ids_of_prepared_text(self.prepared(text))
 
-    def _cut(self, prepared: str) -> list[int]:
+    def _ids_of_prepared_text(self, prepared: str) -> list[int]:
         """Return the ids of a prepared text."""
         ids: list[int] = self._processor.encode(prepared)
         if self._with_digit_comma.isdisjoint(ids):

@@ -46,7 +46,7 @@ class ModelFacts:
     one_space: bool = True
     escape_spaces: bool = True
 
-    def of_type(self, *types: int) -> list[str]:
+    def pieces_of_type(self, *types: int) -> list[str]:
         """Return the texts of the pieces of some types, in the order of their ids."""
         return [piece for piece, _, kind in self.pieces if kind in types]
 
@@ -58,7 +58,7 @@ def read_facts(model: bytes) -> ModelFacts:
     pieces: list[Piece] = []
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
-    for number, value, _ in fields(model):
+    for number, value, _ in read_wire_fields(model):
         if not isinstance(value, bytes):
             continue
         if number == 1:
@@ -101,12 +101,12 @@ def _read_fields(message: bytes, kinds: dict[int, type]) -> dict[int, Any]:
     """Return the fields that have their type; one of another is unknown to a protocol buffer, and passed over."""
     return {
         number: value
-        for number, value, _ in fields(message)
+        for number, value, _ in read_wire_fields(message)
         if isinstance(value, kinds.get(number, ()))
     }
 
 
-def fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
+def read_wire_fields(message: bytes) -> Iterator[tuple[int, Any, slice]]:
     """Yield number, value (int for varints, float for fixed sizes, bytes for the rest) and place of each field of a message."""
     # Not by `protobuf`: sentencepiece does not bring that package, and its
     # `sentencepiece_model_pb2` cannot live in one process with the copy in transformers ("duplicate
@@ -144,7 +144,7 @@ def _read_varint(message: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def symbol_score(piece: str, best: float) -> float:
+def user_symbol_score(piece: str, best: float) -> float:
     """Return the score of a user-defined piece in a unigram model whose best ordinary piece scores `best`."""
     # unigram_model.cc begins its maximum at FLT_MIN, so scores below zero, which all trained ones
     # are, do not count. With them `the` was cut out of "southeastern": 123 of 2,600 lines with
@@ -173,8 +173,10 @@ def load_processor(model: bytes, source: Path) -> Any:
     in_place = len(special_pieces) == len(SPECIAL_PIECES) and processor.unk_id() == 1
     for role, (name, _, kind) in enumerate(facts.pieces[: len(SPECIAL_PIECES)]):
         # Called as ALBERT's, or a control piece whose name says nothing.
-        is_unnamed = role_of(name) is None and kind == (UNKNOWN if role == 1 else CONTROL)
-        in_place = in_place and (role_of(name) == role or is_unnamed)
+        is_unnamed = special_id_of_piece(name) is None and kind == (
+            UNKNOWN if role == 1 else CONTROL
+        )
+        in_place = in_place and (special_id_of_piece(name) == role or is_unnamed)
     if not in_place:
         raise CheckpointError(
             "wrong-tokenizer",
@@ -185,7 +187,7 @@ def load_processor(model: bytes, source: Path) -> Any:
     return processor
 
 
-def role_of(piece: str) -> int | None:
+def special_id_of_piece(piece: str) -> int | None:
     """Return the id that ALBERT has for a special piece of this name; None if the name says nothing."""
     if piece[:1] + piece[-1:] in ("<>", "[]"):
         return _ROLES.get(piece.strip("<>[]").lower())
@@ -218,9 +220,11 @@ _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 40, 41, 42, 43
 _UNK_PIECE, _PAD_PIECE = 45, 48
 
 
-def empty_model(charsmap: bytes) -> bytes:
+def empty_model_with_charsmap(charsmap: bytes) -> bytes:
     """Return a unigram model without pieces, for `rebuild_model`, with the compiled rules of a normaliser."""
-    return _field(_TRAINER, b"") + _field(_NORMALIZER, _field(_CHARSMAP, charsmap))
+    return _encode_field(_TRAINER, b"") + _encode_field(
+        _NORMALIZER, _encode_field(_CHARSMAP, charsmap)
+    )
 
 
 def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
@@ -236,21 +240,21 @@ def rebuild_model(model: bytes, pieces: Sequence[Piece]) -> bytes:
     }
     parts = []
     for text, score, kind in pieces:
-        piece = _field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
+        piece = _encode_field(1, text.encode()) + b"\x15" + struct.pack("<f", score)
         if kind != NORMAL:
-            piece += _setting(3, kind)
-        parts.append(_field(_PIECES, piece))
+            piece += _encode_setting(3, kind)
+        parts.append(_encode_field(_PIECES, piece))
     # Paths of the training, and the settings that change
     removed = {_INPUT, _MODEL_PREFIX, _SEED_FILE, *settings}
-    for number, content, span in fields(model):
+    for number, content, span in read_wire_fields(model):
         if number == _TRAINER:
             trainer = [
                 content[field_span]
-                for setting, _, field_span in fields(content)
+                for setting, _, field_span in read_wire_fields(content)
                 if setting not in removed
             ]
-            trainer += [_setting(setting, value) for setting, value in settings.items()]
-            parts.append(_field(_TRAINER, b"".join(trainer)))
+            trainer += [_encode_setting(setting, value) for setting, value in settings.items()]
+            parts.append(_encode_field(_TRAINER, b"".join(trainer)))
         elif number != _PIECES:
             parts.append(model[span])
     return b"".join(parts)
@@ -273,17 +277,17 @@ def add_unused_pieces(model: bytes, num_pieces: int) -> bytes:
     return rebuild_model(model, [*pieces, *unused])
 
 
-def _setting(number: int, value: int | str) -> bytes:
+def _encode_setting(number: int, value: int | str) -> bytes:
     if isinstance(value, str):
-        return _field(number, value.encode())
-    return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
+        return _encode_field(number, value.encode())
+    return _encode_varint(number << 3) + _encode_varint(value & 0xFFFFFFFFFFFFFFFF)
 
 
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
+def _encode_field(number: int, content: bytes) -> bytes:
+    return _encode_varint(number << 3 | 2) + _encode_varint(len(content)) + content
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -311,7 +315,7 @@ class DigitCommaRule(NamedTuple):
     ids: np.ndarray
     widths: np.ndarray
 
-    def rewrite(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def rewrite_ids(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Apply the rule to the ids of many texts, int32 [T], and where each text begins among them, int64 [N+1]."""
         counts = self.counts[ids]
         if int(counts.sum()) == len(ids):

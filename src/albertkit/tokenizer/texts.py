@@ -18,7 +18,7 @@ from albertkit.encodings import (
     encoding_advice,
     likely_encoding,
 )
-from albertkit.errors import DataError, suggest_path
+from albertkit.errors import DataError, suggest_existing_path
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.text_lines import HEAD_BYTES, byte_lines, check_running_text, encoding_hint
 
@@ -35,7 +35,7 @@ def read_lines(path: Path) -> Iterator[str]:
         return
     if path.is_dir() or not path.exists():
         problem = "is a folder, not a text file" if path.is_dir() else "does not exist"
-        hint = suggest_path(path, "name files; a pattern such as `texts/*.txt` names many")
+        hint = suggest_existing_path(path, "name files; a pattern such as `texts/*.txt` names many")
         raise DataError("not-found", f"`{path}` {problem}", hint)
     with ByteStream(find_input_file(path)) as stream:
         check_mojibake(stream.peek(SAMPLE_BYTES), str(path))
@@ -55,7 +55,7 @@ def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) 
     for number, line in enumerate(lines, start=1):
         if b"\0" in line:
             at = offset + line.index(b"\0")
-            name = likely_encoding(_sample(line, lines))
+            name = likely_encoding(_first_bytes(line, lines))
             if name:
                 raise DataError(
                     "bad-encoding",
@@ -73,17 +73,17 @@ def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) 
             raise DataError(
                 "bad-encoding",
                 f"{source} is not UTF-8: byte 0x{line[error.start]:02x} at {offset + error.start:,} (line {number:,})",
-                encoding_hint(path) if path else encoding_advice(_sample(line, lines)),
+                encoding_hint(path) if path else encoding_advice(_first_bytes(line, lines)),
             ) from None
         offset += len(line)
         yield text.rstrip("\r\n")
 
 
-def _sample(line: bytes, following: Iterator[bytes]) -> bytes:
+def _first_bytes(line: bytes, following: Iterator[bytes]) -> bytes:
     return (line + b"".join(itertools.islice(following, _SAMPLE_LINES)))[:SAMPLE_BYTES]
 
 
-def draw_sample(texts: Iterable[str], size: int, seed: int) -> list[str]:
+def draw_texts(texts: Iterable[str], size: int, seed: int) -> list[str]:
     """Draw texts evenly (reservoir sampling); return all of them, in order, if there are no more than `size`."""
     # SentencePiece's own sampling (0.2.3) takes no seed: `SetRandomGeneratorSeed` leaves the sample
     # as it is.

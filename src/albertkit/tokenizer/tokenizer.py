@@ -25,7 +25,7 @@ from albertkit.tokenizer.files import (
     settings_with_flags,
     special_names,
     tokenizer_config,
-    warn_of_other_reading,
+    warn_if_json_reads_otherwise,
 )
 from albertkit.tokenizer.inputs import (
     InputSettings,
@@ -35,7 +35,7 @@ from albertkit.tokenizer.inputs import (
     split_text,
 )
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.rules import replace_lone_surrogates
 from albertkit.tokenizer.sentencepiece_model import SPACE
 
 logger = logging.getLogger("albertkit")
@@ -61,7 +61,7 @@ class AlbertTokenizer(ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the
             others.
         model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
-        mask_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them,
+        mask_token_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them,
             the folder sets for the name of the mask in a text.
         truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or
             "left"; from the same file.
@@ -78,7 +78,7 @@ class AlbertTokenizer(ABC):
     model_max_length: int = 512
     truncation_side: str = "right"
     padding_side: str = "right"
-    mask_flags: tuple[str, ...] = ()
+    mask_token_flags: tuple[str, ...] = ()
     _vocabulary_ids: dict[str, int] | None = None
     # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the
     # shorter: as in `tokenizers`.
@@ -218,11 +218,11 @@ class AlbertTokenizer(ABC):
             }
             tokenizer = cls.with_added(folder, tokenizer, added, roles)
         elif not only_json:
-            warn_of_other_reading(folder, tokenizer)
+            warn_if_json_reads_otherwise(folder, tokenizer)
         if "token_type_ids" not in (settings.get("model_input_names") or "token_type_ids"):
             fact = "gives no token_type_ids (model_input_names): there the second text of a pair has 0, here 1"
             logger.warning("the tokenizer in `%s` %s", folder, fact)
-        tokenizer.mask_flags = facts.mask_flags(tokenizer.mask_token)
+        tokenizer.mask_token_flags = facts.mask_token_flags(tokenizer.mask_token)
         limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:
             tokenizer.model_max_length = limit
@@ -282,7 +282,7 @@ class AlbertTokenizer(ABC):
             CheckpointError: ambiguous if the folder holds one that would be read instead.
         """
         path = Path(folder)
-        files, settings = self._saved()
+        files, settings = self._files_and_settings_to_save()
         check_no_other_tokenizer(path, next(iter(files)))
         if JSON_NAME in files:
             files[JSON_NAME] = self._with_mask_flags(files[JSON_NAME].decode()).encode()
@@ -299,7 +299,7 @@ class AlbertTokenizer(ABC):
         Raises:
             CheckpointError: not-expressible, for some kinds of SentencePiece models.
         """
-        return self._with_mask_flags(self._saved()[0][JSON_NAME].decode())
+        return self._with_mask_flags(self._files_and_settings_to_save()[0][JSON_NAME].decode())
 
     # --- encoding ---------------------------------------------------------------------------------
 
@@ -481,10 +481,10 @@ class AlbertTokenizer(ABC):
         """
 
     def mask_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return start and end of each literal mask in a text, as the `tokenizers` library finds it by `mask_flags`."""
-        if not self.mask_flags:
+        """Return start and end of each literal mask in a text, as the `tokenizers` library finds it by `mask_token_flags`."""
+        if not self.mask_token_flags:
             return [match.span() for match in re.finditer(re.escape(self.mask_token), text)]
-        encoded = self._mask_finder.encode(encodable(text), add_special_tokens=False)
+        encoded = self._mask_finder.encode(replace_lone_surrogates(text), add_special_tokens=False)
         return [
             span for token_id, span in zip(encoded.ids, encoded.offsets, strict=True) if token_id
         ]
@@ -496,11 +496,11 @@ class AlbertTokenizer(ABC):
         from tokenizers import Tokenizer, models
 
         finder = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-        if "normalized" in self.mask_flags:
+        if "normalized" in self.mask_token_flags:
             normalizer = Tokenizer.from_str(self.tokenizer_json()).normalizer
             if normalizer is not None:
                 finder.normalizer = normalizer
-        flags = {flag: flag in self.mask_flags for flag in ("single_word", "normalized")}
+        flags = {flag: flag in self.mask_token_flags for flag in ("single_word", "normalized")}
         finder.add_special_tokens([TheirToken(self.mask_token, special=True, **flags)])
         return finder
 
@@ -668,8 +668,12 @@ class AlbertTokenizer(ABC):
     # --- inside -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        names = ("model_max_length", "truncation_side", "padding_side", "mask_flags")
-        return type(self), self._arguments(), {name: getattr(self, name) for name in names}
+        names = ("model_max_length", "truncation_side", "padding_side", "mask_token_flags")
+        return (
+            type(self),
+            self._constructor_arguments(),
+            {name: getattr(self, name) for name in names},
+        )
 
     def matches_added(self, token: AddedToken) -> bool:
         """Return True if a token that a folder adds is one of the five special tokens, or is matched without it."""
@@ -684,21 +688,21 @@ class AlbertTokenizer(ABC):
         )
 
     @abstractmethod
-    def _arguments(self) -> tuple:
+    def _constructor_arguments(self) -> tuple:
         """Return the arguments of the constructor."""
 
     @abstractmethod
-    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def _files_and_settings_to_save(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         """Return the files of a folder, that which names the kind first, and further settings of `tokenizer_config.json`."""
 
     def _with_mask_flags(self, content: str) -> str:
         """Return the content of a `tokenizer.json` with the flags of the mask."""
-        if not self.mask_flags:
+        if not self.mask_token_flags:
             return content
         parts = json.loads(content)
         for token in parts["added_tokens"]:
             if token["content"] == self.mask_token:
-                token.update(dict.fromkeys(self.mask_flags, True))
+                token.update(dict.fromkeys(self.mask_token_flags, True))
         return json.dumps(parts, ensure_ascii=False)
 
     @abstractmethod

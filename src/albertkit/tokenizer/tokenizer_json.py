@@ -19,12 +19,12 @@ from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
     SPECIAL_ROLES,
-    check_no_rules,
+    refuse_text_rules,
     special_names,
 )
-from albertkit.tokenizer.ragged import RaggedIds, ragged
+from albertkit.tokenizer.ragged import RaggedIds, concatenate_ids
 from albertkit.tokenizer.readings import HARD_SENTENCES
-from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.rules import replace_lone_surrogates
 from albertkit.tokenizer.sentencepiece_model import (
     BPE,
     BYTE,
@@ -39,7 +39,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     ModelFacts,
     ends_in_digit_comma,
     read_facts,
-    symbol_score,
+    user_symbol_score,
 )
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
@@ -78,13 +78,15 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
 
     facts = read_facts(model)
     check_json_can_express(facts)
-    has_bytes = bool(facts.of_type(BYTE))
+    has_bytes = bool(facts.pieces_of_type(BYTE))
     names = [facts.pieces[i][0] for i in range(len(SPECIAL_PIECES))]
     tokenizer = Tokenizer(
-        _unigram(facts, text_rules) if facts.model_type == UNIGRAM else _bpe(facts, text_rules)
+        _make_unigram(facts, text_rules)
+        if facts.model_type == UNIGRAM
+        else _make_bpe(facts, text_rules)
     )
     steps = _normalizers(model, facts, text_rules)
-    starts = set(facts.of_type(NORMAL, USER_DEFINED))
+    starts = set(facts.pieces_of_type(NORMAL, USER_DEFINED))
     # Then no token crosses a space, and the ids of a word do not depend on its neighbours. Without
     # a token for the space itself, unknown characters of two words would be one unknown token. A
     # word that begins with the mark of a space, where the normaliser leaves one, would get no
@@ -108,7 +110,7 @@ def fast_tokenizer_json(model: bytes, text_rules: str) -> str:
     # The spaces are removed, so that the offsets of a word begin with its first letter
     if word_by_word:
         cuts.insert(0, pre_tokenizers.Split(Regex(" "), behavior="removed"))
-    symbols = _long_symbols(facts)
+    symbols = _multi_character_symbols(facts)
     if symbols and facts.model_type != UNIGRAM:  # words that the model must not join
         any_symbol = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
         cuts.append(pre_tokenizers.Split(Regex(any_symbol), behavior="isolated"))
@@ -139,7 +141,7 @@ def check_json_can_express(facts: ModelFacts) -> None:
         # tokens have one score, and takes unused tokens apart again.
         kinds = {piece: kind for piece, _, kind in facts.pieces}
         scores = {"".join(pair): score for pair, score in _scored_merges(facts)}
-        characters = set("".join(facts.of_type(NORMAL)))
+        characters = set("".join(facts.pieces_of_type(NORMAL)))
         are_merges_ordered = (
             len(set(scores.values())) == len(scores)
             and all(kinds[piece] == NORMAL for piece in scores)
@@ -165,15 +167,15 @@ def _not_expressible_error(reasons: Sequence[str]) -> CheckpointError:
     )
 
 
-def hard_lines(model: bytes, text_rules: str) -> list[str]:
+def lines_that_json_may_misread(model: bytes, text_rules: str) -> list[str]:
     """Return texts on which a `tokenizer.json` may differ from its SentencePiece model: general ones, then the model's own."""
     # Names of special tokens are left out, which differ on purpose.
     facts = read_facts(model)
     lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
-    lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.of_type(USER_DEFINED)][
+    lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.pieces_of_type(USER_DEFINED)][
         :_MAX_LINES
     ]
-    if rules.is_google(text_rules):
+    if rules.has_google_rules(text_rules):
         numbers = sorted(
             {
                 piece.removeprefix(SPACE)
@@ -196,13 +198,13 @@ def hard_lines(model: bytes, text_rules: str) -> list[str]:
     return lines
 
 
-def tied_runs(model: bytes) -> list[str]:
+def runs_that_json_may_cut_otherwise(model: bytes) -> list[str]:
     """Return runs that tokens of one part cut in several orders: the sums of their scores differ by rounding alone."""
     # SentencePiece adds in single precision, `tokenizers` in double: of Google's `!!!!` the one
     # makes `!!! !`, the other `! !!!`, at the beginning of a text. No other text of two or three of
     # its tokens is a tie that they decide differently.
     facts = read_facts(model)
-    normal = set(facts.of_type(NORMAL))
+    normal = set(facts.pieces_of_type(NORMAL))
     parts = set()
     for piece in normal:
         # The shortest text of which the token is a repetition: itself for most.
@@ -214,30 +216,30 @@ def tied_runs(model: bytes) -> list[str]:
     ]
 
 
-def _unigram(facts: ModelFacts, text_rules: str) -> Any:
+def _make_unigram(facts: ModelFacts, text_rules: str) -> Any:
     """Return a Unigram model with scores for which it gives SentencePiece's ids."""
     from tokenizers import models
 
-    digit_comma = rules.is_google(text_rules)
+    digit_comma = rules.has_google_rules(text_rules)
     best = max((score for _, score, kind in facts.pieces if kind == NORMAL), default=0.0)
     rows = []
     for piece, score, kind in facts.pieces:
         if kind == USER_DEFINED:
-            score = symbol_score(piece, best)
+            score = user_symbol_score(piece, best)
         elif kind in (UNUSED, BYTE):
             # Bytes stand for what is unknown; text never matches their names.
             score = _NEVER
         elif kind == NORMAL and digit_comma and ends_in_digit_comma(piece):
             score -= _DIGIT_COMMA_PENALTY
         rows.append((piece, score))
-    return models.Unigram(rows, unk_id=1, byte_fallback=bool(facts.of_type(BYTE)))
+    return models.Unigram(rows, unk_id=1, byte_fallback=bool(facts.pieces_of_type(BYTE)))
 
 
-def _bpe(facts: ModelFacts, text_rules: str) -> Any:
+def _make_bpe(facts: ModelFacts, text_rules: str) -> Any:
     """Return a BPE model, whose merges are those of transformers' `generate_merges`; without any for a model of characters."""
     from tokenizers import models
 
-    digit_comma = rules.is_google(text_rules)
+    digit_comma = rules.has_google_rules(text_rules)
     merges = [
         pair
         for pair, _ in _scored_merges(facts)
@@ -248,12 +250,12 @@ def _bpe(facts: ModelFacts, text_rules: str) -> Any:
         merges,
         unk_token=facts.pieces[1][0],
         fuse_unk=True,
-        byte_fallback=bool(facts.of_type(BYTE)),
+        byte_fallback=bool(facts.pieces_of_type(BYTE)),
     )
-    if _long_symbols(facts):
+    if _multi_character_symbols(facts):
         # Such a symbol is a word by itself, which is then looked up whole. So must be every other
         # token that is a word.
-        if any(len(model.tokenize(piece)) > 1 for piece in facts.of_type(NORMAL)):
+        if any(len(model.tokenize(piece)) > 1 for piece in facts.pieces_of_type(NORMAL)):
             raise _not_expressible_error(
                 ["a BPE model with user-defined symbols and tokens that its merges do not lead to"]
             )
@@ -282,7 +284,7 @@ def _scored_merges(facts: ModelFacts) -> list[tuple[tuple[str, str], float]]:
     return sorted(merges, key=lambda merge: -merge[1])
 
 
-def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
+def transformers_class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     """Return the settings that make the class `transformers.AlbertTokenizer` come close to the text rules."""
     # `AutoTokenizer` runs `tokenizer.json` as it is; the class (Python in transformers 4, and
     # `AlbertTokenizer` and `AlbertTokenizerFast` of transformers 5) builds its own normalisation
@@ -291,9 +293,12 @@ def class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bool]:
     # Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class (in
     # 908 of 20,000 lines, with an English vocabulary extended for Korean), but no Korean text is
     # lost.
-    strips = rules.STRIP_MARKS in rules.steps(text_rules)
+    strips = rules.STRIP_MARKS in rules.steps_of_rules(text_rules)
     hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
-    return {"do_lower_case": rules.lowers(text_rules), "keep_accents": hangul or not strips}
+    return {
+        "do_lower_case": rules.rules_lower_case(text_rules),
+        "keep_accents": hangul or not strips,
+    }
 
 
 def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
@@ -325,7 +330,9 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
             # differ without NFC, 1,861 with the first one alone.
             steps = [normalizers.NFC(), *steps, normalizers.NFC()]
     normalize = normalizers.Sequence(steps).normalize_str
-    changed = [symbol for symbol in facts.of_type(USER_DEFINED) if normalize(symbol) != symbol]
+    changed = [
+        symbol for symbol in facts.pieces_of_type(USER_DEFINED) if normalize(symbol) != symbol
+    ]
     if facts.charsmap:
         # transformers.js has NFKC and lists of its own for `Precompiled`. Of 194,559 characters it
         # reads these two otherwise (U+061C as a letter, U+200D as a space), and those that are
@@ -366,7 +373,7 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
         ],
         rules.COMPOSE: [normalizers.NFC()],
     }
-    for step in reversed(rules.steps(text_rules)):
+    for step in reversed(rules.steps_of_rules(text_rules)):
         steps = by_step[step] + steps
     return steps
 
@@ -382,20 +389,23 @@ def _composes_hangul(model: bytes) -> bool:
     )
 
 
-def _long_symbols(facts: ModelFacts) -> list[str]:
+def _multi_character_symbols(facts: ModelFacts) -> list[str]:
     """Return user-defined tokens of several characters."""
-    return [symbol for symbol in facts.of_type(USER_DEFINED) if len(symbol) > 1]
+    return [symbol for symbol in facts.pieces_of_type(USER_DEFINED) if len(symbol) > 1]
 
 
 @functools.cache
 def combining_class_regex() -> str:
     """Return a regular expression for characters with a non-zero combining class."""
     return (
-        regex_class(c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)) + "+"
+        character_class_regex(
+            c for c in map(chr, range(_AFTER_THE_MARKS)) if unicodedata.combining(c)
+        )
+        + "+"
     )
 
 
-def regex_class(characters: Iterable[str]) -> str:
+def character_class_regex(characters: Iterable[str]) -> str:
     """Return a regular expression for one of these characters; neighbours in code become a range."""
     runs: list[list[int]] = []
     for code in map(ord, characters):
@@ -506,7 +516,7 @@ class JsonTokenizer(AlbertTokenizer):
             raise self._broken_file_error(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
-    def _arguments(self) -> tuple:
+    def _constructor_arguments(self) -> tuple:
         return (self._content, self._names, self.text_rules, self._source)
 
     @classmethod
@@ -521,7 +531,7 @@ class JsonTokenizer(AlbertTokenizer):
         file = folder / JSON_NAME
         if not file.exists():
             return None
-        check_no_rules(folder, text_rules)
+        refuse_text_rules(folder, text_rules)
         read_json(file, "tokenizer")  # names the line of what is no JSON
         tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
         # transformers gives the model what the file says of special tokens around texts, and
@@ -577,7 +587,7 @@ class JsonTokenizer(AlbertTokenizer):
         """See `AlbertTokenizer.matches_added`; those that the file lists are matched."""
         return super().matches_added(token) or token.content in self._added_names
 
-    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def _files_and_settings_to_save(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         # The class `transformers.AlbertTokenizer` builds its own normalisation from these two
         # flags.
         normalizer = json.dumps(self._read_parts()["normalizer"])
@@ -591,14 +601,14 @@ class JsonTokenizer(AlbertTokenizer):
         """See `AlbertTokenizer.encode_batch`. `tokenizers` decides on the number of threads by itself."""
         with _panics_as_errors():
             encoded = self._backend.encode_batch_fast(
-                [encodable(text) for text in texts], add_special_tokens=False
+                [replace_lone_surrogates(text) for text in texts], add_special_tokens=False
             )
-        return ragged([np.array(text.ids, dtype=np.int32) for text in encoded])
+        return concatenate_ids([np.array(text.ids, dtype=np.int32) for text in encoded])
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See `AlbertTokenizer.encode_with_offsets`; the spans are those of the `tokenizers` library."""
         with _panics_as_errors():
-            encoded = self._backend.encode(encodable(text), add_special_tokens=False)
+            encoded = self._backend.encode(replace_lone_surrogates(text), add_special_tokens=False)
         return encoded.ids, encoded.offsets
 
     def pieces(self, text: str) -> list[str]:

@@ -30,10 +30,10 @@ from albertkit.tokenizer.sentencepiece_model import (
     ends_in_digit_comma,
     read_facts,
     rebuild_model,
-    role_of,
     round_score,
+    special_id_of_piece,
 )
-from albertkit.tokenizer.texts import check_is_running_text, draw_sample, read_lines
+from albertkit.tokenizer.texts import check_is_running_text, draw_texts, read_lines
 from albertkit.validation import check_fields
 
 
@@ -101,7 +101,9 @@ def reading_section(compared: int, differing: int) -> Section:
     )
 
 
-def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> TextFit | None:
+def measure_tokenizer_fit(
+    tokenizer: SentencePieceTokenizer, lines: Sequence[str]
+) -> TextFit | None:
     """Encode lines that the vocabulary was not trained on, and count; None without lines."""
     if not lines:
         return None
@@ -134,7 +136,7 @@ def measure_fit(tokenizer: SentencePieceTokenizer, lines: Sequence[str]) -> Text
 
 def longest_pieces(tokenizer: SentencePieceTokenizer) -> list[str]:
     """Return the ten longest tokens of a vocabulary, by characters; a look at them shows what does not belong there."""
-    return sorted(read_facts(tokenizer.model).of_type(NORMAL), key=len, reverse=True)[:10]
+    return sorted(read_facts(tokenizer.model).pieces_of_type(NORMAL), key=len, reverse=True)[:10]
 
 
 _MAX_SEED_LENGTH = 16  # characters, as in SentencePiece
@@ -164,10 +166,10 @@ def train_tokenizer(options: TrainTokenizerOptions) -> SentencePieceTokenizer:
 
     Source: the settings of google-research/albert's README for 30k-clean.
     """
-    return train_on(options.texts, Path(options.out), options.vocab_size, options)
+    return check_and_train_tokenizer(options.texts, Path(options.out), options.vocab_size, options)
 
 
-def train_on(
+def check_and_train_tokenizer(
     texts: Iterable[str | Path],
     out: Path,
     vocab_size: int,
@@ -176,10 +178,10 @@ def train_on(
     """Check everything, then train a tokenizer and write its folder."""
     import sentencepiece
 
-    check_folder(out, settings.overwrite)
+    check_tokenizer_output_folder(out, settings.overwrite)
     _check_settings(settings, vocab_size)
     analyser = find_analyser(settings.analyser) if settings.morphemes != "none" else None
-    sample = draw_sample(
+    sample = draw_texts(
         _read_texts(texts, settings.text_rules),
         settings.max_sentences,
         settings.seed,
@@ -209,7 +211,7 @@ def train_on(
     )
     with atomic_folder(out) as folder:  # half a tokenizer would have to be replaced by hand
         tokenizer.save_pretrained(folder)
-        tokenizer.write_listing(folder)
+        tokenizer.write_piece_listing(folder)
     return tokenizer
 
 
@@ -218,14 +220,15 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
     rules.check_rules_name(settings.text_rules)
     names = list(settings.special_pieces)
     misplaced = any(
-        not name.strip() or role_of(name) not in (None, role) for role, name in enumerate(names)
+        not name.strip() or special_id_of_piece(name) not in (None, role)
+        for role, name in enumerate(names)
     )
     if len(names) != len(SPECIAL_PIECES) or len(set(names)) < len(names) or misplaced:
         requirement = "needed are five names, for padding, unknown, start, separation, mask"
         fact = f"special_pieces is {' '.join(names)}; {requirement}"
         raise ConfigError("bad-value", fact, "use [PAD] [UNK] [CLS] [SEP] [MASK], for example")
     commas = [symbol for symbol in settings.user_defined_symbols if ends_in_digit_comma(symbol)]
-    if commas and rules.is_google(settings.text_rules):
+    if commas and rules.has_google_rules(settings.text_rules):
         fact = f"the user-defined symbol {commas[0]!r} ends in a digit and a comma, which Google's rules take apart"
         raise ConfigError(
             "bad-value",
@@ -240,7 +243,7 @@ def _check_settings(settings: TokenizerSettings, vocab_size: int) -> None:
         raise ConfigError("bad-value", fact, "use 8000 or more")
 
 
-def check_folder(out: Path, overwrite: bool) -> None:
+def check_tokenizer_output_folder(out: Path, overwrite: bool) -> None:
     """Refuse to replace a tokenizer unasked, and a model's ever."""
     # Ids mean nothing without their tokenizer: a model would be lost with it.
     if not out.is_dir():

@@ -29,7 +29,7 @@ from albertkit.tokenizer.sentencepiece_model import (
     USER_DEFINED,
     DigitCommaRule,
     ModelFacts,
-    symbol_score,
+    user_symbol_score,
 )
 
 ORDINARY, SEPARATOR, REFUSED, LEADING = range(4)  # what a byte is to the kernel
@@ -58,7 +58,9 @@ def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
     if charsmap:
         size = int.from_bytes(charsmap[:4], "little")
         units = np.frombuffer(charsmap, "<u4", size // 4, 4).astype(np.int64)
-        _rule_out(units, np.frombuffer(charsmap, np.uint8, offset=4 + size), unchanged)
+        _mark_changed_characters(
+            units, np.frombuffer(charsmap, np.uint8, offset=4 + size), unchanged
+        )
     unchanged[[0, ord(" "), ord(SPACE)]] = False
     classes = np.full(256, LEADING, dtype=np.uint8)
     classes[:128] = np.where(unchanged[:128], ORDINARY, REFUSED)
@@ -67,7 +69,7 @@ def read_character_tables(charsmap: bytes, blanks: bytes) -> CharacterTables:
 
 
 @compiled
-def _rule_out(units, replacements, unchanged):
+def _mark_changed_characters(units, replacements, unchanged):
     """Mark the characters that some rule touches: a walk through all keys, depth first."""
     # A unit of darts-clone: bits 0-7 the byte that leads to it, bit 31 set where it holds a value
     # instead, bit 8 whether a key ends there, bits 10-30 the offset of its children, by which 8
@@ -83,7 +85,7 @@ def _rule_out(units, replacements, unchanged):
     # At each depth: the byte, and the child to try next.
     key = np.zeros(no_unit, np.uint8)
     nodes = np.zeros(no_unit + 1, np.int32)
-    nodes[0] = first[min(_offset(units[0]), no_unit)]
+    nodes[0] = first[min(_offset_of_children(units[0]), no_unit)]
     depth = 0
     while depth >= 0:
         unit = nodes[depth]
@@ -91,7 +93,7 @@ def _rule_out(units, replacements, unchanged):
             depth -= 1
             continue
         nodes[depth] = following[unit]
-        children = unit ^ _offset(units[unit])
+        children = unit ^ _offset_of_children(units[unit])
         if children >= no_unit or depth == no_unit:  # of a damaged file
             continue
         key[depth] = units[unit] & 0xFF
@@ -99,7 +101,7 @@ def _rule_out(units, replacements, unchanged):
         nodes[depth] = first[children]
         if not units[unit] & 0x100:
             continue
-        position = character_bytes(key[0])
+        position = bytes_of_character(key[0])
         if position == depth:  # a key of one character, which may replace itself
             replacement = replacements[units[children] & 0x7FFFFFFF :]
             is_unchanged = replacement[depth] == 0
@@ -109,16 +111,16 @@ def _rule_out(units, replacements, unchanged):
                 unchanged[character_code(key, 0)] = False
         while position < depth:
             unchanged[character_code(key, position)] = False
-            position += character_bytes(key[position])
+            position += bytes_of_character(key[position])
 
 
 @compiled
-def _offset(unit):
+def _offset_of_children(unit):
     return (unit >> 10) << ((unit & 0x200) >> 6)
 
 
 @compiled
-def character_bytes(lead):
+def bytes_of_character(lead):
     """Return the number of bytes of the character that begins with this byte."""
     if lead < 0xC0:
         return 1
@@ -131,7 +133,7 @@ def character_bytes(lead):
 def character_code(text, position):
     """Return the code of the character at this position."""
     lead = np.int64(text[position])
-    width = character_bytes(lead)
+    width = bytes_of_character(lead)
     code = lead if width == 1 else lead & (0xFF >> (width + 1))
     for following in range(position + 1, position + width):
         code = code << 6 | (text[following] & 0x3F)
@@ -180,13 +182,13 @@ def is_supported_by_engine(facts: ModelFacts) -> bool:
         and facts.dummy_prefix
         and facts.one_space
         and facts.escape_spaces
-        and not facts.of_type(BYTE)
+        and not facts.pieces_of_type(BYTE)
         and all(
             SPACE not in piece[1:] and "\0" not in piece and score <= 0
             for piece, score, _ in usable
         )
-        and SPACE in facts.of_type(NORMAL)
-        and not any(piece.startswith(SPACE) for piece in facts.of_type(USER_DEFINED))
+        and SPACE in facts.pieces_of_type(NORMAL)
+        and not any(piece.startswith(SPACE) for piece in facts.pieces_of_type(USER_DEFINED))
     )
 
 
@@ -202,7 +204,7 @@ def unigram_tables(
     scores = np.zeros(len(facts.pieces))
     rows = []
     for number, (piece, score, kind) in enumerate(facts.pieces):
-        scores[number] = score if kind == NORMAL else symbol_score(piece, best)
+        scores[number] = score if kind == NORMAL else user_symbol_score(piece, best)
         if kind in (NORMAL, USER_DEFINED):
             rows.append((piece.encode(), number))
     rows.sort()
@@ -487,7 +489,7 @@ def _segment(
         covered = True
         if offset > 0:
             node = trie[0]
-            width = min(character_bytes(text[position]), end - position)
+            width = min(bytes_of_character(text[position]), end - position)
             covered = False
         score_before = best[offset]
         while position < end:
@@ -684,7 +686,7 @@ def _word_end(
         if kind == ORDINARY:
             position += 1
         elif kind == LEADING:
-            width = character_bytes(byte)
+            width = bytes_of_character(byte)
             code = byte & (0xFF >> (width + 1))
             for following in range(position + 1, position + width):
                 code = code << 6 | (text[following] & 0x3F)

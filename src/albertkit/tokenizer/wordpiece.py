@@ -20,11 +20,11 @@ from albertkit.tokenizer.files import (
     SPECIAL_ROLES,
     VOCAB_NAME,
     added_tokens,
-    check_no_rules,
     find_vocabularies,
+    refuse_text_rules,
     special_names,
 )
-from albertkit.tokenizer.ragged import RaggedIds, encode_refused, in_chunks
+from albertkit.tokenizer.ragged import RaggedIds, encode_in_chunks, encode_refused_texts
 from albertkit.tokenizer.sentencepiece import available_cores
 from albertkit.tokenizer.tokenizer_json import JsonTokenizer
 
@@ -152,7 +152,7 @@ class WordPieceTokenizer(JsonTokenizer):
         self._characters = 0
         self._engine: WordPieceEngine | None = None
 
-    def _arguments(self) -> tuple:
+    def _constructor_arguments(self) -> tuple:
         return (self._vocabulary, self._rules, self._names, self._source)
 
     @classmethod
@@ -166,7 +166,7 @@ class WordPieceTokenizer(JsonTokenizer):
         """Read a `vocab.txt`, or BERT's tokenizer in a `tokenizer.json`. See `AlbertTokenizer.from_files`."""
         listed = [] if only_json else find_vocabularies(folder)
         if listed:
-            check_no_rules(folder, text_rules)
+            refuse_text_rules(folder, text_rules)
             vocabulary = read_vocabulary(listed[0])
             names = special_names(settings)
             # A special token that was added behind it
@@ -182,14 +182,14 @@ class WordPieceTokenizer(JsonTokenizer):
         bert = bert_vocabulary(read_json(file, "tokenizer"), names)
         if bert is None:
             return None
-        check_no_rules(folder, text_rules)
+        refuse_text_rules(folder, text_rules)
         vocabulary, rules = bert
         if settings.get("tokenizer_class") in BERT_CLASSES:
             # transformers' class has these flags, whatever the file says
             rules = bert_rules(settings)
         return cls(vocabulary, rules, special_names(settings), source=file)
 
-    def _saved(self) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def _files_and_settings_to_save(self) -> tuple[dict[str, bytes], dict[str, Any]]:
         listed = "".join(piece + "\n" for piece in self._vocabulary)
         return {VOCAB_NAME: listed.encode(), JSON_NAME: self._content.encode()}, {
             "tokenizer_class": "BertTokenizer",
@@ -221,7 +221,7 @@ class WordPieceTokenizer(JsonTokenizer):
         if self._characters < CHARACTERS_BEFORE_ENGINE:
             return super().encode_batch(texts, num_threads)
         self.start_engine()
-        return in_chunks(self._encode_chunk, texts, num_threads or available_cores())
+        return encode_in_chunks(self._encode_chunk, texts, num_threads or available_cores())
 
     def start_engine(self) -> bool:
         """See `AlbertTokenizer.start_engine`; by itself after 2 million characters. True: it is one for every vocabulary."""
@@ -245,7 +245,7 @@ class WordPieceTokenizer(JsonTokenizer):
     def _encode_chunk(self, texts: Sequence[str]) -> RaggedIds:
         assert self._engine is not None
         encoded, refused = self._engine.encode(texts)
-        return encode_refused(encoded, refused, texts, super().encode_batch)
+        return encode_refused_texts(encoded, refused, texts, super().encode_batch)
 
     def _piece(self, piece_id: int) -> str:
         return self._vocabulary[piece_id]

@@ -9,7 +9,7 @@ import numpy as np
 
 from albertkit.jit import compiled
 from albertkit.tokenizer.ragged import RaggedIds
-from albertkit.tokenizer.rules import encodable
+from albertkit.tokenizer.rules import replace_lone_surrogates
 
 _MAX_WORD_LENGTH = 100  # characters; a longer one is unknown
 _ALONE = 1 << 21  # flag of a character that is a word
@@ -115,7 +115,7 @@ class WordPieceEngine:
                 # What each character becomes; None if that depends on its neighbours
                 new_forms: list[list[int] | None] = []
                 for code in new:
-                    characters = self._normalizer.normalize_str(encodable(chr(code)))
+                    characters = self._normalizer.normalize_str(replace_lone_surrogates(chr(code)))
                     if self._orders_marks and any(map(unicodedata.combining, characters)):
                         new_forms.append(None)
                         continue

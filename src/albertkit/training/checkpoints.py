@@ -18,8 +18,8 @@ from torch import Tensor
 from albertkit.errors import CheckpointError
 from albertkit.files import (
     atomic_folder,
-    changed_files,
     check_regular_file,
+    files_not_matching_checksums,
     read_typed,
     remove_folder,
     remove_leftovers,
@@ -27,7 +27,7 @@ from albertkit.files import (
     write_json,
 )
 from albertkit.model.files import write_tensors
-from albertkit.model_paths import numbered_folders, write_selected
+from albertkit.model_paths import numbered_folders, record_selected_model
 
 _TENSORS, _NUMBERS = "training_state.safetensors", "training_state.json"
 
@@ -88,11 +88,11 @@ def save_state(
         )
         write_json(temporary / _NUMBERS, asdict(state))
         write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
-    remove_old(run, keep)
+    remove_old_checkpoints(run, keep)
     return folder
 
 
-def remove_old(run: Path, keep: int) -> None:
+def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Remove all checkpoints but the newest `keep`."""
     for old in list_checkpoints(run)[:-keep]:
         remove_folder(old)
@@ -104,7 +104,7 @@ def save_best(
     """Replace `best/` by the model as it is now, and record its step and its value of the metric that selects."""
     with atomic_folder(run / "best") as temporary:
         save_model(temporary)
-        write_selected(temporary, step, metric, value)
+        record_selected_model(temporary, step, metric, value)
         write_checksums(temporary)
 
 
@@ -125,11 +125,11 @@ def newest_checkpoint(run: Path) -> Path | None:
     if not checkpoints:
         return None
     # The one before is not taken without asking: the updates since then would be lost silently.
-    if changed := changed_files(checkpoints[-1]):
+    if changed := files_not_matching_checksums(checkpoints[-1]):
         raise CheckpointError(
             "corrupt",
             f"`{checkpoints[-1]}` is corrupted: sha256 mismatch of {', '.join(changed)}",
-            _hint(checkpoints),
+            _restart_hint(checkpoints),
         )
     return checkpoints[-1]
 
@@ -148,13 +148,13 @@ def load_state(run: Path) -> tuple[TrainingState, dict[str, Tensor]] | None:
         return numbers, load_file(check_regular_file(newest / _TENSORS, "training state"))
     except Exception as error:
         raise CheckpointError(
-            "corrupt", f"`{newest}` cannot be read: {error}", _hint(list_checkpoints(run))
+            "corrupt", f"`{newest}` cannot be read: {error}", _restart_hint(list_checkpoints(run))
         ) from error
 
 
 def check_model(folder: Path) -> None:
     """Verify the checksums of a run's model, if there is one."""
-    if changed := changed_files(folder):
+    if changed := files_not_matching_checksums(folder):
         raise CheckpointError(
             "corrupt",
             f"`{folder}` is corrupted: sha256 mismatch of {', '.join(changed)}",
@@ -162,7 +162,7 @@ def check_model(folder: Path) -> None:
         )
 
 
-def _hint(checkpoints: list[Path]) -> str:
+def _restart_hint(checkpoints: list[Path]) -> str:
     before = (
         f"the one before, of step {checkpoint_step(checkpoints[-2])}"
         if len(checkpoints) > 1

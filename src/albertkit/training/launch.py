@@ -32,12 +32,12 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def speaks() -> bool:
+def is_speaking_process() -> bool:
     """Return whether results and notes are for this process to print."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def launched() -> bool:
+def is_launched_by_torchrun() -> bool:
     """Return whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
@@ -48,13 +48,13 @@ def warn_of_shared_store() -> None:
     # them (torch 2.13): the machine that comes back and those that stayed wait for each other for
     # 60 s and fail with DistStoreError.
     across = int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
-    if across and speaks() and os.environ.get(SEPARATE_STORE) != "1":
+    if across and is_speaking_process() and os.environ.get(SEPARATE_STORE) != "1":
         fact = f"torchrun runs on several machines without {SEPARATE_STORE}=1"
         hint = f"a lost machine cannot join again; export {SEPARATE_STORE}=1 on all of them"
         print_note(f"{fact}: {hint}")
 
 
-def restarted() -> bool:
+def is_restarted() -> bool:
     """Return whether torchrun has started this command before and something ended it."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
@@ -71,20 +71,20 @@ def resumes(run: Path, resume: bool) -> bool:
         resume: What was asked for.
     """
     has_run = any(run.glob("**/run.toml"))
-    if has_run or not (resume or restarted()):
-        return resume or restarted()
-    if not launched():
+    if has_run or not (resume or is_restarted()):
+        return resume or is_restarted()
+    if not is_launched_by_torchrun():
         raise CheckpointError(
             "missing-file",
             f"there is no run in `{run}` to resume",
             "leave --resume out to start one",
         )
-    if speaks():
+    if is_speaking_process():
         print_note(f"no run in `{run}` yet: one is started")
     return False
 
 
-def name_start(name: str) -> None:
+def name_this_start(name: str) -> None:
     """Remember the name of this start, which all its processes share."""
     global _start
     _start = name
@@ -121,10 +121,10 @@ def record_failure(error: AlbertKitError) -> None:
             Path(file).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
-def refused_before() -> bool:
+def was_refused_before() -> bool:
     """Return whether an earlier start of this launch was refused for a mistake of the user's, which a restart cannot mend."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if not file or not restarted():
+    if not file or not is_restarted():
         return False
     for earlier in Path(file).parents[2].glob("attempt_*/*/error.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -160,7 +160,7 @@ class StopRequest:
         global _last
         if number == getattr(signal, "SIGHUP", None):
             sys.stdout, sys.stderr = _LostOutput(sys.stdout), _LostOutput(sys.stderr)
-        elif self.requested and not launched():
+        elif self.requested and not is_launched_by_torchrun():
             raise KeyboardInterrupt
         self.requested, _last = True, signal.Signals(number)
 
@@ -176,7 +176,7 @@ class StopRequest:
             signal.signal(number, previous)
 
 
-def stop_again() -> None:
+def raise_stop_signal_again() -> None:
     """Send this process the signal again that stopped its training, now that the training handles it no more."""
     signal.raise_signal(_last)
     # Who started this process may have it ignore the signal, as a script's `command &` does
@@ -188,7 +188,7 @@ def exit_status() -> int:
     return 128 + _last
 
 
-def stopped_by() -> str:
+def stop_signal_name() -> str:
     """Name the signal that stopped the training."""
     return "Ctrl-C" if _last == signal.SIGINT else _last.name
 

@@ -18,11 +18,11 @@ from albertkit.training.checkpoints import (
     ExportedWeights,
     TrainingState,
     load_state,
-    remove_old,
+    remove_old_checkpoints,
     save_best,
     save_state,
 )
-from albertkit.training.launch import StopRequest, stopped_by
+from albertkit.training.launch import StopRequest, stop_signal_name
 from albertkit.training.monitor import Display
 from albertkit.training.optimizers import clip_gradients, gradient_norm, make_optimizer
 from albertkit.training.pace import ClockPace, Plan, TrainingProgress
@@ -121,7 +121,7 @@ class Copies(Protocol):
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
         """Begin to copy; what is computed after the function returned was called finds the copies complete."""
 
-    def reuse(self) -> None:
+    def allow_reuse(self) -> None:
         """Note that nothing after the work asked of the device so far reads copies that were let go."""
 
 
@@ -135,7 +135,7 @@ class Feed(Generic[AnyBatch]):
         self._copies = copies or (CudaCopies(device) if device.type == "cuda" else None)
         self._ahead: tuple[list[AnyBatch], Callable[[], None]] | None = None
         self._before: dict[str, Any] = {}  # the stream's state before the batches that are ahead
-        self._current: list[AnyBatch] = []  # held until `reuse` is called
+        self._current: list[AnyBatch] = []  # held until `allow_reuse` is called
 
     def __next__(self) -> list[AnyBatch]:
         """Return the next update's micro-batches, on the device."""
@@ -144,7 +144,7 @@ class Feed(Generic[AnyBatch]):
         self.send_next()
         assert self._ahead is not None
         (self._current, arrive), self._ahead = self._ahead, None
-        self._copies.reuse()
+        self._copies.allow_reuse()
         arrive()
         return self._current
 
@@ -176,7 +176,7 @@ class CudaCopies:
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._last_use = torch.cuda.Event()
-        self.reuse()
+        self.allow_reuse()
 
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
         self._stream.wait_event(self._last_use)
@@ -187,7 +187,7 @@ class CudaCopies:
             arrived.record()
         return sent, lambda: torch.cuda.current_stream(self._device).wait_event(arrived)
 
-    def reuse(self) -> None:
+    def allow_reuse(self) -> None:
         self._last_use.record(torch.cuda.current_stream(self._device))
 
 
@@ -209,7 +209,7 @@ class LossPart:
     correct: Tensor | None = None
 
 
-def no_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPart]:
+def zero_losses(counts: dict[str, int], device: torch.device) -> dict[str, LossPart]:
     """Return what an empty micro-batch adds to the losses of the others: nothing."""
     return {name: LossPart(torch.zeros((), device=device), 0) for name in counts}
 
@@ -224,7 +224,7 @@ class Objective(Protocol[LossBatch]):
         """Count the targets of each loss, on the host, before anything is computed."""
 
     def losses(self, batch: LossBatch) -> dict[str, LossPart]:
-        """Compute the same losses; zeros for an empty batch (`no_losses`)."""
+        """Compute the same losses; zeros for an empty batch (`zero_losses`)."""
 
     def flops(self, batch: LossBatch) -> float:
         """Return the floating-point operations of a training step on this micro-batch."""
@@ -429,10 +429,10 @@ def train(
     before = recipe.seconds_before
     state = TrainingState(threads=torch.get_num_threads(), seconds=before, clock=before)
     if resume and (saved := load_state(run)):
-        state = _restore(saved, parameters, optimizer, exported, feed, display)
+        state = _restore_state(saved, parameters, optimizer, exported, feed, display)
     _check_same_step(state, run, world, display)
     if resume and world.is_main:
-        remove_old(run, settings.keep)  # one that a failing disk has left
+        remove_old_checkpoints(run, settings.keep)  # one that a failing disk has left
     state.best_by = select
     pace = choose_pace(settings, state)
     result = TrainingResult(state, finished=False)
@@ -554,7 +554,7 @@ def train(
             state.seconds += seconds
 
             # What a user wants to know, and what must not be lost.
-            plan = _plan(pace, state.step, bool(planned), world, display)
+            plan = _agree_on_plan(pace, state.step, bool(planned), world, display)
             evaluating = plan is not None and plan.evaluate
             last = pace.is_over(state.step)
             if state.step % settings.log_every == 0 or last:
@@ -597,7 +597,7 @@ def train(
             result.stopped = stopping
             if stopping and not last:
                 display.note(
-                    f"stopped by {stopped_by()} after step {state.step}; everything is saved, --resume goes on from there"
+                    f"stopped by {stop_signal_name()} after step {state.step}; everything is saved, --resume goes on from there"
                 )
                 return result
         if not result.evaluation:  # resumed where it had already ended
@@ -634,7 +634,7 @@ def choose_pace(settings: LoopSettings, state: TrainingState) -> TrainingProgres
     return TrainingProgress(settings.steps)
 
 
-def _plan(
+def _agree_on_plan(
     pace: TrainingProgress, step: int, is_due: bool, world: World, display: Display
 ) -> Plan | None:
     """Plan again what is left, if it is time to: the first process decides for all."""
@@ -648,7 +648,7 @@ def _plan(
 
 
 @torch.no_grad()
-def _restore(
+def _restore_state(
     saved: tuple[TrainingState, dict[str, Tensor]],
     parameters: dict[str, nn.Parameter],
     optimizer: Any,

@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from albertkit.errors import ConfigError, DataError, suggest_path
+from albertkit.errors import ConfigError, DataError, suggest_existing_path
 from albertkit.output.plots import (
     BASELINE,
     EVALUATION,
@@ -33,10 +33,10 @@ from albertkit.output.plots import (
     TRAIN,
     Look,
     draw_heading,
+    draw_page_svg,
     matplotlib_modules,
-    page_svg,
     save_png,
-    wide_and_narrow,
+    wide_and_narrow_looks,
 )
 from albertkit.output.sections import format_count, format_whole_seconds
 from albertkit.printable import escape_line, print_note
@@ -146,7 +146,7 @@ def read_metrics(path: str | Path) -> RunMetrics:
     if file.is_dir():
         file = file / METRICS_FILE
     if not file.is_file():
-        hint = suggest_path(path, "name the folder that `albertkit pretrain --out` made")
+        hint = suggest_existing_path(path, "name the folder that `albertkit pretrain --out` made")
         raise DataError("not-found", f"no metrics at `{file}`", hint)
     torn = 0
     records = []
@@ -215,7 +215,7 @@ def plot_run(
     `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency;
     the title stands above.
     """
-    (look, _), draw = _picture(metrics, baseline or {}, None, title)
+    (look, _), draw = _choose_panels(metrics, baseline or {}, None, title)
     return save_png(look, draw, out)
 
 
@@ -223,8 +223,10 @@ def run_svgs(
     metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None
 ) -> list[str]:
     """Draw a run's curve as SVG, wide and narrow; of the scores on dev `metric`, or the first that was recorded."""
-    looks, draw = _picture(metrics, baseline or {}, metric, "")
-    return [page_svg(look, draw, "curve", f"Curve of the run: {metrics.extent}") for look in looks]
+    looks, draw = _choose_panels(metrics, baseline or {}, metric, "")
+    return [
+        draw_page_svg(look, draw, "curve", f"Curve of the run: {metrics.extent}") for look in looks
+    ]
 
 
 def is_drawable(metrics: RunMetrics) -> bool:
@@ -232,7 +234,7 @@ def is_drawable(metrics: RunMetrics) -> bool:
     return bool(_panels(metrics, {}, None))
 
 
-def _picture(
+def _choose_panels(
     metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None, title: str
 ) -> tuple[tuple[Look, Look], Callable[[Any, Look], None]]:
     """Return the looks of a curve, and the function that fills its figure."""
@@ -266,8 +268,8 @@ def _picture(
             figure.get_layout_engine().set(rect=(0, 0, 1, 0.985))
 
     if _is_pretraining(metrics):
-        return wide_and_narrow(6.4, 5.8), draw
-    return wide_and_narrow(1.4 + sum(shares), 1.1 + 0.9 * sum(shares)), draw
+        return wide_and_narrow_looks(6.4, 5.8), draw
+    return wide_and_narrow_looks(1.4 + sum(shares), 1.1 + 0.9 * sum(shares)), draw
 
 
 def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None) -> list[Panel]:
@@ -378,7 +380,7 @@ def _draw_sentence_order(axis: Any, metrics: RunMetrics) -> None:
     )
     axis.set_ylabel("sentence order\nright (%)")
     percentages = [
-        value * 100 for value in [*_smooth(shares), *evaluations] if math.isfinite(value)
+        value * 100 for value in [*_running_mean(shares), *evaluations] if math.isfinite(value)
     ]
     axis.set_ylim(
         max(0, min([_LOWEST_SHARE, *(value - 5 for value in percentages)])),
@@ -415,7 +417,7 @@ def draw_training(
         )
         return
     axis.plot(steps, values, color=TRAIN, linewidth=0.8, alpha=0.45, label="training")
-    smooth = _smooth([value if value <= ceiling else math.nan for value in values])
+    smooth = _running_mean([value if value <= ceiling else math.nan for value in values])
     axis.plot(steps, smooth, color=TRAIN, linewidth=1.8, label="training, running mean")
 
 
@@ -435,7 +437,7 @@ def draw_evaluations(axis: Any, steps: list[int], values: list[float]) -> None:
         )
 
 
-def _smooth(values: list[float]) -> np.ndarray:
+def _running_mean(values: list[float]) -> np.ndarray:
     """Return the running mean over 1/50 of the run around each value, leaving out what is not a number."""
     is_number = np.isfinite(values)
     sums = np.cumsum([0.0, *np.where(is_number, values, 0.0)])
@@ -537,7 +539,7 @@ class Display:
             record: Name to value.
             seconds_left: Of a time budget. Default: from the pace so far.
         """
-        self._record({"event": "step", "step": step, **record})
+        self._append_to_metrics({"event": "step", "step": step, **record})
         self._latest = record
         if seconds_left is None:
             # From the pace since this process's first report: first steps are slow, and a resumed
@@ -557,25 +559,27 @@ class Display:
                 time_left = f"{minutes // 60}:{minutes % 60:02}:{remaining_seconds:02}"
         if self._live:
             self._progress.update(self._task, total=total_steps, completed=step, left=time_left)
-            self._live.update(Group(self._table(), self._progress))
+            self._live.update(Group(self._make_table(), self._progress))
         elif not self.silent:
-            print_note(f"step {step:>6}/{total_steps or '…'}  {_line(record)}  left {time_left}")
+            print_note(
+                f"step {step:>6}/{total_steps or '…'}  {_format_record(record)}  left {time_left}"
+            )
 
     def plan(self, plan: dict[str, Any], news: str | None) -> None:
         """Record a plan of a training by the clock, and report it if it is news."""
-        self._record({"event": "plan", **plan})
+        self._append_to_metrics({"event": "plan", **plan})
         if news:
             self.note(news)
 
     def evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Report an evaluation on held-out documents."""
-        self._record({"event": "eval", "step": step, **metrics})
+        self._append_to_metrics({"event": "eval", "step": step, **metrics})
         self._evaluation = (step, metrics)
         if self._live:
-            self._live.update(Group(self._table(), self._progress))
+            self._live.update(Group(self._make_table(), self._progress))
         is_pretraining = any(name in _SHORT for name in metrics)
         line = (
-            _line(metrics)
+            _format_record(metrics)
             if is_pretraining
             else "  ".join(f"{n.replace('_', ' ')} {v:.4f}" for n, v in metrics.items())
         )
@@ -589,7 +593,7 @@ class Display:
         elif not self.silent:
             print_note(message)
 
-    def _record(self, record: dict[str, Any]) -> None:
+    def _append_to_metrics(self, record: dict[str, Any]) -> None:
         if self._metrics:
             rounded: dict[str, Any] = {}
             for name, value in record.items():
@@ -608,7 +612,7 @@ class Display:
                 if isinstance(value, int | float) and name not in ("step", "evaluate"):
                     self._board.add_scalar(f"{record['event']}/{name}", value, record["step"])
 
-    def _table(self) -> Table:
+    def _make_table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")
         held_out = f"held-out (step {self._evaluation[0]})" if self._evaluation else "held-out"
         for title in ("", "training", held_out):
@@ -617,8 +621,10 @@ class Display:
         is_pretraining = any(name in _SHORT for name in evaluated)
         for name, value in self._latest.items():
             if name not in ("tokens", "seconds"):
-                held_out_text = _format(name, evaluated.pop(name)) if name in evaluated else ""
-                table.add_row(name.replace("_", " "), _format(name, value), held_out_text)
+                held_out_text = (
+                    _format_metric(name, evaluated.pop(name)) if name in evaluated else ""
+                )
+                table.add_row(name.replace("_", " "), _format_metric(name, value), held_out_text)
         for name, value in evaluated.items():
             if not is_pretraining:  # the scores of a task, which training does not have
                 table.add_row(name.replace("_", " "), "", f"{value:.4f}")
@@ -637,7 +643,7 @@ _SHORT = {
 }
 
 
-def _format(name: str, value: float) -> str:
+def _format_metric(name: str, value: float) -> str:
     if name.endswith("accuracy") or name == "mfu":
         return f"{100 * value:.1f} %"
     if name == "learning_rate":
@@ -645,6 +651,8 @@ def _format(name: str, value: float) -> str:
     return f"{value:,.0f}" if name.endswith("per_second") else f"{value:.4f}"
 
 
-def _line(record: dict[str, float]) -> str:
+def _format_record(record: dict[str, float]) -> str:
     names = (n for n in record if n in _SHORT or n in ("loss", "mfu"))
-    return "  ".join(f"{_SHORT.get(name, name)} {_format(name, record[name])}" for name in names)
+    return "  ".join(
+        f"{_SHORT.get(name, name)} {_format_metric(name, record[name])}" for name in names
+    )

@@ -26,9 +26,9 @@ from torch.distributed import PrefixStore, Store, TCPStore
 from albertkit.engines.engine import faster_bf16
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.job import Job
-from albertkit.model.attention import varlen_fault
+from albertkit.model.attention import varlen_attention_problem
 from albertkit.model.pretrained import PretrainedAlbert
-from albertkit.training.launch import name_start, warn_of_shared_store, world_size
+from albertkit.training.launch import name_this_start, warn_of_shared_store, world_size
 
 # How long processes wait for one another: the first writes checkpoints and cards while the others
 # wait, and at the start each plans its own examples. A process that has died is noticed at once;
@@ -166,7 +166,7 @@ def join_world(device: str = "auto") -> World:
     if size > 1 and not dist.is_initialized():
         warn_of_shared_store()
         with _collective_errors():
-            store = fresh_store(rank, size, TIMEOUT)
+            store = store_of_this_start(rank, size, TIMEOUT)
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo",
                 timeout=TIMEOUT,
@@ -203,7 +203,7 @@ def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
 _PAUSE = 0.05  # seconds between two looks at who has come
 
 
-def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
+def store_of_this_start(rank: int, size: int, timeout: timedelta) -> Store | None:
     """Return the store of this start; None where torchrun keeps none, and torch makes one itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -214,12 +214,12 @@ def fresh_store(rank: int, size: int, timeout: timedelta) -> Store | None:
         wait_for_workers=False,
         timeout=timeout,
     )
-    name = meet(store, rank, size, timeout)
-    name_start(name)
+    name = agree_on_start_name(store, rank, size, timeout)
+    name_this_start(name)
     return PrefixStore(f"albertkit/{name}", store)
 
 
-def meet(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+def agree_on_start_name(store: Store, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name for this start with the other processes, whatever earlier starts left in the store they share."""
     # The agent of torch 2.13 keeps one store for all starts: without a name, new processes read the
     # addresses of dead ones, and the first attempt after a restart often died in connectFullMesh.
@@ -291,12 +291,12 @@ def choose_compiled(option: Literal["auto", "on", "off"], device: torch.device) 
     return option == "on" or (option == "auto" and device.type == "cuda" and not missing)
 
 
-def describe(model: PretrainedAlbert, device: torch.device) -> str:
+def describe_precision(model: PretrainedAlbert, device: torch.device) -> str:
     """Return a line about the type a model computes in, and how."""
     dtype = str(model.compute_dtype).removeprefix("torch.")
     line = f"precision: {dtype} on {device}"
     if device.type == "cuda":
-        fault = varlen_fault(device)
+        fault = varlen_attention_problem(device)
         if model.config.attention_probs_dropout_prob:
             fault = fault or "it knows no dropout"
         if dtype == "float32":
@@ -322,7 +322,7 @@ def bf16_peak(name: str) -> float | None:
 
 
 @contextmanager
-def repeatable(device: torch.device) -> Iterator[None]:
+def repeatable_results(device: torch.device) -> Iterator[None]:
     """Make a GPU's results repeatable within this context, as a CPU's are anyway.
 
     Attention's gradient and sums by index otherwise add in the order in which threads come. Memory

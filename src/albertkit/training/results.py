@@ -89,12 +89,12 @@ def result_sections(results: Mapping[str, Any], metric: str | None = None) -> li
         scores_of(results), results.get("intervals") or {}, metric, positive_class=positive_class
     )
     # What a model that learned nothing reaches
-    if "accuracy" in results and (largest := largest_class(results)):
+    if "accuracy" in results and (largest := largest_class_and_share(results)):
         table = replace(
             table,
             rows=[
                 *table.rows,
-                ["largest class", number(largest[1]), *[None] * (len(table.columns) - 2)],
+                ["largest class", format_score(largest[1]), *[None] * (len(table.columns) - 2)],
             ],
         )
     sections.append(table)
@@ -108,7 +108,7 @@ def result_sections(results: Mapping[str, Any], metric: str | None = None) -> li
     return sections + [Paragraph(note, tone="warning") for note in results.get("notes") or ()]
 
 
-def largest_class(results: Mapping[str, Any]) -> tuple[str, float] | None:
+def largest_class_and_share(results: Mapping[str, Any]) -> tuple[str, float] | None:
     """Return the name of the class that most examples have, and their share; None without classes."""
     rows = [ClassScores(**row) for row in results.get("classes") or ()]
     total = sum(row.support or 0 for row in rows)
@@ -116,22 +116,24 @@ def largest_class(results: Mapping[str, Any]) -> tuple[str, float] | None:
     return (largest.name, (largest.support or 0) / total) if total else None
 
 
-def guessing_note(results: Mapping[str, Any]) -> str:
+def constant_answer_note(results: Mapping[str, Any]) -> str:
     """Return a note if the accuracy may be that of a constant answer: its 95% interval reaches the largest class's share."""
     low, _ = (results.get("intervals") or {}).get("accuracy") or (None, None)
     if (
         low is None
         or "accuracy" not in results
-        or not (largest := largest_class(results))
+        or not (largest := largest_class_and_share(results))
         or low > largest[1]
     ):
         return ""
     name, share = largest
-    reached = f"accuracy {number(results['accuracy'])}, the largest class {number(share)}"
+    reached = (
+        f"accuracy {format_score(results['accuracy'])}, the largest class {format_score(share)}"
+    )
     return f"not clearly better than always answering `{name}`: {reached}"
 
 
-def scatter(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
+def scatter_figure(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
     """Return the picture of predictions over labels for a page; nothing without numbers or without matplotlib."""
     points = [(label, value) for label, value in pairs if label is not None and value is not None]
     points = [pair for pair in points if abs(sum(pair)) < 1e12]
@@ -176,14 +178,16 @@ def score_table(
     columns = ["", "score", "95% interval"] if intervals else ["", "score"]
     rows = []
     for name in names:
-        row: list[str | None] = [score_name(name, positive_class), number(scores[name])]
+        row: list[str | None] = [score_name(name, positive_class), format_score(scores[name])]
         if intervals:
-            row.append(" to ".join(map(number, intervals[name])) if name in intervals else None)
+            row.append(
+                " to ".join(map(format_score, intervals[name])) if name in intervals else None
+            )
         rows.append(row)
     return TableSection(columns, rows, title, strong=0 if metric in scores else None)
 
 
-def number(value: float | None) -> str:
+def format_score(value: float | None) -> str:
     """Return a score: four decimals, two if it is out of a hundred; counts whole."""
     if value is None or not math.isfinite(value):
         return "undefined"
@@ -196,7 +200,13 @@ def number(value: float | None) -> str:
 def class_scores_section(rows: Sequence[ClassScores], kind: str) -> TableSection:
     """Return precision, recall and F1 of every class, or of every type of entity."""
     cells = [
-        [row.name, number(row.precision), number(row.recall), number(row.f1), row.support]
+        [
+            row.name,
+            format_score(row.precision),
+            format_score(row.recall),
+            format_score(row.f1),
+            row.support,
+        ]
         for row in rows
     ]
     return TableSection([kind, "precision", "recall", "f1", "examples"], cells, f"By {kind}")

@@ -35,10 +35,15 @@ from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.sections import FactList, Result, Section, to_json_value
 from albertkit.training.checkpoints import TrainingState, check_model, newest_checkpoint
-from albertkit.training.launch import exit_status, resumes, speaks, stop_again
+from albertkit.training.launch import (
+    exit_status,
+    is_speaking_process,
+    raise_stop_signal_again,
+    resumes,
+)
 from albertkit.training.loop import AnyBatch, TrainingRecipe, TrainingResult, train
 from albertkit.training.monitor import Display
-from albertkit.training.processes import World, choose_precision, join_world, repeatable
+from albertkit.training.processes import World, choose_precision, join_world, repeatable_results
 from albertkit.training.results import result_sections, save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
 
@@ -246,7 +251,7 @@ class Run(Generic[AnySettings]):
         else:
             for line in recipe.notes:
                 self.display.note(line)
-        with repeatable(self.world.device) if recipe.repeatable else nullcontext():
+        with repeatable_results(self.world.device) if recipe.repeatable else nullcontext():
             return train(recipe, self.folder, self.world, self.display, resume=self.resume)
 
     def fit(self, recipe: TrainingRecipe[AnyBatch], best: Best[Model, AnyResult]) -> AnyResult:
@@ -259,7 +264,7 @@ class Run(Generic[AnySettings]):
         try:
             self.world.barrier()
             if trained.stopped:
-                stop_again()
+                raise_stop_signal_again()
             check_model(folder)
             model = best.load(folder)
             result = dataclasses.replace(best.score(model, trained.state), model=folder, **extent)
@@ -286,7 +291,7 @@ class Run(Generic[AnySettings]):
         results = {}
         for seed in range(settings.seed, settings.seed + settings.seeds):
             seed_settings = dataclasses.replace(settings, seed=seed, seeds=1)
-            results[seed] = self._subrun(f"seed-{seed}", seed_settings)._with_retries(once)
+            results[seed] = self._run_inside(f"seed-{seed}", seed_settings)._with_retries(once)
             if results[seed].model is None:  # a signal
                 return results[seed]
         values = {
@@ -306,13 +311,13 @@ class Run(Generic[AnySettings]):
         self.display.note(
             f"{best.metric} of {len(values)} seeds: median {summary.value:.4f} ({spread})"
         )
-        return self._promote(summary, ("best",))
+        return self._copy_result_to_top(summary, ("best",))
 
     def _with_retries(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
         """Train with one seed, again with a lower rate as often as `retries` allows where nothing is learned."""
         whys: tuple[str, ...] = ()
         while True:
-            attempt = self._subrun(f"retry-{len(whys)}", self.settings, whys) if whys else self
+            attempt = self._run_inside(f"retry-{len(whys)}", self.settings, whys) if whys else self
             last = len(whys) == self.settings.retries
             try:
                 result = once(attempt)
@@ -325,19 +330,21 @@ class Run(Generic[AnySettings]):
                 attempt.display.note(result.failure)
             if last or not why:
                 result = dataclasses.replace(result, retries=whys)
-                return result if attempt is self else self._promote(result, ("best", "dev"))
+                return (
+                    result if attempt is self else self._copy_result_to_top(result, ("best", "dev"))
+                )
             # What the settings were resolved to, which `once` alone knows
             rate = read_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 
-    def _subrun(
+    def _run_inside(
         self, name: str, settings: AnySettings, retries: tuple[str, ...] = ()
     ) -> "Run[AnySettings]":
         return dataclasses.replace(
             self, folder=self.folder / name, settings=settings, retries=retries
         )
 
-    def _promote(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
+    def _copy_result_to_top(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
         """Copy the model of a run inside this one, and save its results, where a user looks for them."""
         if result.model is None:
             return result
@@ -371,7 +378,7 @@ def open_run(
     """
     folder = check_folder_name(out)
     # The others of a launch are not kept out
-    with lock_folder(folder, enabled=speaks()):
+    with lock_folder(folder, enabled=is_speaking_process()):
         if check:
             settings.check()
         world = join_world(settings.device)

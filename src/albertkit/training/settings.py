@@ -88,7 +88,7 @@ class Settings:
         """Return whether a folder holds a run of these very settings, which is to be resumed; refuse any other folder."""
         recorded = run / "run.toml"
         if not recorded.exists():
-            check_no_stranger(run)
+            check_no_other_files(run)
             return False
         if not resume:
             hint = "add --resume to continue it, or choose another --out"
@@ -269,7 +269,7 @@ class EpochSettings(ComputeOptions):
         retries = "" if self.retries else "--retries 2, "
         return f"try {retries}a lower --lr, a longer --warmup or another --seed"
 
-    def filled(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, list[str]]:
+    def with_defaults(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, list[str]]:
         """Return the settings with defaults, a value and its reason each, for what is None; and a line for each of these.
 
         `eval_every` becomes a tenth of the steps.
@@ -283,7 +283,7 @@ class EpochSettings(ComputeOptions):
         reasons = [f"{name}: {reason}" for name, (_, reason) in missing.items()]
         return dataclasses.replace(self, **changes, epochs=None), reasons
 
-    def for_card(self) -> dict[str, Any]:
+    def settings_for_card(self) -> dict[str, Any]:
         """Return the settings for a model card: the usual ones, and every one that is not as it is by default."""
         plain = type(self)().to_dict()
         return {
@@ -293,7 +293,7 @@ class EpochSettings(ComputeOptions):
         }
 
 
-def check_no_stranger(run: Path) -> None:
+def check_no_other_files(run: Path) -> None:
     """Refuse to begin a run in a folder that holds something else: its files could be written over."""
     check_other_files(run, _BEFORE_A_RUN, "a run")
 

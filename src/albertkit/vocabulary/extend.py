@@ -23,10 +23,10 @@ from albertkit.conversion.classes import (
     SourceModel,
     check_vocabulary,
     choose_head,
-    fit,
+    fit_tensors_to_class,
     with_labels,
 )
-from albertkit.conversion.convert import reread, write_transformers
+from albertkit.conversion.convert import read_written_checkpoint, write_transformers
 from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
 from albertkit.errors import CheckpointError, DataError, format_list
@@ -41,12 +41,12 @@ from albertkit.printable import join_lines
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.extend import Extension, UnigramPieces, extend_tokenizer
-from albertkit.tokenizer.files import find_model
+from albertkit.tokenizer.files import find_sentencepiece_model
 from albertkit.tokenizer.options import ExtendOptions
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
-from albertkit.tokenizer.texts import draw_sample, read_lines
-from albertkit.tokenizer.train import TextFit, fit_sections, measure_fit, reading_section
+from albertkit.tokenizer.texts import draw_texts, read_lines
+from albertkit.tokenizer.train import TextFit, fit_sections, measure_tokenizer_fit, reading_section
 from albertkit.vocabulary.train import HoldingOut, read_text_lines
 
 logger = logging.getLogger("albertkit")
@@ -99,10 +99,10 @@ class VocabularyModel:
         """
         checkpoint = self.checkpoint
         facts = FolderFacts.from_folder(checkpoint.folder)
-        sentence_files = facts.sentence_files()
-        if facts.module_types() and not sentence_files:
+        sentence_encoder_files = facts.sentence_encoder_files()
+        if facts.module_types() and not sentence_encoder_files:
             logger.warning("how `%s` makes sentence vectors is left out", checkpoint.folder)
-        for file in sentence_files:
+        for file in sentence_encoder_files:
             copy = shutil.copytree if file.is_dir() else shutil.copy
             copy(file, folder / file.name)
         foreign = dict(checkpoint.config.foreign)
@@ -115,7 +115,7 @@ class VocabularyModel:
         if card.is_file():
             text = card.read_text(encoding="utf-8", errors="replace").rstrip()
         write_file(folder / "README.md", f"{text}\n\n## Vocabulary\n\n{change}\n")
-        reread(folder, checkpoint.tensors, self.model_class)
+        read_written_checkpoint(folder, checkpoint.tensors, self.model_class)
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
         head = choose_head(checkpoint, None, str(source))
         checkpoint.config = with_labels(checkpoint.config, head, checkpoint.tensors)
         optional_parts = ("pooler",) if HEADS[head] is AlbertModel else ()
-        if fit(checkpoint, HEADS[head], optional_parts, str(source)):
+        if fit_tensors_to_class(checkpoint, HEADS[head], optional_parts, str(source)):
             logger.warning("`%s` has no pooler: its weights are drawn at random (seed 0)", source)
         yield VocabularyModel(checkpoint, HEADS[head])
 
@@ -149,7 +149,7 @@ class RowMaker:
         ]
         self._generator = generator
 
-    def make(self, how: str, std: float, texts: Sequence[str] = ()) -> Tensor:
+    def make_rows(self, how: str, std: float, texts: Sequence[str] = ()) -> Tensor:
         """Return rows for the new tokens, float32 [new tokens, E].
 
         "subword-mean": the mean of the rows of the tokens that the old vocabulary cut it into,
@@ -171,7 +171,7 @@ class RowMaker:
         if how in ("subword-mean", "cooccurrence"):
             space_alone = [self._pieces.ids.get(SPACE)]
             for index, piece in enumerate(self._new_pieces):
-                _, ids = self._pieces.best(piece)
+                _, ids = self._pieces.best_segmentation(piece)
                 known_ids = [token_id for token_id in ids if token_id != self._unknown_id]
                 # Beside an unknown token, the space before it says nothing of the new one.
                 if known_ids and (known_ids == ids or known_ids != space_alone):
@@ -221,7 +221,7 @@ class RowMaker:
         return num_copied
 
 
-def new_biases(
+def biases_for_new_tokens(
     bias_V: Tensor,
     scores: Sequence[float],
     ordinary: list[int],
@@ -319,7 +319,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     model = None if options.model is None else Path(options.model)
     if model is not None:
         model = local_folder(model) if model.is_dir() else model
-        file = find_model(model)
+        file = find_sentencepiece_model(model)
         # The rows of a model with another vocabulary mean other tokens.
         if (
             file is not None
@@ -336,7 +336,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         read_text_lines(options.files, options.format, options.field, options.errors), options.seed
     )
     with new_folder(out) as folder:
-        sample = draw_sample(reading, options.max_lines, options.seed)
+        sample = draw_texts(reading, options.max_lines, options.seed)
         extension = extend_tokenizer(tokenizer, sample, options, words)
         extended = extension.tokenizer
         lines = reading.held_out
@@ -346,7 +346,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             extended.save_pretrained(folder)
         else:
             with open_vocabulary_model(model) as grown:
-                num_donor_rows = _grow(grown, tokenizer, extension, options, sample)
+                num_donor_rows = _add_rows_to_model(grown, tokenizer, extension, options, sample)
                 model_class = grown.model_class.__name__
                 change = (
                     f"{extended.vocab_size - extension.first_id:,} tokens were added to {extension.first_id:,} by "
@@ -358,7 +358,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             before = read_json(origin) if origin.exists() else {}
             # From where on `pretrain --train-only new-rows` trains.
             write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
-        extended.write_listing(folder)
+        extended.write_piece_listing(folder)
         # A text of less than a hundred lines may hold none of them out.
         comparison = compare_json(folder, extended, lines or sample[:1000])
     return ExtensionReport(
@@ -372,8 +372,8 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         left_out=extension.left_out,
         requested_words=words,
         fingerprint=extended.fingerprint,
-        before=measure_fit(tokenizer, lines),
-        after=measure_fit(extended, lines),
+        before=measure_tokenizer_fit(tokenizer, lines),
+        after=measure_tokenizer_fit(extended, lines),
         compared=comparison.compared,
         differing=comparison.differing,
         model_class=model_class,
@@ -394,7 +394,7 @@ def sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
     return tokenizer
 
 
-def _grow(
+def _add_rows_to_model(
     model: VocabularyModel,
     old: SentencePieceTokenizer,
     extension: Extension,
@@ -419,7 +419,7 @@ def _grow(
         extension.tokenizer,
         torch.Generator().manual_seed(options.seed),
     )
-    new = maker.make(options.rows, model.checkpoint.config.initializer_range, texts)
+    new = maker.make_rows(options.rows, model.checkpoint.config.initializer_range, texts)
     num_donor_rows = 0
     if options.rows_from is not None:
         with open_vocabulary_model(Path(options.rows_from)) as donor:
@@ -437,7 +437,7 @@ def _grow(
     if bias_V is not None:
         facts = read_facts(old.model)
         ordinary = list(UnigramPieces(facts, old.unk_id).ids.values())
-        added = new_biases(
+        added = biases_for_new_tokens(
             bias_V,
             [score for _, score, _ in facts.pieces],
             ordinary,

@@ -22,7 +22,7 @@ from albertkit.tokenizer.files import (
     JSON_NAME,
     SPECIAL_ROLES,
     added_tokens,
-    find_model,
+    find_sentencepiece_model,
     read_settings,
     special_names,
 )
@@ -37,11 +37,11 @@ from albertkit.tokenizer.sentencepiece_model import (
     UNUSED,
     USER_DEFINED,
     Piece,
-    empty_model,
+    empty_model_with_charsmap,
     order_as_xlm_r,
     read_facts,
     rebuild_model,
-    role_of,
+    special_id_of_piece,
 )
 from albertkit.vocabulary.extend import open_vocabulary_model
 
@@ -132,7 +132,7 @@ class NumberedPieces:
         def encode(text: str) -> list[int]:
             return tokenizer.encode(text, add_special_tokens=False).ids
 
-        return cls(pieces, empty_model(charsmap), encode, is_exact=False)
+        return cls(pieces, empty_model_with_charsmap(charsmap), encode, is_exact=False)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     nothing, they have their usual names. The classes of XLM-R number the pieces of a model
     otherwise than the model: see `order_as_xlm_r`.
     """
-    file = find_model(folder)
+    file = find_sentencepiece_model(folder)
     settings = read_settings(folder)
     is_xlm_r = FolderFacts.from_folder(folder).is_xlm_r
     if file is not None:
@@ -198,7 +198,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     without_gap = [ids[token] for token in tokens] == list(
         range(num_pieces, num_pieces + len(tokens))
     )
-    if not without_gap or any(role_of(token) is None for token in tokens):
+    if not without_gap or any(special_id_of_piece(token) is None for token in tokens):
         raise CheckpointError(
             "wrong-tokenizer",
             f"`{folder}` adds {len(tokens)} tokens to {num_pieces:,} others ({format_list(tokens, 5)}); only "
@@ -215,7 +215,7 @@ def renumber_specials(folder: Path) -> Renumbering:
     renumbered_pieces = []
     for piece_id in old_ids:
         piece, score, kind = pieces[piece_id]
-        if kind == USER_DEFINED and role_of(piece) is not None:
+        if kind == USER_DEFINED and special_id_of_piece(piece) is not None:
             kind = UNUSED  # it matches no text
         renumbered_pieces.append((piece, score, special_kinds.get(piece_id, kind)))
     new_model = rebuild_model(old.model, renumbered_pieces)

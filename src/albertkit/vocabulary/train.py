@@ -15,11 +15,11 @@ from albertkit.tokenizer.options import TrainVocabularyOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.train import (
     TextFit,
+    check_and_train_tokenizer,
     fit_sections,
     longest_pieces,
-    measure_fit,
+    measure_tokenizer_fit,
     reading_section,
-    train_on,
 )
 
 _HELD_OUT_SHARE = 0.01
@@ -78,7 +78,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     with ProgressBar("reading text", 0, "lines", options.progress) as progress:
         texts = read_text_lines(options.files, options.format, options.field, options.errors)
         lines = HoldingOut(_count_lines(texts, progress), options.seed)
-        tokenizer = train_on(lines, Path(options.out), options.vocab_size, options)
+        tokenizer = check_and_train_tokenizer(lines, Path(options.out), options.vocab_size, options)
     comparison = compare_json(
         Path(options.out),
         tokenizer,
@@ -98,7 +98,7 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         fingerprint=tokenizer.fingerprint,
         morphemes=options.morphemes,
         longest_pieces=longest_pieces(tokenizer),
-        held_out=measure_fit(tokenizer, lines.held_out),
+        held_out=measure_tokenizer_fit(tokenizer, lines.held_out),
         compared=comparison.compared,
         differing=comparison.differing,
         warnings=tuple(warnings),
@@ -125,7 +125,7 @@ class HoldingOut:
         self._seed = seed
 
     def __iter__(self) -> Iterator[str]:
-        # Another sequence than that of `draw_sample`, which begins with the same seed.
+        # Another sequence than that of `draw_texts`, which begins with the same seed.
         draw = random.Random(f"held out {self._seed}")
         number = 0
         for line in self._lines:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from albertkit.captioning.backbone import TokenGrid, pool_grid, pooled_grid
+from albertkit.captioning.backbone import TokenGrid, grid_after_pooling, pool_grid
 from albertkit.errors import ConfigError
 
 
@@ -38,7 +38,7 @@ def means_by_loops(features, grid, target):
     ],
 )
 def test_space_goes_first_then_time(grid, max_tokens, expected):
-    assert pooled_grid(grid, max_tokens) == expected
+    assert grid_after_pooling(grid, max_tokens) == expected
     features = torch.randn(2, grid.num_tokens, 5, generator=torch.Generator().manual_seed(0))
     pooled, target = pool_grid(features, grid, max_tokens)
     assert target == expected

@@ -18,7 +18,7 @@ from small_clips import read_split_clips
 from swinbert_writer import write_swinbert, write_tsv
 
 from albertkit.captioning.clips import Clip
-from albertkit.captioning.prepare import content_hash, frames_of
+from albertkit.captioning.prepare import content_hash, decode_clip_frames
 from albertkit.captioning.swinbert_files import TsvFile, read_swinbert
 from albertkit.captioning.video import FrameSampling
 from albertkit.errors import DataError
@@ -71,14 +71,15 @@ def test_rows_of_frames(tmp_path, clips):
     for number, (original_clip, clip) in enumerate(zip(clips, rows, strict=True)):
         assert clip.source == tmp_path / "out/train.img.tsv"
         assert clip.row == number
-        frames = frames_of(clip, SAMPLING)
-        original_frames = frames_of(original_clip, SAMPLING)
+        frames = decode_clip_frames(clip, SAMPLING)
+        original_frames = decode_clip_frames(original_clip, SAMPLING)
         assert frames.pixels.shape == (4, 16, 16, 3)
         # JPEG of flat colours
         assert np.abs(frames.pixels.astype(int) - original_frames.pixels).max() <= 4
         assert np.isnan(frames.times).all()
     difference = (
-        frames_of(rows[0], SAMPLING).pixels.astype(int) - frames_of(rows[1], SAMPLING).pixels
+        decode_clip_frames(rows[0], SAMPLING).pixels.astype(int)
+        - decode_clip_frames(rows[1], SAMPLING).pixels
     )
     assert np.abs(difference).max() > 20  # the comparison can tell clips apart
 
@@ -90,9 +91,11 @@ def test_sampling_of_rows_is_swinberts(tmp_path):
     clip = Clip(key="k", source=tmp_path / "x.img.tsv", row=0)
     for count in (2, 4, 7, 16, 25):
         expected = [round(0 + x * (24 / (count - 1))) * 10 for x in range(count)]
-        pixels = frames_of(clip, FrameSampling(num_frames=count, size=8, rounding="round")).pixels
+        pixels = decode_clip_frames(
+            clip, FrameSampling(num_frames=count, size=8, rounding="round")
+        ).pixels
         assert pixels.mean((1, 2, 3)).tolist() == pytest.approx(expected, abs=0.5)
-    floor = frames_of(clip, FrameSampling(num_frames=16, size=8, rounding="floor")).pixels
+    floor = decode_clip_frames(clip, FrameSampling(num_frames=16, size=8, rounding="floor")).pixels
     assert np.abs(floor.mean((1, 2, 3)) - [round(x * 24 / 15) * 10 for x in range(16)]).max() > 5
 
 
@@ -117,9 +120,9 @@ def test_missing_and_broken_frames(tmp_path):
     write_tsv(file, [[key, "{}", *pictures] for key, pictures in rows.items()])
     for row, key in enumerate(list(rows)[:5]):
         with pytest.raises(DataError, match=rf"\[bad-row\].*row {row}"):
-            frames_of(Clip(key=key, source=file, row=row), SAMPLING)
+            decode_clip_frames(Clip(key=key, source=file, row=row), SAMPLING)
     for row, key in ((5, "still"), (6, "whole")):
-        assert frames_of(Clip(key=key, source=file, row=row), SAMPLING).pixels.shape == (
+        assert decode_clip_frames(Clip(key=key, source=file, row=row), SAMPLING).pixels.shape == (
             4,
             16,
             16,
@@ -242,8 +245,8 @@ def test_real_videos_as_frames(tmp_path, data):
     names = ("demo.mp4", "part_0.mp4")
     clips = [Clip(key=name, source=data / "videos" / name, captions=("x",)) for name in names]
     rows = read_swinbert(write_swinbert(clips, tmp_path, "train", sampling))
-    video_frames = [frames_of(clip, sampling).pixels.astype(float) for clip in clips]
-    row_frames = [frames_of(clip, sampling).pixels for clip in rows]
+    video_frames = [decode_clip_frames(clip, sampling).pixels.astype(float) for clip in clips]
+    row_frames = [decode_clip_frames(clip, sampling).pixels for clip in rows]
     errors = [
         [np.square(frames - pixels).mean() for frames in row_frames] for pixels in video_frames
     ]

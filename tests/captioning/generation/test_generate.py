@@ -21,7 +21,7 @@ def captioner(objective="mlm", vocab_size=30):
     torch.manual_seed(0)
     config = tiny_config(vocab_size=vocab_size, initializer_range=0.3)
     return AlbertForImageCaptioning(
-        CaptionConfig(img_feature_dim=8, objective=objective).put_into(config)
+        CaptionConfig(img_feature_dim=8, objective=objective).stored_in(config)
     ).eval()
 
 

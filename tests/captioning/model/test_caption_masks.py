@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from albertkit.captioning.layers import gate_values, score_bias, sparsity
+from albertkit.captioning.layers import attention_bias_of_mask, gate_matrix, sparsity
 from albertkit.errors import ConfigError
 from benchmarks.captioning import caption_mask
 
@@ -44,17 +44,24 @@ def test_padding_sees_nothing_and_is_seen_by_nothing():
 
 def test_bias_of_masks_of_two_three_and_four_dimensions():
     keys = torch.tensor([[1, 0]])
-    assert torch.equal(score_bias(keys, torch.float32), torch.tensor([[[[0.0, -10000.0]]]]))
-    assert score_bias(keys[:, None].expand(1, 2, 2), torch.float32).shape == (1, 1, 2, 2)
-    assert score_bias(torch.full((1, 1, 2, 2), 0.5), torch.float64)[0, 0, 0, 0] == -5000
+    assert torch.equal(
+        attention_bias_of_mask(keys, torch.float32), torch.tensor([[[[0.0, -10000.0]]]])
+    )
+    assert attention_bias_of_mask(keys[:, None].expand(1, 2, 2), torch.float32).shape == (
+        1,
+        1,
+        2,
+        2,
+    )
+    assert attention_bias_of_mask(torch.full((1, 1, 2, 2), 0.5), torch.float64)[0, 0, 0, 0] == -5000
     with pytest.raises(ConfigError, match="attention_mask has shape"):
-        score_bias(torch.ones(3), torch.float32)
+        attention_bias_of_mask(torch.ones(3), torch.float32)
 
 
 def test_gate_and_its_sparsity():
     weight = torch.tensor([[0.0], [2.0], [-2.0], [0.0]])
-    gate = gate_values(weight, hard=False)
+    gate = gate_matrix(weight, hard=False)
     assert gate.diagonal().tolist() == [1, 1]
     assert gate[0, 1].item() == pytest.approx(1 / (1 + np.exp(-2)))
-    assert gate_values(weight, hard=True).tolist() == [[1, 1], [0, 1]]
+    assert gate_matrix(weight, hard=True).tolist() == [[1, 1], [0, 1]]
     assert sparsity(weight).item() == pytest.approx(float(gate[0, 1] + gate[1, 0]) / 4)

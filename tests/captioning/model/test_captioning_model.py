@@ -6,8 +6,12 @@ from small_models import tiny_config
 from torch.testing import assert_close
 
 from albertkit.captioning.backbone import TokenGrid
-from albertkit.captioning.layers import CaptionConfig, gate_values
-from albertkit.captioning.model import AlbertForImageCaptioning, keep_easiest, smoothed_losses
+from albertkit.captioning.layers import CaptionConfig, gate_matrix
+from albertkit.captioning.model import (
+    AlbertForImageCaptioning,
+    keep_smallest_losses,
+    smoothed_losses,
+)
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForMaskedLM
 from benchmarks.captioning import caption_mask
@@ -17,7 +21,7 @@ CONFIG = tiny_config(vocab_size=60, max_position_embeddings=32, initializer_rang
 
 def captioner(**caption):
     torch.manual_seed(0)
-    config = CaptionConfig(**{"img_feature_dim": 12, **caption}).put_into(CONFIG)
+    config = CaptionConfig(**{"img_feature_dim": 12, **caption}).stored_in(CONFIG)
     return AlbertForImageCaptioning(config).eval()
 
 
@@ -38,7 +42,7 @@ def _caption_states(model, ids, visual, mask=None):
 @pytest.mark.parametrize("attention", ["full", "diagonal", "log", "legacy"])
 def test_context_and_caption_apart_equal_all_in_one(attention):
     model = captioner(video_attention=attention, num_visual_tokens=6)
-    if model.caption.learned:
+    if model.caption.has_learned_gate:
         mean = 9.0 if attention == "legacy" else -2.0  # where each shows
         torch.nn.init.normal_(model.albert.video_gate, mean=mean)
     ids, visual = _inputs(model)
@@ -47,7 +51,7 @@ def test_context_and_caption_apart_equal_all_in_one(attention):
     if attention == "diagonal":
         mask[:, :, 7:, 7:] = torch.eye(6)
     if attention == "legacy":
-        mask[:, :, 7:, 7:] = gate_values(model.albert.video_gate, False)
+        mask[:, :, 7:, 7:] = gate_matrix(model.albert.video_gate, False)
     hidden = _caption_states(model, ids, visual)
     if attention != "log":  # no share of 1 times -10,000 is a logarithm
         # All in one, as SwinBERT computes
@@ -161,8 +165,8 @@ def test_losses():
     target = torch.full((5, 9), 0.1 / 8, dtype=torch.float64).scatter(1, labels[:, None], 0.9)
     expected = torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction="none").sum(1)
     assert_close(smoothed_losses(logits, labels, 0.1), expected)
-    assert sorted(keep_easiest(plain, 0.3).tolist()) == sorted(plain.tolist())[:3]
-    assert len(keep_easiest(plain[:1], 0.9)) == 1
+    assert sorted(keep_smallest_losses(plain, 0.3).tolist()) == sorted(plain.tolist())[:3]
+    assert len(keep_smallest_losses(plain[:1], 0.9)) == 1
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ _GRADIENTS = {
 
 
 def test_gradients(original):
-    if original.model.caption.learned:
+    if original.model.caption.has_learned_gate:
         pytest.skip(
             "fc and img_embedding are one matrix in ours; the gate's gradient has a test of its own"
         )
@@ -89,7 +89,7 @@ def test_gradients(original):
 
 def test_the_gate_has_no_gradient_as_swinbert_begins(original):
     """Why `legacy` is for weights only: the caption loss does not move the learned mask."""
-    if not original.model.caption.learned:
+    if not original.model.caption.has_learned_gate:
         pytest.skip("the folder has no learned mask")
     arrays = original.arrays("train")
     albert = original.model.albert
@@ -105,7 +105,7 @@ def test_the_gate_has_no_gradient_as_swinbert_begins(original):
 
 
 def test_sparsity_loss(original):
-    if not original.model.caption.learned:
+    if not original.model.caption.has_learned_gate:
         pytest.skip("the folder has no learned mask")
     expected = float(original.arrays("train")["loss_sparsity"])
     assert original.model.albert.sparsity_loss().item() == pytest.approx(expected, abs=1e-6)

@@ -14,7 +14,12 @@ from albertkit.conversion.tensorflow.bundle import (
     encode_strings,
     write_bundle,
 )
-from albertkit.conversion.tensorflow.records import MalformedError, crc32c, masked, write_varint
+from albertkit.conversion.tensorflow.records import (
+    MalformedError,
+    crc32c,
+    mask_checksum,
+    write_varint,
+)
 from albertkit.conversion.tensorflow.table import MESSAGES, read_table, write_table
 from albertkit.errors import AlbertKitError
 from albertkit.files import read_json
@@ -282,7 +287,9 @@ def test_strings_whose_lengths_lie(lengths):
     assert decode_strings(b"".join(good), 2)[0].tolist() == [b"ab", b"cde"]
     wide = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
     stored = (
-        b"".join(map(write_varint, lengths)) + masked(crc32c(wide)).to_bytes(4, "little") + b"abcde"
+        b"".join(map(write_varint, lengths))
+        + mask_checksum(crc32c(wide)).to_bytes(4, "little")
+        + b"abcde"
     )
     with pytest.raises(MalformedError, match="do not fit their bytes"):
         decode_strings(stored, len(lengths))

@@ -17,7 +17,7 @@ from albertkit.conversion.tensorflow.bundle import (
     open_saved_model,
     write_bundle,
 )
-from albertkit.conversion.tensorflow.records import crc32c, masked, write_varint
+from albertkit.conversion.tensorflow.records import crc32c, mask_checksum, write_varint
 from albertkit.conversion.tensorflow.table import MESSAGES, _BlockBuilder, read_table, write_table
 from albertkit.errors import AlbertKitError
 
@@ -91,7 +91,7 @@ def joined(blocks, kinds, entries):
             contents = builder.finish()
         handles.append(write_varint(len(table)) + write_varint(len(contents)))
         typed = contents + bytes([kind])
-        table += typed + struct.pack("<I", masked(crc32c(typed)))
+        table += typed + struct.pack("<I", mask_checksum(crc32c(typed)))
     return table + b"".join(handles[-2:]).ljust(40, b"\0") + write_table([])[-8:]
 
 
@@ -192,7 +192,7 @@ def _added(index, data, name, stored, checksum, shape):
         shape={"dim": [{"size": n} for n in shape]},
         offset=len(data),
         size=len(stored),
-        crc32c=masked(checksum),
+        crc32c=mask_checksum(checksum),
     )
     entries[name.encode()] = entry.SerializeToString()
     return write_table(sorted(entries.items())), data + stored

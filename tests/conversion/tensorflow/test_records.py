@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from albertkit.conversion.tensorflow.records import (
     RecordFile,
     crc32c,
-    example,
-    frame,
-    masked,
+    encode_example,
+    frame_record,
+    mask_checksum,
     read_example,
 )
 from albertkit.errors import DataError
@@ -47,10 +47,10 @@ def test_the_original_is_read_as_tensorflow_reads_it(original, contents):
 
 def test_records_are_framed_as_tensorflow_frames_them(original, tmp_path):
     payloads = list(RecordFile(original))
-    (tmp_path / "again.tfrecord").write_bytes(b"".join(map(frame, payloads)))
+    (tmp_path / "again.tfrecord").write_bytes(b"".join(map(frame_record, payloads)))
     assert (tmp_path / "again.tfrecord").read_bytes() == original.read_bytes()
     (tmp_path / "again.tfrecord").write_bytes(
-        b"".join(map(frame, [*payloads[:-1], payloads[-1][:-1]]))
+        b"".join(map(frame_record, [*payloads[:-1], payloads[-1][:-1]]))
     )
     assert (tmp_path / "again.tfrecord").read_bytes() != original.read_bytes()
 
@@ -60,9 +60,9 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
     orders = set()
     for payload, features in zip(RecordFile(original), contents, strict=True):
         features["masked_lm_weights"] = np.array(features["masked_lm_weights"], np.float32)
-        content = example(features)
+        content = encode_example(features)
         assert len(content) == len(payload)
-        alone = {name: example({name: values}) for name, values in features.items()}
+        alone = {name: encode_example({name: values}) for name, values in features.items()}
         entries = {
             name: message[message.index(b"\n", 1) :] for name, message in alone.items()
         }  # without the outer length
@@ -73,7 +73,7 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
         orders.add(tuple(sorted(entries, key=lambda name: payload.index(entries[name]))))
     assert len(orders) > 100
     features["input_ids"][5] += 1
-    assert example({"input_ids": features["input_ids"]})[3:] not in payload
+    assert encode_example({"input_ids": features["input_ids"]})[3:] not in payload
 
 
 @settings(max_examples=100)
@@ -87,7 +87,7 @@ def test_examples_are_the_originals_bytes_but_for_the_order_of_the_features(orig
     )
 )
 def test_examples_come_back(features):
-    features_read = read_example(example(features))
+    features_read = read_example(encode_example(features))
     assert plain(features_read) == features
     kinds = {int: np.int64, float: np.float32, bytes: object}
     assert all(
@@ -99,7 +99,7 @@ def test_examples_come_back(features):
 
 def test_records_are_read_in_any_order(tmp_path):
     payloads = [bytes([n]) * (n * 37 % 101) for n in range(50)]  # the first is empty
-    (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame, payloads)))
+    (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame_record, payloads)))
     records = RecordFile(tmp_path / "some.tfrecord")
     assert len(records) == 50
     assert [records[n] for n in (49, 0, 23)] == [payloads[n] for n in (49, 0, 23)]
@@ -117,14 +117,19 @@ def test_the_fingerprint_knows_every_record(tmp_path):
         [b"two", b"one", b"three"],
         payloads[:2],
     ):
-        (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame, change)))
+        (tmp_path / "some.tfrecord").write_bytes(b"".join(map(frame_record, change)))
         fingerprints.add(RecordFile(tmp_path / "some.tfrecord").fingerprint)
     assert len(fingerprints) == 4
 
 
 def test_a_file_cut_anywhere_is_noticed(tmp_path):
-    content = b"".join(map(frame, (b"first", b"", b"the third")))
-    ends = {0, len(frame(b"first")), len(frame(b"first")) + len(frame(b"")), len(content)}
+    content = b"".join(map(frame_record, (b"first", b"", b"the third")))
+    ends = {
+        0,
+        len(frame_record(b"first")),
+        len(frame_record(b"first")) + len(frame_record(b"")),
+        len(content),
+    }
     path = tmp_path / "cut.tfrecord"
     for size in range(len(content)):
         path.write_bytes(content[:size])
@@ -139,7 +144,7 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path):
 
 
 def test_every_flipped_bit_is_noticed(tmp_path):
-    content = b"".join(map(frame, (b"first", b"the second")))
+    content = b"".join(map(frame_record, (b"first", b"the second")))
     path = tmp_path / "flipped.tfrecord"
     for position in range(8 * len(content)):
         flipped = bytearray(content)
@@ -149,14 +154,14 @@ def test_every_flipped_bit_is_noticed(tmp_path):
             list(RecordFile(path))
         assert caught.value.slug in ("corrupt", "corrupt")
     assert caught.value.message.startswith(
-        f"the content of record 1 of `{path}`, at byte {len(frame(b'first'))}"
+        f"the content of record 1 of `{path}`, at byte {len(frame_record(b'first'))}"
     )
 
 
 def test_a_hostile_length_allocates_nothing(tmp_path):
     length = struct.pack("<Q", 1 << 62)
     path = tmp_path / "hostile.tfrecord"
-    path.write_bytes(length + struct.pack("<I", masked(crc32c(length))) + b"x" * 1000)
+    path.write_bytes(length + struct.pack("<I", mask_checksum(crc32c(length))) + b"x" * 1000)
     tracemalloc.start()
     with pytest.raises(DataError) as caught:
         RecordFile(path)
@@ -179,7 +184,7 @@ def test_other_files_are_no_records(tmp_path, content):
 
 def test_compressed_records_are_refused_with_the_command_that_helps(tmp_path):
     path = tmp_path / "some.tfrecord"
-    path.write_bytes(gzip.compress(frame(b"one")))
+    path.write_bytes(gzip.compress(frame_record(b"one")))
     with pytest.raises(DataError) as caught:
         RecordFile(path)
     assert caught.value.slug == "unsupported"
@@ -188,7 +193,7 @@ def test_compressed_records_are_refused_with_the_command_that_helps(tmp_path):
 
 def test_a_file_that_changes_after_its_scan_is_noticed(tmp_path):
     path = tmp_path / "some.tfrecord"
-    path.write_bytes(b"".join(map(frame, [b"one", b"a longer one"])))
+    path.write_bytes(b"".join(map(frame_record, [b"one", b"a longer one"])))
     records = RecordFile(path)
     path.write_bytes(path.read_bytes()[:-9])
     assert records[0] == b"one"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from albertkit.conversion.tensorflow.records import (
     MalformedError,
     crc32c,
-    masked,
+    mask_checksum,
     read_varint,
     write_varint,
 )
@@ -19,7 +19,7 @@ from albertkit.conversion.tensorflow.table import BLOCK_SIZE, read_table, write_
 def repaired(table, offset, contents, kind=0):
     """The table with a block's bytes replaced by as many others, and a good checksum behind them."""
     typed = contents + bytes([kind])
-    trailed = typed + struct.pack("<I", masked(crc32c(typed)))
+    trailed = typed + struct.pack("<I", mask_checksum(crc32c(typed)))
     return table[:offset] + trailed + table[offset + len(trailed) :]
 
 
@@ -47,7 +47,7 @@ def test_several_blocks():
 def test_checksum_is_castagnolis_as_rfc_3720_has_it():
     assert crc32c(bytes(32)) == 0x8A9136AA
     assert crc32c(bytes(range(16)), bytes(range(16, 32))) == 0x46DD794E
-    assert masked(0) == 0xA282EAD8
+    assert mask_checksum(0) == 0xA282EAD8
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from albertkit.conversion.tensorflow.records import (
     MalformedError,
     crc32c,
     define_messages,
-    masked,
+    mask_checksum,
+    parser_errors_name_file,
     read_varint,
-    reading,
     write_varint,
 )
 from albertkit.conversion.tensorflow.table import (
@@ -174,7 +174,7 @@ class TensorBundle:
         """Open a checkpoint: read its index, map its shards into memory, and check that every tensor lies inside them."""
         prefix = find_prefix(path)
         index = Path(f"{prefix}.index")
-        with reading(index):
+        with parser_errors_name_file(index):
             size = index.stat().st_size
             if size > MAX_INDEX_BYTES:
                 raise MalformedError(
@@ -194,7 +194,7 @@ class TensorBundle:
             size = path_of_shard.stat().st_size
             # An empty file cannot be mapped.
             shards[number] = np.memmap(file, np.uint8, "r") if size else np.zeros(0, np.uint8)
-            with reading(file):
+            with parser_errors_name_file(file):
                 for name, entry in entries.items():
                     end = entry.offset + entry.size
                     if entry.shard == number and end > size:
@@ -229,11 +229,11 @@ class TensorBundle:
         # Copied: the file is read once, for checksum and values.
         stored = np.array(self._shards[entry.shard][entry.offset : entry.offset + entry.size])
         if entry.dtype == STRING:
-            with reading(self.prefix):
+            with parser_errors_name_file(self.prefix):
                 values, checksum = decode_strings(stored.tobytes(), math.prod(entry.shape))
         else:
             checksum = crc32c(stored)
-        if masked(checksum) != entry.checksum:
+        if mask_checksum(checksum) != entry.checksum:
             raise CheckpointError(
                 "corrupt",
                 f"`{name}` in `{self.prefix}` is corrupted: crc32c mismatch",
@@ -254,7 +254,7 @@ class TensorBundle:
         if OBJECT_GRAPH not in self._entries:
             return {name: name for name in self.names}
         graph = self.read(OBJECT_GRAPH)
-        with reading(self.prefix):
+        with parser_errors_name_file(self.prefix):
             names_by_key = read_variable_names(graph)
         return {name: names_by_key.get(name, name) for name in self.names}
 
@@ -305,7 +305,7 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
                 shape=shape,
                 offset=offset,
                 size=size,
-                crc32c=masked(checksum),
+                crc32c=mask_checksum(checksum),
             )
             table.append((name.encode(), entry.SerializeToString()))
             offset += size
@@ -325,9 +325,10 @@ def find_prefix(path: StrPath) -> str:
         raise DataError(
             "not-found",
             f"no TensorFlow checkpoint `{prefix}`: there is no file `{prefix}{_INDEX}`",
-            "give the path without .index, or the folder" + _listed(_prefixes(location.parent)),
+            "give the path without .index, or the folder"
+            + _list_prefixes(_find_prefixes(location.parent)),
         )
-    prefixes = [*_prefixes(location), *_prefixes(location / "variables")]
+    prefixes = [*_find_prefixes(location), *_find_prefixes(location / "variables")]
     state = location / "checkpoint"
     if len(prefixes) > 1 and state.is_file():
         match = _STATE.search(state.read_text(encoding="utf-8", errors="replace"))
@@ -338,7 +339,7 @@ def find_prefix(path: StrPath) -> str:
         raise CheckpointError(
             "ambiguous",
             f"`{location}` holds {len(prefixes)} TensorFlow checkpoints",
-            "name one of them" + _listed(prefixes),
+            "name one of them" + _list_prefixes(prefixes),
         )
     if not prefixes:
         raise DataError(
@@ -349,11 +350,11 @@ def find_prefix(path: StrPath) -> str:
     return str(prefixes[0])
 
 
-def _prefixes(folder: Path) -> list[Path]:
+def _find_prefixes(folder: Path) -> list[Path]:
     return sorted(file.with_suffix("") for file in folder.glob(f"*{_INDEX}") if file.is_file())
 
 
-def _listed(prefixes: list[Path]) -> str:
+def _list_prefixes(prefixes: list[Path]) -> str:
     return ": " + ", ".join(f"`{prefix}`" for prefix in prefixes) if prefixes else ""
 
 
@@ -374,7 +375,7 @@ def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]
         if end + sum(lengths) != len(stored):
             raise MalformedError("has strings whose lengths do not fit their bytes")
         fixed = _fixed_width(lengths)
-        if stored[position:end] != struct.pack("<I", masked(crc32c(fixed))):
+        if stored[position:end] != struct.pack("<I", mask_checksum(crc32c(fixed))):
             raise MalformedError(
                 "has strings whose lengths do not have the checksum written behind them"
             )
@@ -393,7 +394,7 @@ def encode_strings(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
     """Return the bytes of a tensor of strings, in parts, and the checksum of everything."""
     lengths = [len(string) for string in strings]
     fixed = _fixed_width(lengths)
-    tail = struct.pack("<I", masked(crc32c(fixed))) + b"".join(strings)
+    tail = struct.pack("<I", mask_checksum(crc32c(fixed))) + b"".join(strings)
     return [b"".join(map(write_varint, lengths)), tail], crc32c(fixed, tail)
 
 
@@ -413,7 +414,7 @@ def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Pa
     """Open a SavedModel or a TF-Hub module, of TensorFlow 1 or 2."""
     source = Path(path)
     if source.is_dir():
-        yield TensorBundle.open(source), _assets(source)
+        yield TensorBundle.open(source), _find_assets(source)
         return
     if not source.is_file():
         raise DataError(
@@ -422,21 +423,21 @@ def open_saved_model(path: StrPath) -> Iterator[tuple[TensorBundle, dict[str, Pa
             "give its folder or its .tar.gz",
         )
     with tempfile.TemporaryDirectory(prefix="albertkit-") as temporary:
-        with reading(source):
-            _unpack(source, temporary)
+        with parser_errors_name_file(source):
+            _unpack_archive(source, temporary)
         entries = list(Path(temporary).iterdir())
         wrapped = len(entries) == 1 and entries[0].is_dir() and entries[0].name != "variables"
         # Some archives hold the folder, most what is in it
         folder = entries[0] if wrapped else Path(temporary)
         try:
-            yield TensorBundle.open(folder), _assets(folder)
+            yield TensorBundle.open(folder), _find_assets(folder)
         except AlbertKitError as error:
             # Name the archive: the temporary folder is gone when this is read.
             error.message = error.message.replace(str(folder), str(source))
             raise
 
 
-def _assets(folder: Path) -> dict[str, Path]:
+def _find_assets(folder: Path) -> dict[str, Path]:
     assets = folder / "assets"
     return {
         file.relative_to(assets).as_posix(): file
@@ -445,7 +446,7 @@ def _assets(folder: Path) -> dict[str, Path]:
     }
 
 
-def _unpack(archive: Path, folder: str) -> None:
+def _unpack_archive(archive: Path, folder: str) -> None:
     """Extract files and folders, never links or devices, never outside `folder`, and no more than a model packs to."""
     with open(archive, "rb") as packed:
         compressed = packed.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC

@@ -35,7 +35,7 @@ class MalformedError(ValueError):
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def parser_errors_name_file(path: str | Path) -> Iterator[None]:
     """Turn what a parser finds wrong with bytes into an error that names their file."""
     try:
         yield
@@ -60,7 +60,7 @@ def crc32c(*parts: bytes | NDArray[np.uint8]) -> int:
     return checksum
 
 
-def masked(checksum: int) -> int:
+def mask_checksum(checksum: int) -> int:
     """Return a checksum as it is stored: rotated and shifted, so that checksums of bytes that hold checksums stay good ones."""
     return (((checksum >> 15) | (checksum << 17)) + _MASK) & 0xFFFFFFFF
 
@@ -236,21 +236,21 @@ class RecordFile:
     def __iter__(self) -> Iterator[bytes]:
         with open(self.path, "rb") as stream:
             for number in range(len(self)):
-                yield self._payload(stream.fileno(), number)
+                yield self._read_payload(stream.fileno(), number)
 
     def __getitem__(self, number: int) -> bytes:
         """Return the payload of a record, its checksum verified."""
         # Not kept open: there may be more files than descriptors
         with open(self.path, "rb", buffering=0) as stream:
-            return self._payload(stream.fileno(), number)
+            return self._read_payload(stream.fileno(), number)
 
-    def _payload(self, descriptor: int, number: int) -> bytes:
+    def _read_payload(self, descriptor: int, number: int) -> bytes:
         start, end = self._starts[number : number + 2].tolist()
         payload = os.pread(descriptor, end - start - _HEAD.size, start + _HEAD.size)
         if len(payload) != end - start - _HEAD.size:  # the file has changed since it was indexed
             raise self._truncated_error(number, start, start + _HEAD.size + len(payload))
         payload, foot = payload[: -_FOOT.size], payload[-_FOOT.size :]
-        if masked(crc32c(payload)) != _FOOT.unpack(foot)[0]:
+        if mask_checksum(crc32c(payload)) != _FOOT.unpack(foot)[0]:
             raise self._bad_checksum_error("content", number, start)
         return payload
 
@@ -279,14 +279,19 @@ def begins_with_record(file: StrPath) -> bool:
 
 
 def _is_head(head: bytes) -> bool:
-    return len(head) == _HEAD.size and masked(crc32c(head[:8])) == _HEAD.unpack(head)[1]
+    return len(head) == _HEAD.size and mask_checksum(crc32c(head[:8])) == _HEAD.unpack(head)[1]
 
 
-def frame(payload: bytes) -> bytes:
+def frame_record(payload: bytes) -> bytes:
     """Return a payload as a record: with its length and the two checksums."""
     length = struct.pack("<Q", len(payload))
     return b"".join(
-        (length, _FOOT.pack(masked(crc32c(length))), payload, _FOOT.pack(masked(crc32c(payload))))
+        (
+            length,
+            _FOOT.pack(mask_checksum(crc32c(length))),
+            payload,
+            _FOOT.pack(mask_checksum(crc32c(payload))),
+        )
     )
 
 
@@ -312,7 +317,7 @@ def read_example(payload: bytes) -> dict[str, NDArray[Any]]:
 
 # The original's order is that of a hash map, over 100 orders in 200 records: whole files differ,
 # every entry is equal.
-def example(features: Mapping[str, Any]) -> bytes:
+def encode_example(features: Mapping[str, Any]) -> bytes:
     """Return a tf.train.Example, its features in order of their names, so that equal features make equal bytes."""
     message = _Example()
     for name, feature in features.items():

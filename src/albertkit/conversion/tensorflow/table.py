@@ -26,7 +26,7 @@ from albertkit.conversion.tensorflow.records import (
     MalformedError,
     crc32c,
     define_messages,
-    masked,
+    mask_checksum,
     read_varint,
     write_varint,
 )
@@ -57,20 +57,20 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         )
     footer = len(data) - _FOOTER_SIZE
     magic = len(data) - len(_MAGIC)
-    metaindex, position = _handle(data, footer, magic)
-    index, position = _handle(data, position, magic)
+    metaindex, position = _read_handle(data, footer, magic)
+    index, position = _read_handle(data, position, magic)
     if any(data[position:magic]):
         raise MalformedError("has a damaged footer")
     end = 0
     previous = None
-    for _, value in _entries(_block(data, index, footer)):
-        handle, stop = _handle(value, 0, len(value))
+    for _, value in _read_entries(_verified_block(data, index, footer)):
+        handle, stop = _read_handle(value, 0, len(value))
         if handle.offset != end or stop != len(value):
             raise MalformedError(
                 f"has blocks that do not lie end to end: one at byte {handle.offset:,}, not {end:,}"
             )
         end = handle.end
-        for key, value in _entries(_block(data, handle, footer)):
+        for key, value in _read_entries(_verified_block(data, handle, footer)):
             if previous is not None and key <= previous:
                 raise MalformedError(f"has keys out of order: {key!r} behind {previous!r}")
             previous = key
@@ -78,7 +78,7 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if (metaindex.offset, index.offset, footer) != (end, metaindex.end, index.end):
         raise MalformedError("has blocks that do not lie end to end up to its footer")
     # LevelDB keeps filters and statistics there, TensorFlow nothing.
-    for key, _ in _entries(_block(data, metaindex, footer)):
+    for key, _ in _read_entries(_verified_block(data, metaindex, footer)):
         raise MalformedError(f"has a block of a kind that is not known, {key!r}")
 
 
@@ -92,14 +92,14 @@ class _Handle(NamedTuple):
         return self.offset + self.size + _TRAILER_SIZE
 
 
-def _handle(data: bytes, position: int, end: int) -> tuple[_Handle, int]:
+def _read_handle(data: bytes, position: int, end: int) -> tuple[_Handle, int]:
     """Return a handle, and the position behind it."""
     offset, position = read_varint(data, position, end)
     size, position = read_varint(data, position, end)
     return _Handle(offset, size), position
 
 
-def _block(data: bytes, handle: _Handle, footer: int) -> bytes:
+def _verified_block(data: bytes, handle: _Handle, footer: int) -> bytes:
     """Return a block without its trailer, verified."""
     if handle.end > footer:
         raise MalformedError(
@@ -107,7 +107,7 @@ def _block(data: bytes, handle: _Handle, footer: int) -> bytes:
         )
     stop = handle.offset + handle.size
     kind, checksum = struct.unpack_from("<BI", data, stop)
-    if masked(crc32c(data[handle.offset : stop + 1])) != checksum:
+    if mask_checksum(crc32c(data[handle.offset : stop + 1])) != checksum:
         raise MalformedError(
             f"is damaged: the block at byte {handle.offset:,} does not fit its checksum"
         )
@@ -117,7 +117,7 @@ def _block(data: bytes, handle: _Handle, footer: int) -> bytes:
     return data[handle.offset : stop]
 
 
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _read_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(block) < 4:
         raise MalformedError("has a block without restart points")
     (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
@@ -165,18 +165,18 @@ def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
         block.add(key, value)
         last = key
         if block.size >= BLOCK_SIZE:
-            handle = _append(table, block)
+            handle = _append_block(table, block)
             block = _BlockBuilder()
     if block.entries:
-        handle = _append(table, block)
-    metaindex = _append(table, _BlockBuilder())
+        handle = _append_block(table, block)
+    metaindex = _append_block(table, _BlockBuilder())
     if handle:
         # The last key of the index is a short one at or behind the last key of the table.
         at = next((i for i, byte in enumerate(last) if byte != 0xFF), len(last))
         if at < len(last):
             last = last[:at] + bytes([last[at] + 1])
         index.add(last, handle)
-    handles = metaindex + _append(table, index)
+    handles = metaindex + _append_block(table, index)
     return bytes(table + handles.ljust(_FOOTER_SIZE - len(_MAGIC), b"\0") + _MAGIC)
 
 
@@ -210,12 +210,12 @@ class _BlockBuilder:
         return bytes(self.entries) + struct.pack(f"<{len(restarts)}I", *restarts)
 
 
-def _append(table: bytearray, block: _BlockBuilder) -> bytes:
+def _append_block(table: bytearray, block: _BlockBuilder) -> bytes:
     """Add a block with its trailer; its handle."""
     contents = block.finish()
     handle = write_varint(len(table)) + write_varint(len(contents))
     typed = contents + bytes([_UNCOMPRESSED])
-    table += typed + struct.pack("<I", masked(crc32c(typed)))
+    table += typed + struct.pack("<I", mask_checksum(crc32c(typed)))
     return handle
 
 

@@ -45,7 +45,13 @@ from albertkit.engines.cpu.layers import (
 )
 from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
 from albertkit.engines.cpu.tiles import COLUMNS, MAX_TILE_ROWS, VECTOR, pack
-from albertkit.engines.engine import Engine, ModelEngine, PackedWeights, Precision, unpackable
+from albertkit.engines.engine import (
+    Engine,
+    ModelEngine,
+    PackedWeights,
+    Precision,
+    reason_not_to_pack,
+)
 from albertkit.errors import first_line
 from albertkit.model.layers import AlbertAttention, AlbertLayer
 from albertkit.model.padded import PackedOutput
@@ -102,16 +108,16 @@ class FusedEngine(Engine):
         matrix_tiles.allowed()  # a copy in another process has to ask anew
         self._model = model
         self._numbers = _NUMBERS[precision]
-        bfloat16 = precision != "fp32" and engine.has("avx512_bf16")
+        bfloat16 = precision != "fp32" and engine.has_instructions("avx512_bf16")
         self._attention_numbers = np.dtype(np.uint16 if bfloat16 else np.float32)
         self.profile: dict[str, float] = {}
         self._free_scratch: list[Scratch] = []  # buffers of a thread, used again
         self._free_states: list[_States] = []  # the same of a team
         with without_torch_threads():
-            self._pack()
+            self._pack_weights()
 
     @torch.no_grad()
-    def _pack(self) -> None:
+    def _pack_weights(self) -> None:
         model, precision = self._model, self.precision
         activation = _ACTIVATIONS[model.config.hidden_act]
         layers = [layer for layer, _ in model.encoder.layers(torch.float32)]
@@ -124,13 +130,13 @@ class FusedEngine(Engine):
             words=embeddings.word_embeddings.weight.contiguous().numpy(),
             positions=embeddings.position_embeddings.weight.contiguous().numpy(),
             types=embeddings.token_type_embeddings.weight.contiguous().numpy(),
-            norm=_norm(embeddings.LayerNorm),
-            mapping=_linear(mapping.weight, mapping.bias, "fp32"),
+            norm=_pack_norm(embeddings.LayerNorm),
+            mapping=_pack_linear(mapping.weight, mapping.bias, "fp32"),
         )
         self.pooler = (
             None
             if model.pooler is None
-            else _linear(model.pooler.weight, model.pooler.bias, "fp32")
+            else _pack_linear(model.pooler.weight, model.pooler.bias, "fp32")
         )
         self._weights = PackedWeights(
             model, (self.tables.words, self.tables.positions, self.tables.types)
@@ -140,14 +146,14 @@ class FusedEngine(Engine):
         """See `Engine.lacks_loops`."""
         layer, ids = self.layers[0][0], Ids(*(np.zeros(1, np.int64) for _ in range(3)))
         _, states = self.take_states(layer, 1, 1)
-        chunk = self.chunk(layer, np.ones(1, np.int64), None, ids, states)
+        chunk = self.make_chunk(layer, np.ones(1, np.int64), None, ids, states)
         call = Call(0, 1, 1, last=False)
         progress, scratch = new_progress(1, 1, 1), self.take_scratch(layer, 1, 1)
         return not fused_layers.run.is_compiled(
             call, ids, self.tables, layer, chunk, progress, scratch
         )
 
-    def substitute(self) -> Engine | None:
+    def repack_or_replace(self) -> Engine | None:
         """Pack weights that have changed; return the model's own engine where they cannot be packed any more.
 
         And while another process compiles the loops.
@@ -160,13 +166,13 @@ class FusedEngine(Engine):
             self.compiler = None
         if not self.follows_weights:
             return None
-        reason = unpackable(self._model)
+        reason = reason_not_to_pack(self._model)
         if not reason and not self._weights.are_current():
             with without_torch_threads():
                 reason = model_problem(self._model, self.precision)
                 # Another thread may have packed them
                 if not reason and not self._weights.are_current():
-                    self._pack()
+                    self._pack_weights()
         if not reason:
             return None
         warnings.warn(f"computed by the model itself: {reason}", stacklevel=3)
@@ -178,7 +184,7 @@ class FusedEngine(Engine):
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """Encode in fp32; see `Engine.encode`."""
-        if substitute := self.substitute():
+        if substitute := self.repack_or_replace():
             return substitute.encode(batch, positions)
         starts = batch.starts
         if positions is None:
@@ -197,7 +203,7 @@ class FusedEngine(Engine):
         # torch's tanh wakes its threads, see `_zeros`
         return PackedOutput(hidden, torch.from_numpy(np.tanh(out[:, :width])))
 
-    def check_ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
+    def checked_ids(self, batch: PackedBatch, rows: Tensor | None) -> Ids:
         """Return a batch's ids, checked: copies, since a thread that lost its core may still read them after the call."""
         self._model.embeddings.check(batch)
         tokens = len(batch.input_ids)
@@ -224,14 +230,14 @@ class FusedEngine(Engine):
 
     def _run(self, batch: PackedBatch, rows: Tensor | None) -> Tensor:
         """Run embeddings and all layers: fp32 [T, H], or the rows asked for, int64 [R], in their order."""
-        ids = self.check_ids(batch, rows)
+        ids = self.checked_ids(batch, rows)
         output = np.empty(
             (batch.num_tokens if rows is None else len(rows), self._model.config.hidden_size),
             np.float32,
         )
         order = None if rows is None else rows.numpy().argsort()
         sorted_rows = None if rows is None else rows.numpy()[order]
-        members = team_size()
+        members = num_team_threads()
         for start, end, lengths in split_batch(
             batch.lengths, min(CHUNK_TOKENS * members, MAX_COPIED_TOKENS // members)
         ):
@@ -244,14 +250,14 @@ class FusedEngine(Engine):
             states: Ids | np.ndarray = Ids(*(part[start:end] for part in ids))
             for number, (layer, repeats) in enumerate(self.layers, start=1):
                 layer_rows = selected if number == len(self.layers) else None
-                states = self._repeat(layer, repeats, lengths, layer_rows, states)
+                states = self._apply_layer_repeatedly(layer, repeats, lengths, layer_rows, states)
             assert isinstance(states, np.ndarray)
             output[output_rows if order is None else order[output_rows]] = states[
                 :, : output.shape[1]
             ]
         return torch.from_numpy(output)
 
-    def _repeat(
+    def _apply_layer_repeatedly(
         self,
         layer: Layer,
         repeats: int,
@@ -260,10 +266,10 @@ class FusedEngine(Engine):
         inputs: Ids | np.ndarray,
     ) -> np.ndarray:
         """Apply one layer several times: fp32 [T or Q, H']."""
-        members = team_size()
+        members = num_team_threads()
         rows = max(int(lengths.sum()), 0 if selected is None else len(selected))
         free, states = self.take_states(layer, members, rows)
-        chunk = self.chunk(layer, lengths, selected, inputs, states)
+        chunk = self.make_chunk(layer, lengths, selected, inputs, states)
         heads, tokens = len(lengths) * layer.num_heads, len(chunk.everyone)
         max_tasks = max(
             -(-tokens // chunk.block),
@@ -287,10 +293,10 @@ class FusedEngine(Engine):
                     task_rows = slice(task * block, min((task + 1) * block, rows))
                     output[task_rows] = chunk.hidden[holder, repeats % 2, task_rows]
 
-        TEAM.run(work, members, partial(self.take_back, progress, scratch, free))
+        TEAM.run(work, members, partial(self.reclaim_memory, progress, scratch, free))
         return output
 
-    def take_back(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
+    def reclaim_memory(self, progress: TaskProgress, scratch: list[Scratch], free: _States) -> None:
         """Note the profile of a call, and keep its memory for the next."""
         cycles = progress.spent.sum(0)[:3]
         rows, attention, total = (cycles / max(1, cycles[2])).tolist()
@@ -298,7 +304,7 @@ class FusedEngine(Engine):
         self._free_scratch += scratch
         self._free_states.append(free)
 
-    def chunk(
+    def make_chunk(
         self,
         layer: Layer,
         lengths: np.ndarray,
@@ -309,7 +315,7 @@ class FusedEngine(Engine):
         members = len(states.hidden)
         tokens = int(lengths.sum())
         width = states.hidden.shape[-1]
-        spare = self.precision == "fp32" or not matrix_tiles.compiled_for()
+        spare = self.precision == "fp32" or not matrix_tiles.compiles_for_amx()
         starts = np.append(0, np.cumsum(lengths))
         selected_tokens = np.zeros(0, np.int64) if selected is None else selected
         if isinstance(inputs, np.ndarray) and inputs.shape[1] < width:
@@ -409,7 +415,7 @@ class FusedEngine(Engine):
         )
 
 
-def team_size() -> int:
+def num_team_threads() -> int:
     """Return how many threads share a chunk."""
     return min(torch.get_num_threads(), MAX_MEMBERS)
 
@@ -456,18 +462,18 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     parts = -(-inputs // max(768, outputs))
     part = -(-inputs // (parts * COLUMNS)) * COLUMNS
     return Layer(
-        qkv=_linear(*queries_keys_values(attention, layer.num_heads), precision),
-        attention_output=_linear(attention.dense.weight, attention.dense.bias, precision),
-        attention_norm=_norm(attention.LayerNorm),
-        inner=_linear(layer.ffn.weight, layer.ffn.bias, precision),
-        outer=_linear(outer.weight, outer_bias, precision, zero_point=0, inputs=part),
+        qkv=_pack_linear(*queries_keys_values(attention, layer.num_heads), precision),
+        attention_output=_pack_linear(attention.dense.weight, attention.dense.bias, precision),
+        attention_norm=_pack_norm(attention.LayerNorm),
+        inner=_pack_linear(layer.ffn.weight, layer.ffn.bias, precision),
+        outer=_pack_linear(outer.weight, outer_bias, precision, zero_point=0, inputs=part),
         outer_rows=rows.contiguous().view(torch.uint16).numpy(),
-        no_bias=_columns(torch.zeros_like(outer.bias)),
-        ffn_norm=_norm(layer.full_layer_layer_norm),
+        no_bias=_pad_to_columns(torch.zeros_like(outer.bias)),
+        ffn_norm=_pack_norm(layer.full_layer_layer_norm),
         num_heads=layer.num_heads,
         activation=activation,
         part=part,
-        middle=-(-len(_columns(layer.ffn.bias)) // (2 * part)) * part,
+        middle=-(-len(_pad_to_columns(layer.ffn.bias)) // (2 * part)) * part,
     )
 
 
@@ -488,7 +494,7 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     return scale, (weight / scale[:, None]).round().to(torch.int8)
 
 
-def _linear(
+def _pack_linear(
     weight: Tensor,
     bias: Tensor,
     precision: str,
@@ -499,19 +505,27 @@ def _linear(
     if precision == "int8":
         scale, quantized = quantize(weight)
         shift = zero_point * quantized.sum(1, dtype=torch.int32)
-        return Linear(pack(quantized, inputs), _columns(scale), _columns(shift), _columns(bias))
+        return Linear(
+            pack(quantized, inputs),
+            _pad_to_columns(scale),
+            _pad_to_columns(shift),
+            _pad_to_columns(bias),
+        )
     packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight, inputs)
     return Linear(
-        packed, _columns(torch.ones_like(bias)), _columns(torch.zeros_like(bias)), _columns(bias)
+        packed,
+        _pad_to_columns(torch.ones_like(bias)),
+        _pad_to_columns(torch.zeros_like(bias)),
+        _pad_to_columns(bias),
     )
 
 
-def _columns(values: Tensor) -> np.ndarray:
+def _pad_to_columns(values: Tensor) -> np.ndarray:
     """Pad a number for each output with zeros up to COLUMNS."""
     return F.pad(values, (0, -len(values) % COLUMNS)).clone().numpy()
 
 
-def _norm(norm: nn.LayerNorm) -> Norm:
+def _pack_norm(norm: nn.LayerNorm) -> Norm:
     return Norm(norm.weight.contiguous().numpy(), norm.bias.numpy(), np.float32(norm.eps))
 
 
@@ -533,13 +547,13 @@ def model_problem(model: AlbertModel, precision: str) -> str:
 
 def precision_problem(precision: str) -> str:
     """Return what is missing for "fp32", "bf16" or "int8" on this machine, or an empty string."""
-    compiled_for = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    compiles_for_amx = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     for name in engine.FUSED_INSTRUCTIONS[precision]:
-        if not engine.has(name):
+        if not engine.has_instructions(name):
             return f"the processor has no {name}"
-        if f"+{name.replace('_', '')}" not in compiled_for:
+        if f"+{name.replace('_', '')}" not in compiles_for_amx:
             return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
-    if precision != "fp32" and matrix_tiles.compiled_for() and not matrix_tiles.allowed():
+    if precision != "fp32" and matrix_tiles.compiles_for_amx() and not matrix_tiles.allowed():
         return "the system does not let this process use AMX"
     return compiler_problem(precision)
 
@@ -569,6 +583,11 @@ def largest_deviation(precision: str) -> float:
     out = _zeros(7, 64, np.float32)
     sums = _zeros(MAX_TILE_ROWS, COLUMNS, np.int32 if precision == "int8" else np.float32)
     multiply_once(
-        inputs.numpy(), rows, np.ones(7, np.float32), _linear(weight, bias, precision), sums, out
+        inputs.numpy(),
+        rows,
+        np.ones(7, np.float32),
+        _pack_linear(weight, bias, precision),
+        sums,
+        out,
     )
     return float((torch.from_numpy(out) - F.linear(inputs, weight, bias)).abs().max())

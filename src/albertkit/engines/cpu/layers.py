@@ -57,12 +57,12 @@ from albertkit.engines.cpu.tiles import (
     COLUMNS,
     VECTOR,
     VECTORS,
+    address_of_panel,
+    column_registers_of_tile,
     fetching,
-    panel_of,
+    multiply_tile,
     panel_offset,
-    rows_of,
-    tile,
-    vectors_of,
+    rows_of_tile,
     whole_steps,
 )
 from albertkit.jit import from_bfloat16
@@ -76,7 +76,7 @@ SHARES = 8  # tasks of attention a thread, where there are so many heads
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared
 # cache takes as long as matrix tiles take for 80 rows; where there are none, 72 leave room for a
 # panel in a cache of 1 MB.
-BLOCK_ROWS = 128 if matrix_tiles.compiled_for() else 72
+BLOCK_ROWS = 128 if matrix_tiles.compiles_for_amx() else 72
 
 
 class Linear(NamedTuple):
@@ -227,7 +227,7 @@ def multiply_part(rows, scale, weight, columns, sums, finishing, out):
 
     A panel of the weight stays in the cache for all rows, while the next one is fetched.
     """
-    vectors, tile_rows = vectors_of(rows), rows_of(rows)
+    vectors, tile_rows = column_registers_of_tile(rows), rows_of_tile(rows)
     panels = len(columns[0]) // (vectors * VECTOR)
     size = len(weight) // panels
     steps = size * weight.itemsize // (4 * vectors * VECTOR)
@@ -238,7 +238,7 @@ def multiply_part(rows, scale, weight, columns, sums, finishing, out):
         for top in range(0, len(rows), tile_rows):
             count = min(tile_rows, len(rows) - top)
             ahead = (p + 1) * size + top // tile_rows * share
-            tile(rows, top, count, weight, p * size, vectors, steps, ahead, fetched, sums)
+            multiply_tile(rows, top, count, weight, p * size, vectors, steps, ahead, fetched, sums)
             finish_rows(sums, count, columns, first_column, vectors, scale, top, finishing, out)
 
 
@@ -333,7 +333,7 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         chunk.starts[sequence + 1] - chunk.starts[sequence],
         head * size,
     )
-    holders, tile_rows = scratch.holders, rows_of(scratch.query)
+    holders, tile_rows = scratch.holders, rows_of_tile(scratch.query)
     pack_keys(chunk.qkv, holders, start, length, width + first_column, size, scratch.keys)
     pack_values(chunk.qkv, holders, start, length, 2 * width + first_column, size, scratch.values)
     words = whole_steps(scratch.query, size * scratch.query.itemsize // 4)
@@ -343,14 +343,14 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         count = min(tile_rows, end - top)
         for i in range(count):
             token = queries[top + i]
-            copy(
+            copy_row(
                 chunk.qkv[holders[token], token, first_column : first_column + size],
                 scratch.query[i, :size],
             )
-        for panel in range(0, length, panel_of(scratch.query)):
-            vectors = (min(panel_of(scratch.query), length - panel) + VECTOR - 1) // VECTOR
+        for panel in range(0, length, address_of_panel(scratch.query)):
+            vectors = (min(address_of_panel(scratch.query), length - panel) + VECTOR - 1) // VECTOR
             begin = panel * words
-            tile(
+            multiply_tile(
                 scratch.query,
                 0,
                 count,
@@ -368,7 +368,7 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
                 min(VECTORS, (size - panel + VECTOR - 1) // VECTOR),
                 panel * token_words,
             )
-            tile(
+            multiply_tile(
                 scratch.shares,
                 0,
                 count,
@@ -398,8 +398,8 @@ def pack_keys(qkv, holders, start, length, first_column, size, out):
     qkv_words, per = qkv.view(u32), 4 // qkv.itemsize
     words = size // per
     steps = whole_steps(qkv, words)
-    for panel in range(0, length, panel_of(qkv)):
-        columns = min(panel_of(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
+    for panel in range(0, length, address_of_panel(qkv)):
+        columns = min(address_of_panel(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
         for register in range(columns // VECTOR):
             first, stride = (
@@ -443,19 +443,19 @@ def pack_values(qkv, holders, start, length, first_column, size, out):
                     panel_offset(qkv, steps, columns, register, w),
                     first_column + panel + register * VECTOR,
                 )
-                words_of(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
+                write_words(first, second, begin, min(VECTOR, real - register * VECTOR), target, at)
         for w in range(words, steps):
             for register in range(columns // VECTOR):
                 at = panel_offset(qkv, steps, columns, register, w)
                 target[at : at + VECTOR] = u32(0)
 
 
-def words_of(first: Any, second: Any, begin: int, count: int, out: Any, at: int) -> None:
+def write_words(first: Any, second: Any, begin: int, count: int, out: Any, at: int) -> None:
     """Write numbers of a token as words from out[at] on, or of two tokens where two numbers are a word."""
 
 
-@overload(words_of, jit_options=WITHIN)
-def _overload_words_of(first, second, begin, count, out, at):
+@overload(write_words, jit_options=WITHIN)
+def _overload_write_words(first, second, begin, count, out, at):
     if first.dtype == types.uint16:
 
         def pairs(first, second, begin, count, out, at):
@@ -539,7 +539,9 @@ def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
         first, row = chunk.sequences[queries[q]] * num_heads, scratch.context[0]
         for head in range(num_heads):
             start, end = head * size, (head + 1) * size
-            copy(chunk.context[scratch.head_holders[first + head], q, start:end], row[start:end])
+            copy_row(
+                chunk.context[scratch.head_holders[first + head], q, start:end], row[start:end]
+            )
         quantize_rows(
             scratch.context,
             scratch.rows[q - top : q - top + 1],
@@ -587,7 +589,7 @@ def tasks_of(count, size):
 
 
 @within
-def copy(source, target):
+def copy_row(source, target):
     """Copy a row."""
     for c in range(len(target)):
         target[c] = source[c]
@@ -647,7 +649,7 @@ def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
         embed(ids, tables, top, bottom, scratch, hidden)
     for t in range(len(hidden)):
         if not len(ids.words):
-            copy(chunk.input_states[top + t], hidden[t])
+            copy_row(chunk.input_states[top + t], hidden[t])
         prepare_row(hidden, t, scratch)
 
 
@@ -717,12 +719,12 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
         bottom = min(top + block, count)
         out = chunk.halves[call.member, 1 + half, top:bottom]
         for q in range(top, bottom):
-            copy(chunk.halves[scratch.holders[q], 0, q], out[q - top])
+            copy_row(chunk.halves[scratch.holders[q], 0, q], out[q - top])
         quantize_rows(out, scratch.rows[: bottom - top], scratch.scale[: bottom - top])
         start, end = 0, layer.middle
         if half:
             start, end = layer.middle, len(layer.inner.bias)
-            clear(out)
+            fill_with_zeros(out)
         feed_forward(layer, scratch, start, end, out, winners, task)
         end_task(call, progress, number, HALVES, task, began, scratch)
         task = next_task(call, progress, number, HALVES, tasks, scratch)
@@ -747,7 +749,7 @@ def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
     )
     for t in range(count):
         token = queries[top + t]
-        add(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
+        add_row(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
         layer_norm_row(hidden[t], layer.attention_norm)
         if not chunk.half_block:
             prepare_row(hidden, t, scratch)
@@ -759,13 +761,13 @@ def whole_feed_forward(layer, scratch, hidden, winners, task):
     count, end = len(hidden), len(layer.inner.bias)
     second, divided = scratch.second[:count], layer.middle < end
     if divided:
-        clear(second)
+        fill_with_zeros(second)
     for half in range(1 + divided):
         start, stop, out = (layer.middle, end, second) if half else (0, layer.middle, hidden)
         feed_forward(layer, scratch, start, stop, out, winners, task)
     for t in range(count):
         if divided:
-            add(second[t], hidden[t])
+            add_row(second[t], hidden[t])
         layer_norm_row(hidden[t], layer.ffn_norm)
         prepare_row(hidden, t, scratch)
 
@@ -791,14 +793,14 @@ def add_halves(layer, chunk, winners, top, bottom, count, scratch, hidden):
 
 
 @within
-def add(source, target):
+def add_row(source, target):
     """Add a row to another."""
     for c in range(len(target)):
         target[c] += source[c]
 
 
 @within
-def clear(rows):
+def fill_with_zeros(rows):
     """Fill rows with zeros."""
     for t in range(len(rows)):
         row = rows[t]

@@ -32,7 +32,7 @@ _LEFT, _RIGHT = 4, 6  # the first registers of rows and of the weight; sums begi
 
 
 @cache
-def compiled_for() -> bool:
+def compiles_for_amx() -> bool:
     """Return whether numba compiles for a processor with AMX: what is compiled and cached then uses it."""
     features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     return sys.platform == "linux" and {"+amx-tile", "+amx-int8", "+amx-bf16"} <= set(features)
@@ -41,7 +41,7 @@ def compiled_for() -> bool:
 @cache
 def allowed() -> bool:
     """Ask Linux for the matrix registers, which it saves for those processes only that have asked; return whether it agreed."""
-    if not compiled_for():
+    if not compiles_for_amx():
         return False
     arch_prctl, request, matrix_registers = 158, 0x1023, 18
     return ctypes.CDLL(None).syscall(arch_prctl, request, matrix_registers) == 0
@@ -52,7 +52,7 @@ def configure(context):
     """Set the shape of the matrix registers of this thread, once for all tiles until `release`."""
 
     def generate(context, builder, signature, arguments):
-        if compiled_for():
+        if compiles_for_amx():
             # 16 rows of 64 bytes for each register, as the processor reads it
             shapes = np.zeros(64, np.uint8)
             shapes[0] = 1
@@ -72,7 +72,7 @@ def release(context):
     """Give the matrix registers back, so that the system need not save them when it stops this thread."""
 
     def generate(context, builder, signature, arguments):
-        if compiled_for():
+        if compiles_for_amx():
             call_llvm(builder, "llvm.x86.tilerelease", [])
         return context.get_dummy_value()
 

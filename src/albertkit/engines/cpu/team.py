@@ -18,7 +18,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from albertkit.engines.arithmetic import within
-from albertkit.jit import Helpers, call_llvm
+from albertkit.jit import HelperThreads, call_llvm
 
 FIRST_PATIENCE = 10_000_000  # cycles: some milliseconds, longer than any task
 # A member that has nothing to do waits this part of the time that a task takes it, and then helps.
@@ -164,7 +164,7 @@ class ThreadTeam:
     """Threads that wait for work, one call at a time."""
 
     def __init__(self) -> None:
-        self._helpers = Helpers("albertkit-team")
+        self._helpers = HelperThreads("albertkit-team")
 
     def run(
         self, work: Callable[[int, int], None], members: int, on_finish: Callable[[], None]

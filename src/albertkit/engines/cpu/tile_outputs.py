@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from albertkit.engines.cpu.tiles import VECTOR, VECTORS, everywhere, load_register, store
-from albertkit.jit import call_llvm, call_shared
+from albertkit.engines.cpu.tiles import VECTOR, VECTORS, fill_register, load_register, store
+from albertkit.jit import call_llvm, call_once_emitted
 
 
 @intrinsic
@@ -49,7 +49,7 @@ def transpose(context, source, holders, first, last, column, words, out, at, str
         corner = builder.bitcast(builder.gep(target.data, [arguments[7]]), _BYTES)
         step = builder.shl(arguments[8], ir.Constant(_I64, 2))
         values = [start, *strides, members.data, *(arguments[n] for n in (2, 3, 5)), corner, step]
-        call_shared(builder, "albertkit_transpose", _emit_transposed, values)
+        call_once_emitted(builder, "albertkit_transpose", _emit_transposed, values)
         return context.get_dummy_value()
 
     return signature, generate
@@ -298,7 +298,7 @@ def finish_rows(context, sums, count, columns, first_column, vectors, scale, top
             *(arguments[1], arguments[4], arguments[7]),
         ]
         name = f"albertkit_finish_{'int32' if is_int8 else 'fp32'}_{out_dtype}"
-        call_shared(builder, name, partial(_emit_kinds, is_int8, out_dtype), values)
+        call_once_emitted(builder, name, partial(_emit_kinds, is_int8, out_dtype), values)
         return context.get_dummy_value()
 
     return signature, generate
@@ -369,7 +369,7 @@ def _emit_row(
     scale = load_register(
         builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT
     )
-    row_scale = Lanes(builder, everywhere(builder, scale))
+    row_scale = Lanes(builder, fill_register(builder, scale))
     size = 4 if out_dtype == types.float32 else 2
     for column in columns:
         value, pointer = (
@@ -427,7 +427,7 @@ def exponentials(context, scores, row, length, shares):
             return builder.gep(builder.bitcast(array.data, _BYTES), [start])
 
         values = [row_of(0), arguments[2], row_of(3)]
-        return call_shared(
+        return call_once_emitted(
             builder,
             f"albertkit_exponentials_{share_dtype}",
             partial(_emit_exponentials, share_dtype),
@@ -451,7 +451,7 @@ def _emit_exponentials(
     last = builder.sub(registers, ir.Constant(_I64, 1))
     filled = builder.trunc(builder.sub(length, builder.shl(last, ir.Constant(_I64, 4))), _WORD)
     is_valid = builder.icmp_signed(
-        "<", ir.Constant(_WORDS, list(range(VECTOR))), everywhere(builder, filled)
+        "<", ir.Constant(_WORDS, list(range(VECTOR))), fill_register(builder, filled)
     )
 
     end = _register_at(builder, scores, last, 4)  # numbers beyond the length come from earlier rows
@@ -505,7 +505,7 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
         note(register, tops[0])
     maxima = builder.load(tops[0])
     number = call_llvm(builder, "llvm.vector.reduce.fmax.v16f32", [maxima], _FLOAT, fastmath=_FAST)
-    return Lanes(builder, everywhere(builder, number))
+    return Lanes(builder, fill_register(builder, number))
 
 
 @intrinsic
@@ -533,7 +533,7 @@ def write_scaled(context, sums, count, factors, columns, out, top, first_column)
             builder.gep(target, [start]),
             stride,
         ]
-        call_shared(builder, "albertkit_write_scaled", _emit_scaled, addresses)
+        call_once_emitted(builder, "albertkit_write_scaled", _emit_scaled, addresses)
         return context.get_dummy_value()
 
     return signature, generate
@@ -560,11 +560,11 @@ def _emit_scaled(
         )
         with cgutils.for_range(builder, registers) as loop:
             value = load_register(builder, _register_at(builder, source, loop.index, 4), _FLOATS)
-            scaled = builder.fmul(value, everywhere(builder, factor))
+            scaled = builder.fmul(value, fill_register(builder, factor))
             num_remaining = builder.trunc(
                 builder.sub(columns, builder.mul(loop.index, sixteen)), _WORD
             )
-            is_valid = builder.icmp_signed("<", lanes, everywhere(builder, num_remaining))
+            is_valid = builder.icmp_signed("<", lanes, fill_register(builder, num_remaining))
             arguments = [
                 scaled,
                 _register_at(builder, target, loop.index, 4),

@@ -25,9 +25,12 @@ from torch import Tensor
 
 from albertkit.engines.arithmetic import WITHIN
 from albertkit.engines.cpu import matrix_tiles
-from albertkit.jit import call_llvm, call_shared, prefetch
+from albertkit.jit import call_llvm, call_once_emitted, prefetch
 
-ROWS, VECTORS = 6, 4  # of a full tile; `rows_of` says how many it has where it is matrix_tiles'
+ROWS, VECTORS = (
+    6,
+    4,
+)  # of a full tile; `rows_of_tile` says how many it has where it is matrix_tiles'
 MAX_TILE_ROWS = matrix_tiles.ROWS
 VECTOR = 16  # 32-bit numbers of a register
 COLUMNS = VECTORS * VECTOR
@@ -40,14 +43,14 @@ _PRODUCT = {"int8": "llvm.x86.avx512.vpdpbusd.512", "bf16": "llvm.x86.avx512bf16
 
 
 @intrinsic
-def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched, out):
+def multiply_tile(context, left, row, count, right, start, vectors, steps, ahead, fetched, out):
     """Write rows of `left` times a packed matrix into out[:count, :16 x vectors].
 
     Args:
         left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are
             multiplied in.
         row: The first of its rows, int64.
-        count: How many, int64, 1 to `rows_of(left)`.
+        count: How many, int64, 1 to `rows_of_tile(left)`.
         right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`,
             or words of such as uint32.
         start: Where its registers begin, int64.
@@ -58,7 +61,7 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
             step, or what `fetched` says.
         fetched: With AMX: how many times 8 lines are fetched at every 16 steps, int64, from
             `fetching`.
-        out: Sums, [`rows_of(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns
+        out: Sums, [`rows_of_tile(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns
             beyond are left as they are, and rows; matrix tiles write 16 or 32 rows, computed of
             what lies there in `left`.
     """
@@ -109,31 +112,31 @@ def tile(context, left, row, count, right, start, vectors, steps, ahead, fetched
                 [first, stride, shape, weight, steps, following, corner, sums_stride],
                 _emit,
             )
-        call_shared(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), values)
+        call_once_emitted(builder, f"albertkit_tile_{numbers}", partial(emit, numbers), values)
         return context.get_dummy_value()
 
     return signature, generate
 
 
 def _in_matrices(rows: types.Array) -> bool:
-    return rows.dtype != types.float32 and matrix_tiles.compiled_for()
+    return rows.dtype != types.float32 and matrix_tiles.compiles_for_amx()
 
 
-def rows_of(rows: Any) -> Any:
+def rows_of_tile(rows: Any) -> Any:
     """Return how many rows a full tile has, given rows as they are multiplied."""
 
 
-@overload(rows_of, jit_options=WITHIN)
+@overload(rows_of_tile, jit_options=WITHIN)
 def _overload_rows_of(rows):
     num_rows = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
     return lambda rows: num_rows
 
 
-def vectors_of(rows: Any) -> Any:
+def column_registers_of_tile(rows: Any) -> Any:
     """Return how many registers of columns are multiplied with all rows before the next ones are."""
 
 
-@overload(vectors_of, jit_options=WITHIN)
+@overload(column_registers_of_tile, jit_options=WITHIN)
 def _overload_vectors_of(rows):
     num_vectors = 2 if _in_matrices(rows) else VECTORS
     return lambda rows: num_vectors
@@ -156,11 +159,11 @@ def _overload_fetching(rows, tiles, size):
     return fetching_matrices
 
 
-def panel_of(rows: Any) -> Any:
+def address_of_panel(rows: Any) -> Any:
     """Return how many columns are a panel where attention lays keys and values out: without AMX as many as a tile takes."""
 
 
-@overload(panel_of, jit_options=WITHIN)
+@overload(address_of_panel, jit_options=WITHIN)
 def _overload_panel_of(rows):
     columns = 1 << 20 if _in_matrices(rows) else COLUMNS
     return lambda rows: columns
@@ -246,7 +249,7 @@ def _emit_loop(
     )
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
-        word = everywhere(builder, load_register(builder, builder.gep(at, [words]), _WORD))
+        word = fill_register(builder, load_register(builder, builder.gep(at, [words]), _WORD))
         row = []
         for register, old in zip(registers, before_row, strict=True):
             if numbers == "fp32":
@@ -267,7 +270,7 @@ def _emit_loop(
     return following
 
 
-def everywhere(builder: Any, number: Any) -> Any:
+def fill_register(builder: Any, number: Any) -> Any:
     """Return a register with a number in all its places."""
     nothing, first = (
         ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined),
@@ -308,7 +311,7 @@ def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
     panels = padded.view(
         -1, COLUMNS, padded.shape[1] * weight.itemsize // 4, 4 // weight.itemsize
     ).transpose(1, 2)
-    if weight.dtype != torch.float32 and matrix_tiles.compiled_for():
+    if weight.dtype != torch.float32 and matrix_tiles.compiles_for_amx():
         split = panels.unflatten(1, (-1, matrix_tiles.SIDE))
         # Panel, 16 steps, step, pair, register, column, number
         pairs = split.unflatten(3, (2, 2, VECTOR))

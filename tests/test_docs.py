@@ -11,7 +11,7 @@ import torch
 
 import albertkit
 from albertkit import first_run
-from albertkit.quickstart_options import QuickstartOptions
+from albertkit.report.options import QuickstartOptions
 
 ROOT = Path(__file__).parent.parent
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()

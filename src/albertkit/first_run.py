@@ -34,7 +34,7 @@ from albertkit.output.sections import Commands, FactList, Result, Section
 from albertkit.pretraining.card import list_measures, table_of_measures
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.quickstart_options import QuickstartOptions
+from albertkit.report.options import QuickstartOptions
 from albertkit.report.run_page import MEASURED, curve_sections, filled_masks, pretraining_highlights
 from albertkit.tables.files import find_inputs
 from albertkit.tokenizer import AlbertTokenizer, train_tokenizer

@@ -9,7 +9,7 @@ _EMBED = "albertkit.embeddings"
 COMMANDS = (
     Command(
         "quickstart",
-        "albertkit.quickstart_options:QuickstartOptions",
+        "albertkit.report.options:QuickstartOptions",
         "albertkit.first_run:quickstart",
     ),
     Command(

@@ -224,7 +224,7 @@ class FolderFacts:
                 f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again",
             ) from None
 
-    def mask_token_flags(self, name: str) -> tuple[str, ...]:
+    def mask_flags(self, name: str) -> tuple[str, ...]:
         """Return which of `single_word` and `normalized` are set for the mask, by its name.
 
         transformers 5 reads those of `mask_token` for a `vocab.txt` alone.

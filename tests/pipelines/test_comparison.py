@@ -118,11 +118,11 @@ def test_a_damaged_engine_is_refused(pretrained, monkeypatch):
 def test_labels_decide(classifier, monkeypatch):
     report = compare_precision(*classifier)
     assert report.reference == 100
-    assert report.metric_drop == pytest.approx(100 * (1 - report.top1))
+    assert report.loss == pytest.approx(100 * (1 - report.top1))
     damage(monkeypatch, 1.5)
     broken = compare_precision(*classifier)
     assert broken.reference == 100
-    assert broken.metric_drop > 0.5
+    assert broken.loss > 0.5
     assert "points" in broken.problems[0]
 
 

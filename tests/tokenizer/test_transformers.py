@@ -188,7 +188,7 @@ def test_flags_of_the_mask_are_those_of_transformers(mask_folder, tmp_path, flag
     ours = AlbertTokenizer.from_pretrained(folder)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     assert ours.mask_token == "[MASK]"
-    assert ours.mask_token_flags == tuple(flags)
+    assert ours.mask_flags == tuple(flags)
     choose = random.Random(1).choices
     parts = [
         "[MASK]",

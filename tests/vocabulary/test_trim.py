@@ -319,11 +319,11 @@ def test_the_mask_is_found_as_before(tmp_path, english):
     file = write_lines(tmp_path, english)
     train_tokenizer(english, tmp_path / "old", vocab_size=160)
     tokenizer = AlbertTokenizer.from_pretrained(tmp_path / "old")
-    tokenizer.mask_token_flags = ("normalized",)
+    tokenizer.mask_flags = ("normalized",)
     tokenizer.save_pretrained(tmp_path / "flagged")
     trim_vocabulary(tmp_path / "flagged", [file], tmp_path / "new")
     for folder in ("flagged", "new"):
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / folder)
         ours = AlbertTokenizer.from_pretrained(tmp_path / folder)
-        assert ours.mask_token_flags == ("normalized",)
+        assert ours.mask_flags == ("normalized",)
         assert ours("a [mask] here")["input_ids"] == theirs("a [mask] here")["input_ids"]

@@ -332,7 +332,7 @@ def run_embed_evaluate(options: EmbedEvaluateOptions) -> EmbeddingEvaluations:
     table_file = None if options.table is None else check_table_file(options.table)
     if options.out is not None:
         check_new_folder(options.out)
-    models, files = split_models_from_files(options.split_models_from_files)
+    models, files = split_models_from_files(options.models_and_files)
     results = _evaluate_models(models, parse_kind_paths(files), options)
     evaluations = EmbeddingEvaluations(tuple(results))
     if options.out is not None:
@@ -460,7 +460,7 @@ def _correlation_figures(
     scores: dict[str, float | None],
     seed: int,
 ) -> Figures:
-    """Return correlation_scores, the intervals of those of the cosine, and F1 where the data set has it."""
+    """Return correlations, the intervals of those of the cosine, and F1 where the data set has it."""
     labels = file.scores
     assert labels is not None
     figures: Figures = {"scores": scores, "intervals": {}}

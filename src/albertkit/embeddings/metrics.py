@@ -1,4 +1,4 @@
-"""Similarity and retrieval of vectors: correlation_scores with human scores, how often a text finds its own; a bag of tokens."""
+"""Similarity and retrieval of vectors: correlations with human scores, how often a text finds its own; a bag of tokens."""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ def similarities(first_vectors: np.ndarray, second_vectors: np.ndarray) -> dict[
 
 
 def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
-    """Return correlation_scores of the similarities of vectors [E, D] with human scores [E].
+    """Return correlations of the similarities of vectors [E, D] with human scores [E].
 
     They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then
     `pearson_max` and `spearman_max`; None where the vectors, the similarities or the labels are

@@ -214,7 +214,7 @@ class EmbedEvaluateOptions(MeasureOptions):
     """Evaluate sentence embeddings: correlation with human scores, bidirectional retrieval, bag-of-tokens baseline.
 
     Attributes:
-        split_models_from_files: One or more models: runs of `embed train`, sentence-transformers folders,
+        models_and_files: One or more models: runs of `embed train`, sentence-transformers folders,
             ALBERT checkpoints (mean pooling) or `org/name` of the hub. Then one or more KIND=PATH.
             stsb, korsts, klue-sts: official files, or their folder; scores: a table of two texts
             and a score; pairs: a table of two texts with the same meaning. Several models give a
@@ -223,7 +223,7 @@ class EmbedEvaluateOptions(MeasureOptions):
         table: Write the table of models and data sets to FILE.md or FILE.html.
     """
 
-    split_models_from_files: Annotated[tuple[str, ...], SEVERAL]
+    models_and_files: Annotated[tuple[str, ...], SEVERAL]
     _: KW_ONLY
     out: Path | None = None
     table: Path | None = None

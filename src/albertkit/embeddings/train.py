@@ -386,7 +386,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
 
 # --- the model card -------------------------------------------------------------------------------
 
-_MAX_ANCESTORS = 10  # models of a find_ancestors
+_MAX_ANCESTORS = 10  # models of a lineage
 _ON_HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _DATASETS = {  # kinds whose data lie on the hub under a name
     "stsb": "sentence-transformers/stsb",

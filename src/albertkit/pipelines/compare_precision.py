@@ -97,20 +97,18 @@ class PrecisionComparison(Result):
     notes: tuple[str, ...] = ()
 
     @property
-    def metric_drop(self) -> float | None:
+    def loss(self) -> float | None:
         """Return the points that the metric loses; negative if it gains."""
         return None if self.reference is None or self.found is None else self.reference - self.found
 
     @property
     def problems(self) -> list[str]:
         """Return why it should not be used; empty if it may."""
-        if self.metric_drop is not None:
-            if not math.isfinite(self.metric_drop):
+        if self.loss is not None:
+            if not math.isfinite(self.loss):
                 return [f"{self.metric} is {self.found}, in fp32 {self.reference}"]
-            problem = (
-                f"{self.metric} falls by {self.metric_drop:.2f} points, allowed are {MAX_LOSS}"
-            )
-            return [problem] if self.metric_drop > MAX_LOSS else []
+            problem = f"{self.metric} falls by {self.loss:.2f} points, allowed are {MAX_LOSS}"
+            return [problem] if self.loss > MAX_LOSS else []
         problems = []
         if self.cosine_mean < MIN_COSINE:
             problems.append(f"mean cosine {self.cosine_mean:.4f}, wanted {MIN_COSINE}")
@@ -138,8 +136,8 @@ class PrecisionComparison(Result):
         return facts
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field, and `metric_drop` and `problems`."""
-        return {**super().to_dict(), "loss": self.metric_drop, "problems": self.problems}
+        """Return every field, and `loss` and `problems`."""
+        return {**super().to_dict(), "loss": self.loss, "problems": self.problems}
 
     def sections(self) -> list[Section]:
         """Return the facts and the verdict."""

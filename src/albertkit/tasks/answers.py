@@ -551,7 +551,7 @@ class AnswerTask(Task[QuestionExample]):
         Returns:
             `id`; `answer`, "" for none; `score`, its probability among the n-best (of "no answer"
             by the beam head: the probability of that); `start` and `end`, its characters, None for
-            none; in version 2 `null_odds`; `nbest`, a list of `ids_of_text`, `probability`, `start`,
+            none; in version 2 `null_odds`; `nbest`, a list of `text`, `probability`, `start`,
             `end`, `start_score`, `end_score`; and `question_cut` if the question was too long.
         """
         judge = best_beam_answers if self.head_kind == "beam" else best_span_answers

@@ -177,7 +177,7 @@ def extend_tokenizer(
         model = add_unused_pieces(model, unused)
     extended = SentencePieceTokenizer(model, tokenizer.text_rules, analyser=tokenizer.analyser)
     extended.model_max_length = tokenizer.model_max_length
-    extended.mask_token_flags = tokenizer.mask_token_flags
+    extended.mask_flags = tokenizer.mask_flags
     first = len(facts.pieces)
     occurrences = np.bincount(extended.encode_batch(texts).ids, minlength=extended.vocab_size)
     frequencies = np.maximum(occurrences[first:], 0.5) / max(occurrences.sum(), 1)

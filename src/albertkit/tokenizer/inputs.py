@@ -27,7 +27,7 @@ class InputEncoder(Protocol):
     truncation_side: str
     padding_side: str
     longer_half: ClassVar[str]
-    mask_token_flags: tuple[str, ...]
+    mask_flags: tuple[str, ...]
 
     @property
     def all_special_tokens(self) -> list[str]: ...
@@ -553,7 +553,7 @@ class NamedSpecials:
 
     def encode_batch(self, texts: Sequence[str], num_threads: int = 0) -> RaggedIds:
         """See `AlbertTokenizer.encode_batch`."""
-        is_mask_normalized = bool(self._names) and "normalized" in self.tokenizer.mask_token_flags
+        is_mask_normalized = bool(self._names) and "normalized" in self.tokenizer.mask_flags
         indices = []
         for index, text in enumerate(texts):
             has_name = any(name in text for name in self._names)

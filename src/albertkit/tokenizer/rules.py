@@ -10,7 +10,7 @@
     without both. The last two are transformers' `keep_accents=True`; a folder's `do_lower_case` and
     `keep_accents` choose among the four.
 `multilingual`
-    White space collapse_spaces with `str.split`, then NFC. Accents, marks and case stay, so nothing of a
+    White space collapsed with `str.split`, then NFC. Accents, marks and case stay, so nothing of a
     Hindi, Japanese or Korean text is lost, and decomposed Hangul (macOS file names) equals composed
     Hangul.
 `korean`

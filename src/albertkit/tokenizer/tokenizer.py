@@ -61,7 +61,7 @@ class AlbertTokenizer(ABC):
         pad_id, unk_id, cls_id, sep_id, mask_id: 0 to 4 in SentencePiece models; anywhere in the
             others.
         model_max_length: Longest sequence, from `tokenizer_config.json`; else 512.
-        mask_token_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them,
+        mask_flags: Which of `single_word` and `normalized`, as the `tokenizers` library has them,
             the folder sets for the name of the mask in a text.
         truncation_side, padding_side: Where texts are cut and `self(texts)` pads, "right" or
             "left"; from the same file.
@@ -78,7 +78,7 @@ class AlbertTokenizer(ABC):
     model_max_length: int = 512
     truncation_side: str = "right"
     padding_side: str = "right"
-    mask_token_flags: tuple[str, ...] = ()
+    mask_flags: tuple[str, ...] = ()
     _vocabulary_ids: dict[str, int] | None = None
     # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the
     # shorter: as in `tokenizers`.
@@ -222,7 +222,7 @@ class AlbertTokenizer(ABC):
         if "token_type_ids" not in (settings.get("model_input_names") or "token_type_ids"):
             fact = "gives no token_type_ids (model_input_names): there the second text of a pair has 0, here 1"
             logger.warning("the tokenizer in `%s` %s", folder, fact)
-        tokenizer.mask_token_flags = facts.mask_token_flags(tokenizer.mask_token)
+        tokenizer.mask_flags = facts.mask_flags(tokenizer.mask_token)
         limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:
             tokenizer.model_max_length = limit
@@ -481,8 +481,8 @@ class AlbertTokenizer(ABC):
         """
 
     def mask_spans(self, text: str) -> list[tuple[int, int]]:
-        """Return start and end of each literal mask in a text, as the `tokenizers` library finds it by `mask_token_flags`."""
-        if not self.mask_token_flags:
+        """Return start and end of each literal mask in a text, as the `tokenizers` library finds it by `mask_flags`."""
+        if not self.mask_flags:
             return [match.span() for match in re.finditer(re.escape(self.mask_token), text)]
         encoded = self._mask_finder.encode(replace_lone_surrogates(text), add_special_tokens=False)
         return [
@@ -496,11 +496,11 @@ class AlbertTokenizer(ABC):
         from tokenizers import Tokenizer, models
 
         finder = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-        if "normalized" in self.mask_token_flags:
+        if "normalized" in self.mask_flags:
             normalizer = Tokenizer.from_str(self.tokenizer_json()).normalizer
             if normalizer is not None:
                 finder.normalizer = normalizer
-        flags = {flag: flag in self.mask_token_flags for flag in ("single_word", "normalized")}
+        flags = {flag: flag in self.mask_flags for flag in ("single_word", "normalized")}
         finder.add_special_tokens([TheirToken(self.mask_token, special=True, **flags)])
         return finder
 
@@ -668,7 +668,7 @@ class AlbertTokenizer(ABC):
     # --- inside -----------------------------------------------------------------------------------
 
     def __reduce__(self) -> tuple:
-        names = ("model_max_length", "truncation_side", "padding_side", "mask_token_flags")
+        names = ("model_max_length", "truncation_side", "padding_side", "mask_flags")
         return (
             type(self),
             self._constructor_arguments(),
@@ -697,12 +697,12 @@ class AlbertTokenizer(ABC):
 
     def _with_mask_flags(self, content: str) -> str:
         """Return the content of a `tokenizer.json` with the flags of the mask."""
-        if not self.mask_token_flags:
+        if not self.mask_flags:
             return content
         parts = json.loads(content)
         for token in parts["added_tokens"]:
             if token["content"] == self.mask_token:
-                token.update(dict.fromkeys(self.mask_token_flags, True))
+                token.update(dict.fromkeys(self.mask_flags, True))
         return json.dumps(parts, ensure_ascii=False)
 
     @abstractmethod

@@ -152,7 +152,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
             )
         old_ids = _choose_tokens(counts, required_ids, options)
         trimmed = tokenizer.with_tokens(old_ids.tolist())
-        for name in ("model_max_length", "truncation_side", "padding_side", "mask_token_flags"):
+        for name in ("model_max_length", "truncation_side", "padding_side", "mask_flags"):
             setattr(trimmed, name, getattr(tokenizer, name))
         # The text is read again: which tokens stay is known only when all of it was counted.
         change = TextChange()

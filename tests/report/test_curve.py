@@ -13,7 +13,7 @@ from albertkit.errors import MissingExtraError
 from albertkit.output.plots import BASELINE, EVALUATION, TRAIN, new_figure
 from albertkit.training.monitor import (
     RunMetrics,
-    _choose_panels,
+    _plan_figure,
     _running_mean,
     loss_limits,
     plot_run,
@@ -182,8 +182,8 @@ def test_the_line_of_chance_has_its_words_inside(narrow):
         }
         for n in range(1, 200)
     ]
-    looks, draw = _choose_panels(RunMetrics.from_records(records), {}, None, "")
-    with new_figure(looks[narrow], draw) as figure:
+    plan = _plan_figure(RunMetrics.from_records(records), {}, None, "")
+    with new_figure(plan[narrow], plan.draw) as figure:
         figure.draw_without_rendering()
     axes = next(axes for axes in figure.axes if "sentence order" in axes.get_ylabel())
     (words,) = axes.texts

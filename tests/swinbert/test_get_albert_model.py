@@ -13,7 +13,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, ConfigError
 from albertkit.files import read_json
 from albertkit.model.classes import AlbertForPreTraining, AlbertModel
 from albertkit.swinbert.classes import SwinBertTokenizer
-from albertkit.swinbert.migrate import migrate
+from albertkit.swinbert.migrate import migrate_checkout
 from albertkit.swinbert.scripts import get_albert_model
 
 SPECIAL = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
@@ -55,7 +55,7 @@ def pretrained(tmp_path):
 @pytest.fixture
 def migrated(checkout, monkeypatch):
     """A migrated checkout that can be imported from, as its scripts are run: from its folder."""
-    migrate(checkout, apply=True, portable=True)
+    migrate_checkout(checkout, apply=True, portable=True)
     monkeypatch.chdir(checkout)
     monkeypatch.syspath_prepend(str(checkout))
     yield checkout

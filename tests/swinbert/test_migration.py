@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from albertkit.errors import CheckpointError, ConfigError, DataError
-from albertkit.swinbert.migrate import migrate, show_migration
+from albertkit.swinbert.migrate import migrate_checkout, show_migration
 
 TRAIN = "src/tasks/run_caption_VidSwinBert.py"
 INFERENCE = "src/tasks/run_caption_VidSwinBert_inference.py"
@@ -44,7 +44,7 @@ def changed_words(before, after):
 
 def test_a_few_places_of_two_scripts_and_some_new_files(checkout, files_of):
     before = files_of(checkout)
-    report = migrate(checkout, apply=True)
+    report = migrate_checkout(checkout, apply=True)
     after = {
         path: content
         for path, content in files_of(checkout).items()
@@ -96,23 +96,23 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
     original = files_of(checkout)
     os.chmod(checkout / TRAIN, 0o755)
     for portable in (False, True):
-        assert not migrate(checkout, check=True, portable=portable).migrated
-        migrate(checkout, apply=True, portable=portable)
+        assert not migrate_checkout(checkout, check=True, portable=portable).migrated
+        migrate_checkout(checkout, apply=True, portable=portable)
         once = files_of(checkout)
-        second = migrate(checkout, apply=True, portable=portable)
+        second = migrate_checkout(checkout, apply=True, portable=portable)
         assert files_of(checkout) == once
         assert second.changed == ()
         assert second.added == ()
         assert second.diff == ""
-        assert migrate(checkout, check=True).migrated  # --portable stays chosen
+        assert migrate_checkout(checkout, check=True).migrated  # --portable stays chosen
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
-    report = migrate(checkout, revert=True)
+    report = migrate_checkout(checkout, revert=True)
     assert set(report.removed) == ADDED
     assert files_of(checkout) == original
     assert not (checkout / "src/layers/albert").exists()
     assert not (checkout / ".albertkit-migration.patch").exists()
     assert (checkout / TRAIN).stat().st_mode & 0o777 == 0o755
-    assert migrate(checkout, revert=True).notes  # nothing to take back
+    assert migrate_checkout(checkout, revert=True).notes  # nothing to take back
     assert files_of(checkout) == original
 
 
@@ -120,18 +120,18 @@ def test_twice_is_once_and_back_is_to_the_byte(checkout, files_of):
     "patch", [b"no patch", b"--- a/../out.py\n+++ b/../out.py\n@@ -1 +1 @@\n-a\n+b\n"]
 )
 def test_a_damaged_patch_is_noticed_and_none_reaches_out_of_the_checkout(checkout, files_of, patch):
-    migrate(checkout, apply=True)
+    migrate_checkout(checkout, apply=True)
     (checkout / ".albertkit-migration.patch").write_bytes(patch)
     before = files_of(checkout)
     for action in ("apply", "revert"):
         with pytest.raises(CheckpointError, match=r"\[corrupt\]"):
-            migrate(checkout, **{action: True})
+            migrate_checkout(checkout, **{action: True})
     assert files_of(checkout) == before
 
 
 def test_git_alone_takes_it_back(checkout, files_of):
     original = files_of(checkout)
-    migrate(checkout, apply=True, portable=True)
+    migrate_checkout(checkout, apply=True, portable=True)
     undo = ["git", "apply", "-R", ".albertkit-migration.patch"]
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(checkout.parent)}
     subprocess.run(undo, cwd=checkout, env=environment, capture_output=True, check=True)
@@ -145,7 +145,7 @@ def test_git_alone_takes_it_back(checkout, files_of):
 
 def test_portable(checkout, files_of):
     before = files_of(checkout)
-    report = migrate(checkout, apply=True, portable=True)
+    report = migrate_checkout(checkout, apply=True, portable=True)
     assert set(report.changed) == {TRAIN, INFERENCE, VIDEO, SAVING, SCORING, CONFIG}
     after = files_of(checkout)
     lines = after[TRAIN].decode().splitlines()
@@ -183,7 +183,7 @@ def test_portable(checkout, files_of):
 def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
     shutil.copytree(checkout, tmp_path / "copy")
     before = files_of(checkout)
-    diff = migrate(checkout, portable=True).diff
+    diff = migrate_checkout(checkout, portable=True).diff
     assert files_of(checkout) == before
     git = subprocess.run(
         ["git", "apply", "-p1", "-"],
@@ -194,7 +194,7 @@ def test_the_diff_is_one_that_git_applies(checkout, files_of, tmp_path):
         check=False,
     )
     assert git.returncode == 0, git.stderr
-    migrate(checkout, apply=True, portable=True)
+    migrate_checkout(checkout, apply=True, portable=True)
     applied = {
         path: content
         for path, content in files_of(checkout).items()
@@ -213,7 +213,7 @@ def killed_after(writes, checkout, action):
             real(source, target) if next(remaining_writes, None) is not None else os._exit(9)
         )
         try:
-            migrate(checkout, **{action: True}, portable=True)
+            migrate_checkout(checkout, **{action: True}, portable=True)
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
@@ -229,32 +229,32 @@ def test_killed_anywhere_it_goes_on_or_back(checkout, files_of, tmp_path):
 
     original = files(checkout)
     finished = Path(shutil.copytree(checkout, tmp_path / "finished"))
-    migrate(finished, apply=True, portable=True)
+    migrate_checkout(finished, apply=True, portable=True)
     expected = {"apply": files(finished), "revert": original}
     for writes in (0, 4, 5, 13):
         for then in ("apply", "revert"):
             copy = tmp_path / f"{then}-{writes}"
             shutil.copytree(checkout, copy)
             assert killed_after(writes, copy, "apply")
-            migrate(copy, **{then: True}, portable=True)
+            migrate_checkout(copy, **{then: True}, portable=True)
             assert files(copy) == expected[then]
             assert (copy / "src/layers/albert").exists() == (then == "apply")
     assert not killed_after(99, finished, "apply")
     assert killed_after(1, finished, "revert")
-    migrate(finished, revert=True)
+    migrate_checkout(finished, revert=True)
     assert files_of(finished) == original
 
 
 def test_one_patch_is_enough_where_portable_is_added_later(checkout, files_of, tmp_path):
     original = files_of(checkout)
     finished = Path(shutil.copytree(checkout, tmp_path / "finished"))
-    migrate(finished, apply=True, portable=True)
-    migrate(checkout, apply=True)
+    migrate_checkout(finished, apply=True, portable=True)
+    migrate_checkout(checkout, apply=True)
     for writes in (0, 9, 27):
         for action, expected in (("apply", files_of(finished)), ("revert", original)):
             copy = Path(shutil.copytree(checkout, tmp_path / f"{action}-{writes}"))
             was_killed = killed_after(writes, copy, "apply")
-            migrate(copy, **{action: True}, portable=True)
+            migrate_checkout(copy, **{action: True}, portable=True)
             assert files_of(copy) == expected
     assert not was_killed  # the last had nothing left to write
 
@@ -283,7 +283,7 @@ def test_another_script_is_refused_before_anything_is_written(checkout, files_of
     script.write_text(script.read_text().replace(old, new))
     before = files_of(checkout)
     with pytest.raises(DataError, match=r"\[unsupported\]") as raised:
-        migrate(checkout, apply=True)
+        migrate_checkout(checkout, apply=True)
     assert TRAIN in raised.value.message
     assert files_of(checkout) == before
 
@@ -294,18 +294,18 @@ def test_force_edits_what_can_be_edited(checkout, files_of):
         script.read_text().replace("'models/captioning/bert-base-uncased/'", "'models/mine/'")
     )
     before = files_of(checkout)
-    report = migrate(checkout, apply=True, force=True)
+    report = migrate_checkout(checkout, apply=True, force=True)
     assert "bert-base-uncased is there 0 times" in report.notes[0]
     assert "get_albert_model(args)" in script.read_text()
     assert "'models/mine/'" in script.read_text()
-    migrate(checkout, revert=True)
+    migrate_checkout(checkout, revert=True)
     assert files_of(checkout) == before
 
 
 def test_another_list_of_what_does_not_decay_is_reported(checkout):
     script = checkout / TRAIN
     script.write_text(script.read_text().replace("['bias', 'LayerNorm.bias'", "['bias', 'mine'"))
-    report = migrate(checkout, apply=True)
+    report = migrate_checkout(checkout, apply=True)
     assert report.notes == (
         f"{TRAIN}: its list `no_decay` is not as in SwinBERT: ALBERT's full_layer_layer_norm is decayed",
     )
@@ -314,34 +314,34 @@ def test_another_list_of_what_does_not_decay_is_reported(checkout):
 
 def test_what_was_edited_since_is_not_lost(checkout, files_of):
     original = files_of(checkout)
-    migrate(checkout, apply=True)
+    migrate_checkout(checkout, apply=True)
     script = checkout / TRAIN
     config = checkout / "src/configs/VidSwinBert/vatex_8frm_albert.json"
     migrated = script.read_bytes()
     script.write_bytes(migrated + b"\n# mine\n")
     for portable in (False, True):  # in another place than the migration's: kept, whatever is done
-        migrate(checkout, apply=True, portable=portable)
+        migrate_checkout(checkout, apply=True, portable=portable)
         assert script.read_bytes().endswith(b"# mine\n")
-    migrate(checkout, revert=True)
+    migrate_checkout(checkout, revert=True)
     assert files_of(checkout) == original | {TRAIN: original[TRAIN] + b"\n# mine\n"}
     script.write_bytes(original[TRAIN])
-    migrate(checkout, apply=True)
+    migrate_checkout(checkout, apply=True)
     edited = migrated.replace(b"get_albert_model(args)", b"get_albert_model(args, 1)")
     script.write_bytes(edited)
     for action in ("revert", "apply"):
         with pytest.raises(CheckpointError, match=r"\[exists\]"):
-            migrate(checkout, **{action: True})
+            migrate_checkout(checkout, **{action: True})
         assert script.read_bytes() == edited
     script.write_bytes(migrated)
     config.write_text("{}")
-    report = migrate(checkout, apply=True)
+    report = migrate_checkout(checkout, apply=True)
     assert report.notes == (f"left as it was edited: {config.relative_to(checkout).as_posix()}",)
     assert config.read_text() == "{}"
     with pytest.raises(CheckpointError, match=r"\[exists\]"):
-        migrate(checkout, revert=True)
+        migrate_checkout(checkout, revert=True)
     assert config.read_text() == "{}"
     config.unlink()
-    migrate(checkout, revert=True)
+    migrate_checkout(checkout, revert=True)
     assert files_of(checkout) == original
 
 
@@ -350,27 +350,27 @@ def test_a_file_in_the_way(checkout, files_of):
     loader.write_text("def get_albert_model(args): pass\n")
     before = files_of(checkout)
     with pytest.raises(CheckpointError, match=r"\[exists\]"):
-        migrate(checkout, apply=True)
+        migrate_checkout(checkout, apply=True)
     assert files_of(checkout) == before
-    migrate(checkout, apply=True, force=True)
+    migrate_checkout(checkout, apply=True, force=True)
     assert b"albertkit" in loader.read_bytes()
-    migrate(checkout, revert=True)
+    migrate_checkout(checkout, revert=True)
     assert files_of(checkout) == before
 
 
 def test_what_is_no_checkout(tmp_path, checkout):
     with pytest.raises(DataError, match="not-found"):
-        migrate(tmp_path)
+        migrate_checkout(tmp_path)
     with pytest.raises(ConfigError, match="--apply and --revert cannot be combined"):
-        migrate(checkout, apply=True, revert=True)
+        migrate_checkout(checkout, apply=True, revert=True)
     (checkout / "src/configs/VidSwinBert/local_debug.json").write_text(
         '{"a": 1, // as in the guide of 2024\n}'
     )
     with pytest.raises(DataError, match="bad-file"):
-        migrate(checkout, apply=True)
+        migrate_checkout(checkout, apply=True)
     (checkout / INFERENCE).unlink()
     with pytest.raises(DataError, match="not-found"):
-        migrate(checkout, apply=True)
+        migrate_checkout(checkout, apply=True)
 
 
 def test_a_link_stays_a_link(checkout, tmp_path):
@@ -378,10 +378,10 @@ def test_a_link_stays_a_link(checkout, tmp_path):
     shutil.move(checkout / TRAIN, elsewhere)
     (checkout / TRAIN).symlink_to(elsewhere)
     before = elsewhere.read_bytes()
-    migrate(checkout, apply=True)
+    migrate_checkout(checkout, apply=True)
     assert (checkout / TRAIN).is_symlink()
     assert b"get_albert_model" in elsewhere.read_bytes()
-    migrate(checkout, revert=True)
+    migrate_checkout(checkout, revert=True)
     assert (checkout / TRAIN).is_symlink()
     assert elsewhere.read_bytes() == before
 
@@ -391,7 +391,7 @@ def test_the_diff_goes_to_stdout_to_the_byte(checkout, monkeypatch):
     script.write_bytes(b"# -*- coding: latin-1 -*-\n" + script.read_bytes() + b"# caf\xe9\n")
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", out)
-    show_migration(migrate(checkout))
+    show_migration(migrate_checkout(checkout))
     out.flush()
     printed = out.buffer.getvalue()
     assert b"\n-from src.modeling.load_bert import get_bert_model\n" in printed
@@ -411,7 +411,7 @@ def test_on_a_terminal_it_has_colours(checkout, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr(sys, "stdout", terminal)
-    show_migration(migrate(checkout))
+    show_migration(migrate_checkout(checkout))
     assert "\x1b[" in terminal.getvalue()
     assert "get_albert_model" in terminal.getvalue()
 

@@ -26,7 +26,7 @@ from albertkit.captioning.layers import gate_matrix
 from albertkit.captioning.video import sample_frames
 from albertkit.captioning.video_swin import VideoSwinBackbone
 from albertkit.swinbert.checkpoints import convert_swinbert
-from albertkit.swinbert.migrate import migrate
+from albertkit.swinbert.migrate import migrate_checkout
 from benchmarks.moving_shapes import WORDS, make_clips
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore:head size")]
@@ -62,7 +62,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"SwinBERT needs {', '.join(absent)}")
     root = tmp_path_factory.mktemp("real") / "SwinBERT"
     shutil.copytree(source, root, ignore=shutil.ignore_patterns(".git", "*.mp4"))
-    migrate(root, apply=True, portable=True)
+    migrate_checkout(root, apply=True, portable=True)
     name = "swin_mini_patch244_window877_kinetics600_22k"
     (root / f"src/modeling/video_swin/{name}.py").write_text(_SWIN_CONFIG)
     weights = root / "models" / "video_swin_transformer"

@@ -51,7 +51,7 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
     assert results["data"] == "dev.tsv"
     assert results["examples"] == 100
     assert results["best_step"] == best
-    print_sections(result_sections(result.results(), result.metric))
+    print_sections(result_sections(result.scores_and_notes(), result.metric))
     printed = capsys.readouterr().out
     assert f"classify, 100 examples of dev.tsv, the model of step {best}" in printed
     assert "f1 (plain)" in printed
@@ -99,7 +99,7 @@ def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):
     assert f"{line} train {question}\n" in printed
     assert "tokens of dev" not in printed
     evaluated = evaluate_task(tmp_path / "run", rows)
-    assert f"{line} the data {question}" in evaluated.results()["notes"]
+    assert f"{line} the data {question}" in evaluated.scores_and_notes()["notes"]
     predicted = predict(tmp_path / "run", rows)
     unread = f"{unknown:,} of {len(ids):,} tokens are unknown: what they stand for is not read"
     assert predicted.notes == (unread,)
@@ -115,9 +115,9 @@ def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path, seed
     words = "is what the model was trained on"
     for model in (run, run / "best"):
         assert words in str(evaluate_task(model, file).details["notes"])
-    assert words not in str(evaluate_task(run, table / "dev.tsv").results())
+    assert words not in str(evaluate_task(run, table / "dev.tsv").scores_and_notes())
     (tmp_path / "train.tsv").write_bytes((table / "dev.tsv").read_bytes())  # of the same name
-    assert words not in str(evaluate_task(run, tmp_path / "train.tsv").results())
+    assert words not in str(evaluate_task(run, tmp_path / "train.tsv").scores_and_notes())
 
 
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
@@ -134,7 +134,7 @@ def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
         tmp_path / "run", [{"sentence": "a fox", "label": name} for name in ("magic", "plain")]
     )
     assert result.collapsed
-    assert not any("--lr" in note for note in result.results()["notes"])
+    assert not any("--lr" in note for note in result.scores_and_notes()["notes"])
 
 
 def test_numbers_that_hardly_differ_are_said_to_be_constant():

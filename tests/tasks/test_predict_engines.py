@@ -116,7 +116,7 @@ def test_what_the_engine_fell_back_from_is_said(untrained, table, tmp_path, monk
     assert report.to_dict()["notes"] == report.notes
     assert (
         "not int8: no int8 here"
-        in evaluate_task(untrained, table, precision="int8").results()["notes"]
+        in evaluate_task(untrained, table, precision="int8").scores_and_notes()["notes"]
     )
 
 

@@ -82,14 +82,14 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     print_sections(result.sections(), out)
     assert ["largest", "class", "0.6649"] in [line.split() for line in out.getvalue().splitlines()]
     note = "not clearly better than always answering `1`: accuracy 0.6736, the largest class 0.6649"
-    assert result.results()["notes"] == [note]
+    assert result.scores_and_notes()["notes"] == [note]
     better = replace(result, details={**details, "intervals": {"accuracy": [0.67, 0.70]}})
     collapsed = replace(
         result, collapsed="all 1,725 predictions are `1`", remedy="try a lower --lr"
     )
-    assert better.results()["notes"] == []
+    assert better.scores_and_notes()["notes"] == []
     assert collapsed.failure.startswith("nothing learned")
-    assert collapsed.results()["notes"] == []  # it was said when the training ended
+    assert collapsed.scores_and_notes()["notes"] == []  # it was said when the training ended
     assert largest_class_and_share({}) is None
     assert (
         constant_answer_note(

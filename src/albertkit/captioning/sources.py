@@ -95,7 +95,7 @@ def read_splits(
             f"no such file or folder: `{path}`",
             suggest_existing_path(path, "check the path"),
         )
-    annotations = _annotation_files(path)
+    annotations = _published_caption_files(path)
     if annotations:
         clips_by_split: dict[str, list[Clip]] = {}
         file_of_split: dict[str, Path] = {}
@@ -154,7 +154,7 @@ def _no_clips_error(path: Path, split: str, bad_rows: BadRows) -> DataError:
     )
 
 
-def _annotation_files(path: Path) -> list[Path]:
+def _published_caption_files(path: Path) -> list[Path]:
     """Return the file, or those of a folder, that hold published captions; none where there are files for each split."""
     if path.is_file():
         suffix = path.suffix.lower()

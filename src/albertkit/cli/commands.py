@@ -173,7 +173,7 @@ COMMANDS = (
     Command(
         "migrate swinbert",
         "albertkit.swinbert.options:MigrateOptions",
-        "albertkit.swinbert.migrate:migrate",
+        "albertkit.swinbert.migrate:migrate_checkout",
         show="albertkit.swinbert.migrate:show_migration",
     ),
     Command(

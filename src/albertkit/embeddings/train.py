@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -260,9 +260,9 @@ class EmbeddingResult(RunResult):
         }
         return {**extras, "truncated": self.truncated}
 
-    def results(self) -> dict[str, Any]:
+    def scores_and_notes(self) -> dict[str, Any]:
         """Return scores, intervals and notes for `training.results`."""
-        return {**super().results(), "intervals": self.intervals}
+        return {**super().scores_and_notes(), "intervals": self.intervals}
 
 
 @dataclass(frozen=True)
@@ -428,9 +428,9 @@ def write_embedding_card(
         f"`{escape_markdown(training.start)}` on {training.data}, with the loss `{training.loss_name}`."
     )
     ancestors = []
-    for model, kind in find_ancestors(training.start):
-        data = f" on `{escape_markdown(kind)}`" if kind else ""
-        ancestors.append(f"from `{escape_markdown(model)}`{data}")
+    for checkpoint, data_kind in find_training_ancestors(training.start):
+        data = f" on `{escape_markdown(data_kind)}`" if data_kind else ""
+        ancestors.append(f"from `{escape_markdown(checkpoint)}`{data}")
     if ancestors:
         summary += f"\nBefore that: {', '.join(ancestors)}."
     sections: list[Section] = [
@@ -451,9 +451,16 @@ def write_embedding_card(
     ).write(folder)
 
 
-def find_ancestors(start: str) -> list[tuple[str, str]]:
-    """Return the ancestors of a model in local folders, the latest first: checkpoint, and kind of its training data."""
-    ancestors: list[tuple[str, str]] = []
+class Ancestor(NamedTuple):
+    """Checkpoint from which a model was trained, and the kind of the data; "" where it is unknown."""
+
+    checkpoint: str
+    data_kind: str
+
+
+def find_training_ancestors(start: str) -> list[Ancestor]:
+    """Return the ancestors of a model in local folders, the latest first."""
+    ancestors: list[Ancestor] = []
     while len(ancestors) < _MAX_ANCESTORS:
         folder = Path(start)
         paths = (
@@ -466,7 +473,8 @@ def find_ancestors(start: str) -> list[tuple[str, str]]:
         if not isinstance(provenance, dict) or not isinstance(provenance.get("model"), str):
             break
         start = provenance["model"]
-        ancestors.append((start, str(provenance.get("kind") or provenance.get("task") or "")))
+        data_kind = str(provenance.get("kind") or provenance.get("task") or "")
+        ancestors.append(Ancestor(start, data_kind))
     return ancestors
 
 
@@ -474,7 +482,8 @@ def _hub_metadata(
     name: str, training: Training, settings: EncoderSettings, scores: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the metadata for a hub; unknown fields are left out."""
-    first = ([model for model, _ in find_ancestors(training.start)] or [training.start])[-1]
+    ancestors = find_training_ancestors(training.start)
+    first = ancestors[-1].checkpoint if ancestors else training.start
     fields: dict[str, Any] = {"language": settings.languages} if settings.languages else {}
     if settings.license:
         fields["license"] = settings.license

@@ -43,7 +43,7 @@ from albertkit.engines.cpu.layers import (
     Chunk,
     add_halves,
     attend_rows,
-    begin_layer,
+    compute_qkv,
     copy_row,
     do_attended,
     do_halves,
@@ -53,10 +53,10 @@ from albertkit.engines.cpu.layers import (
     multiply,
     next_task,
     note_holders,
+    num_tasks_for,
     prepare_row,
     rows_of_a_half,
     rows_of_a_task,
-    tasks_of,
     whole_feed_forward,
 )
 from albertkit.engines.cpu.team import FIRST_PATIENCE, cycles, is_done, new_progress
@@ -291,33 +291,33 @@ def pack_next_step(state, starts, number, room, most_layers):
         length = state.query_starts[before, index + 1] - state.query_starts[before, index]
         if length:
             n = state.active[before, index]
-            record_rows_of_sequence(state, now, count, n, rows, length)
+            place_sequence(state, now, count, n, rows, length)
             count, rows = count + 1, rows + length
             last_rows = rows if state.layers[n] + 1 == most_layers else last_rows
     old, old_rows, n = count, rows, state.entered[0]
     first_id = starts[n]
     while n < len(starts) - 1 and rows + starts[n + 1] - starts[n] <= room:
         length = starts[n + 1] - starts[n]
-        record_rows_of_sequence(state, now, count, n, rows, length)
+        place_sequence(state, now, count, n, rows, length)
         count, rows, n = count + 1, rows + length, n + 1
     state.entered[0], state.counts[now] = n, count
     return ExitStep(number, now, count, old, rows, old_rows, last_rows, first_id)
 
 
 @within
-def record_rows_of_sequence(state, now, index, n, row, length):
-    """Record that sequence n has `length` rows from `row` on."""
-    state.active[now, index], state.starts[now, index], state.starts[now, index + 1] = (
-        n,
-        row,
-        row + length,
+def place_sequence(state, slot, index, sequence, first_row, num_rows):
+    """Record that a sequence, the index-th of a slot, has `num_rows` rows from `first_row` on."""
+    state.active[slot, index], state.starts[slot, index], state.starts[slot, index + 1] = (
+        sequence,
+        first_row,
+        first_row + num_rows,
     )
-    for r in range(row, row + length):
-        state.sequences[now, r] = index
+    for r in range(first_row, first_row + num_rows):
+        state.sequences[slot, r] = index
 
 
 @within
-def chunk_of(chunk, state, slot, count, rows, group):
+def chunk_of_active_sequences(chunk, state, slot, count, rows, group):
     """Return the chunk of the sequences that are in."""
     starts, sequences = state.starts[slot, : count + 1], state.sequences[slot, :rows]
     return Chunk(
@@ -341,11 +341,11 @@ def chunk_of(chunk, state, slot, count, rows, group):
 @within
 def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch):
     """Compute the rows of a step and their queries, keys and values; see `layers.do_rows`."""
-    before = chunk_of(
+    before = chunk_of_active_sequences(
         chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1
     )
     queries, block = state.queries[1 - step.now], rows_of_a_task(step.rows, call.members, False)
-    winners, tasks = progress.winners[KINDS * step.number + ROWS], tasks_of(step.rows, block)
+    winners, tasks = progress.winners[KINDS * step.number + ROWS], num_tasks_for(step.rows, block)
     task = next_task(call, progress, step.number, ROWS, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -368,7 +368,7 @@ def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch
             for t in range(middle - top, bottom - top):
                 prepare_row(hidden, t, scratch)
         if bottom > step.last_rows and not is_done(winners, task):
-            begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
+            compute_qkv(layer, scratch, chunk.qkv[call.member, top:bottom])
         end_task(call, progress, step.number, ROWS, task, began, scratch)
         task = next_task(call, progress, step.number, ROWS, tasks, scratch)
     note_holders(winners, block, scratch.holders[: step.rows])
@@ -378,7 +378,7 @@ def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch
 def do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch):
     """Compute logits [M, N, L, C] of the sequences that have had a layer; return how many are a task."""
     size = min(BLOCK_ROWS, max(1, (step.old + call.members - 1) // call.members))
-    tasks = tasks_of(step.old, size)
+    tasks = num_tasks_for(step.old, size)
     task = next_task(call, progress, step.number, DECIDED, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -456,7 +456,9 @@ def run_until_sure(
         )
         state.halves[step.now] = rows_of_a_half(stay, call.members, layer)
         group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))
-        step_chunk = chunk_of(chunk, state, step.now, step.num_sequences, step.rows, group)
+        step_chunk = chunk_of_active_sequences(
+            chunk, state, step.now, step.num_sequences, step.rows, group
+        )
         queries, query_starts = (
             state.queries[step.now, :stay],
             state.query_starts[step.now, : step.num_sequences + 1],

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.model.heads import check_span, multi_label_loss, span_loss
-from albertkit.model.layers import as_head_input, layer_norm_function, linear_function
+from albertkit.model.layers import layer_norm_function, linear_function, widen_to_head_dtype
 from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
@@ -153,7 +153,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
         """Return states [N, longest, H], the mask of answers [N, longest], and the position [N] of the first token."""
         mask = batch.padding_mask()
         allowed = mask if p_mask is None else mask & (batch.unpack(p_mask) == 0)
-        hidden = as_head_input(self.albert.encode(batch).hidden, self.start_logits)
+        hidden = widen_to_head_dtype(self.albert.encode(batch).hidden, self.start_logits)
         return batch.unpack(hidden), allowed, torch.zeros_like(batch.starts)
 
     def forward(
@@ -193,7 +193,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
             **options,
         )
         allowed = run.mask if p_mask is None else run.mask & (p_mask == 0)
-        states = run.rows(as_head_input(run.hidden, self.start_logits))
+        states = run.rows(widen_to_head_dtype(run.hidden, self.start_logits))
         first = run.mask.int().argmax(1)
         if start_positions is None or end_positions is None:
             return run.output(BeamQuestionAnsweringOutput, **self._beams(states, allowed, first))

@@ -22,7 +22,7 @@ from albertkit.model.heads import (
     regression_loss,
     span_loss,
 )
-from albertkit.model.layers import as_head_input, linear_function
+from albertkit.model.layers import linear_function, widen_to_head_dtype
 from albertkit.model.padded import (
     LogitsOutput,
     PaddedPass,
@@ -262,7 +262,7 @@ class Classifier(LogitsModel):
     def _head(self, hidden: Tensor, pooled: Tensor | None) -> Tensor:
         # In the dtype of the head's parameters, over a bf16 encoder, too: rounded logits gave dev
         # scores in training that `evaluate` did not reproduce.
-        values = as_head_input(hidden if pooled is None else pooled, self.classifier)
+        values = widen_to_head_dtype(hidden if pooled is None else pooled, self.classifier)
         return linear_function(values.dtype, self.classifier)(self.dropout(values))
 
 
@@ -379,7 +379,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         Returns:
             Two tensors [N, longest]; the lowest finite number after a sequence's end.
         """
-        hidden = as_head_input(self.albert.encode(batch, trace).hidden, self.qa_outputs)
+        hidden = widen_to_head_dtype(self.albert.encode(batch, trace).hidden, self.qa_outputs)
         logits = batch.unpack(linear_function(hidden.dtype, self.qa_outputs)(hidden))
         start, end = logits.masked_fill(
             ~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min
@@ -416,7 +416,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
             True,
             **options,
         )
-        hidden = as_head_input(run.hidden, self.qa_outputs)
+        hidden = widen_to_head_dtype(run.hidden, self.qa_outputs)
         logits = linear_function(hidden.dtype, self.qa_outputs)(hidden)
         start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
         loss = None

@@ -14,10 +14,10 @@ from albertkit.errors import ConfigError
 from albertkit.model import cpu_loops
 from albertkit.model.layers import (
     ACTIVATIONS,
-    as_head_input,
     differentiable_once,
     layer_norm_function,
     linear_function,
+    widen_to_head_dtype,
 )
 from albertkit.model.padded import SummedLoss
 from albertkit.tables import IGNORED
@@ -129,7 +129,7 @@ class MaskedLMHead(nn.Module):
         once, and compares models by them.
         """
         if not torch.is_grad_enabled():
-            hidden = as_head_input(hidden, self)
+            hidden = widen_to_head_dtype(hidden, self)
         inner = self.activation(linear_function(hidden.dtype, self.dense)(hidden))
         return layer_norm_function(hidden.dtype, self.LayerNorm)(inner)
 
@@ -164,7 +164,7 @@ class SentenceOrderHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Map [N, H] to [N, 2]: 0 original order, 1 swapped."""
-        pooled = as_head_input(pooled, self.classifier)
+        pooled = widen_to_head_dtype(pooled, self.classifier)
         return linear_function(pooled.dtype, self.classifier)(pooled)
 
 

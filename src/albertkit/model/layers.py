@@ -40,7 +40,7 @@ def linear_function(dtype: torch.dtype, *layers: nn.Module) -> Projection:
     return partial(F.linear, weight=torch.cat(weights).to(dtype), bias=torch.cat(biases).to(dtype))
 
 
-def as_head_input(values: Tensor, head: nn.Module) -> Tensor:
+def widen_to_head_dtype(values: Tensor, head: nn.Module) -> Tensor:
     """Return hidden states in the dtype of a head's parameters, if that is wider: a head computes in fp32 over a bf16 encoder."""
     # Logits rounded to bf16 tie: of 1,500 scores of STS-B two values were left. A head is small:
     # for a text of 128 tokens it multiplies a thousandth of what base's layers do. In a model that

@@ -32,8 +32,8 @@ from albertkit.model.layers import (
     AlbertEmbeddings,
     AlbertEncoder,
     AlbertLayer,
-    as_head_input,
     linear_function,
+    widen_to_head_dtype,
 )
 from albertkit.model.padded import (
     BaseModelOutput,
@@ -825,7 +825,7 @@ class AlbertModel(PretrainedAlbert):
 
         Returns:
             hidden [T, H], or [Q, H], in `compute_dtype`; pooled [N, H] in fp32, as heads (see
-            `as_head_input`).
+            `widen_to_head_dtype`).
         """
         starts = batch.starts
         # First tokens are computed in any case, for the pooler. With six layers, a last one at
@@ -839,7 +839,7 @@ class AlbertModel(PretrainedAlbert):
         hidden = hidden if rows is None else hidden[len(starts) :]
         if self.pooler is None:
             return PackedOutput(hidden, None)
-        first = as_head_input(first, self.pooler)
+        first = widen_to_head_dtype(first, self.pooler)
         return PackedOutput(hidden, torch.tanh(linear_function(first.dtype, self.pooler)(first)))
 
     def forward(

@@ -222,7 +222,7 @@ class _LiveEngine:
         if isinstance(self.ours, BorrowedModel):
             self.ours.take_modules_of(self.model)
 
-    def computes_gradients(self) -> str:
+    def why_not_inference(self) -> str:
         """Return why the engine cannot compute this call though it might later; empty in inference."""
         if self.model.training:
             return "the model is in training mode: call model.eval()"
@@ -232,7 +232,7 @@ class _LiveEngine:
 
     def reason_not_to_accelerate(self) -> str:
         """Return why the model has to compute this call by itself, or an empty text."""
-        reason = self.computes_gradients()
+        reason = self.why_not_inference()
         if reason and not self.training:
             return f"{reason}, or accelerate(model, training=True)"
         if self._current_structure() != self._structure:
@@ -314,7 +314,7 @@ class _TransformersForward:
             types = buffered.gather(1, positions.clamp(max=buffered.shape[1] - 1))
         inputs = {"token_type_ids": types, "position_ids": positions}
         keeps_padding = _PADDING_COUNTS.get() and mask is not None
-        if not (keeps_padding or self.fast.computes_gradients()):
+        if not (keeps_padding or self.fast.why_not_inference()):
             with torch.no_grad():
                 hidden, pooled = self.fast.engine().encode(
                     PackedBatch.from_padded(ids, mask, **inputs)
@@ -487,7 +487,7 @@ class _OwnEncode:
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         if reason := self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")
-        if reason or self.fast.computes_gradients():
+        if reason or self.fast.why_not_inference():
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         engine = self.fast.engine()
         with torch.no_grad():

@@ -375,22 +375,22 @@ def sample_batches(
                 ids = torch.randint(0, config.vocab_size, length.tolist(), generator=generator)
                 halves.append(ids.tolist())
             rows.append((halves[0], halves[1]))
-        return _make_batches(rows, config), "random tokens"
+        return _make_masked_batches(rows, config), "random tokens"
     texts = list(islice(chain.from_iterable(builtin_documents()), 2 * _SEQUENCES))
     encoded = [tokenizer.encode(text) for text in texts]
     for number, (text, pair) in enumerate(zip(encoded[::2], encoded[1::2], strict=True)):
         first = [tokenizer.cls_id, *text, tokenizer.sep_id][:max_tokens]
         second = [*pair, tokenizer.sep_id][: (max_tokens - len(first)) * (number % 2)]
         rows.append((first, second))
-    return _make_batches(rows, config, tokenizer.mask_id), "built-in text"
+    return _make_masked_batches(rows, config, tokenizer.mask_id), "built-in text"
 
 
-def _make_batches(
-    rows: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
+def _make_masked_batches(
+    id_pairs: list[tuple[list[int], list[int]]], config: AlbertConfig, mask_id: int | None = None
 ) -> list[PackedBatch]:
     batches = []
-    for start in range(0, len(rows), _BATCH_SEQUENCES):
-        pairs = rows[start : start + _BATCH_SEQUENCES]
+    for start in range(0, len(id_pairs), _BATCH_SEQUENCES):
+        pairs = id_pairs[start : start + _BATCH_SEQUENCES]
         ids = [[*first, *second] for first, second in pairs]
         types = [
             [0] * len(first) + [min(1, config.type_vocab_size - 1)] * len(second)

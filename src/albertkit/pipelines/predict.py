@@ -170,8 +170,10 @@ def predict(options: PredictOptions) -> PredictionReport:
         local_folder(options.model)
     _check_output(path, has_task)
     bad_rows = BadRows(options.on_error)
-    answerer = TaskAnswerer(options, bad_rows) if has_task else PipelineAnswerer(options, bad_rows)
-    task = answerer.task
+    predictor = (
+        TaskPredictor(options, bad_rows) if has_task else PipelinePredictor(options, bad_rows)
+    )
+    task = predictor.task
     data = options.input
 
     in_memory = options.out is None and is_in_memory(data)
@@ -191,7 +193,7 @@ def predict(options: PredictOptions) -> PredictionReport:
     with ExitStack() as stack:
         source = data_rows if in_memory else data
         file, split, rows = stack.enter_context(
-            answerer.open_rows(source, bad_rows, separator is not None)
+            predictor.open_rows(source, bad_rows, separator is not None)
         )
         stream = (
             sys.stdout if file_path is None else stack.enter_context(atomic_file(file_path, "w"))
@@ -200,7 +202,7 @@ def predict(options: PredictOptions) -> PredictionReport:
         progress = stack.enter_context(
             ProgressBar("predicting", 0, "examples", options.progress and path is not None)
         )
-        for row, result in answer_rows(rows, answerer.answer, file, bad_rows):
+        for row, result in answer_rows(rows, predictor.answer, file, bad_rows):
             record = keep_top(result, options.top)
             if task is None:
                 record = {"line": row.line, **arrays_to_lists(record)}
@@ -233,8 +235,8 @@ def predict(options: PredictOptions) -> PredictionReport:
             path for path in task.write(folder, kept_records, split=split) if path != file_path
         ]
     if truncated:
-        bad_rows.note(answerer.truncation_note(truncated, examples))
-    for line in unknown_text_lines(answerer.counts):
+        bad_rows.note(predictor.truncation_note(truncated, examples))
+    for line in unknown_text_lines(predictor.counts):
         bad_rows.note(line)
     predictions = None
     if in_memory and isinstance(task, TextTask):
@@ -289,7 +291,7 @@ def unknown_text_lines(counts: Counter[str]) -> list[str]:
     return [f"{unknown:,} of {tokens:,} tokens are unknown: what they stand for is not read"]
 
 
-class TaskAnswerer:
+class TaskPredictor:
     """Answer the examples of a task's file with a fine-tuned model."""
 
     def __init__(self, options: PredictOptions, bad_rows: BadRows) -> None:
@@ -338,7 +340,7 @@ class TaskAnswerer:
         return describe_truncation(truncated, examples, self.task)
 
 
-class PipelineAnswerer:
+class PipelinePredictor:
     """Answer values, by default one a line, with the pipeline of a model that reads text."""
 
     task = None
@@ -558,22 +560,22 @@ def ask(
     ]
     values = make_values(*parts)
     options = PredictOptions(model, None, kind=kind, top=top, precision=precision, device=device)
-    answerer = PipelineAnswerer(options, BadRows("stop"))
-    pipeline = answerer.pipeline
+    predictor = PipelinePredictor(options, BadRows("stop"))
+    pipeline = predictor.pipeline
     try:
         inputs = pipeline.parse_all(values)
     except DataError as error:
         example = f"albertkit predict {model} {format_command_line_flags(pipeline.example)}"
         raise DataError(error.slug, error.message, example) from None
     compiling = start_compiling_in_background(pipeline.engine)
-    results = answerer.answer(inputs)
+    results = predictor.answer(inputs)
     similarity = None
     if isinstance(pipeline, Embed) and len(results) > 1:
         vectors = np.stack([result["embedding"] for result in results])
         similarity = pipeline.encoder.similarity(vectors, vectors).tolist()
     truncated = {number: result.get("truncated") for number, result in enumerate(results, 1)}
     counts = [f"text {number}: {tokens:,}" for number, tokens in truncated.items() if tokens]
-    doubts = (*pipeline.doubts(inputs), *unknown_text_lines(answerer.counts))
+    doubts = (*pipeline.doubts(inputs), *unknown_text_lines(predictor.counts))
     notes = (*pipeline.notes, *compiling, *doubts)
     if counts:
         notes += (

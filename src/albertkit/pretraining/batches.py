@@ -109,18 +109,18 @@ class Assembler:
 
         An example's masks depend on its place alone, not on its company.
         """
-        return self._assemble(plan, indices, epoch, log_rows=0).batch
+        return self._assemble(plan, indices, epoch, log_capacity=0).batch
 
     def batch_with_drawn_masks(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> Assembled:
         """Return the same batch, with the ids before masking and every n-gram drawn."""
-        return self._assemble(plan, indices, epoch, log_rows=int(plan.lengths(indices).sum()))
+        return self._assemble(plan, indices, epoch, log_capacity=int(plan.lengths(indices).sum()))
 
     def _assemble(
         self,
         plan: EpochPlan,
         indices: np.ndarray,
         epoch: int,
-        log_rows: int,
+        log_capacity: int,
     ) -> Assembled:
         examples = plan.examples[indices]
         lengths = lengths_of_examples(examples, plan.num_specials)
@@ -142,12 +142,12 @@ class Assembler:
         # The masking loops look ids up unchecked
         if (largest := int(input_ids.max(initial=0))) >= self._vocab_size:
             raise foreign_id_error(largest, self._vocab_size)
-        original_ids = input_ids.copy() if log_rows else input_ids
+        original_ids = input_ids.copy() if log_capacity else input_ids
 
         budgets = self.masks.num_predictions_of(lengths)
         # One more: the loop writes every token there, and goes on after those that are chosen.
         positions, labels = (np.empty(budgets.sum() + 1, np.int64) for _ in range(2))
-        log = np.empty((log_rows, 6), np.int32)
+        log = np.empty((log_capacity, 6), np.int32)
         count, logged = mask_sequences(
             input_ids,
             offsets,

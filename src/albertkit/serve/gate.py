@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from albertkit.serve.options import MEGABYTE, ServeOptions, is_loopback
-from albertkit.serve.queue import Sender, Space, client_of_address
+from albertkit.serve.queue import RequestCapacity, Sender, client_of_address
 from albertkit.serve.refusals import MAX_BODIES, MAX_REQUESTS, MAX_UPLOADS, ServiceError, refusal
 
 # Need no key: they show nothing of models and texts
@@ -43,9 +43,9 @@ class Gate:
         self._key = None if options.api_key is None else f"bearer {options.api_key}".encode()
         self._max_bytes = int(options.max_megabytes * MEGABYTE)
         self._max_upload_bytes = int(options.max_upload_megabytes * MEGABYTE)
-        self._slots = Space(MAX_REQUESTS, options.timeout)
-        self._bodies = Space(MAX_BODIES * self._max_bytes, options.timeout)
-        self._uploads = Space(MAX_UPLOADS * self._max_upload_bytes, options.timeout)
+        self._slots = RequestCapacity(MAX_REQUESTS, options.timeout)
+        self._bodies = RequestCapacity(MAX_BODIES * self._max_bytes, options.timeout)
+        self._uploads = RequestCapacity(MAX_UPLOADS * self._max_upload_bytes, options.timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or refuse it."""
@@ -63,12 +63,12 @@ class Gate:
             # A slot, and memory for the body
             now = asyncio.get_running_loop().time()
             fact = f"{MAX_REQUESTS:,} requests are being answered"
-            wait = self._slots.refuse(request.sender, 1, now)
+            wait = self._slots.seconds_until_free(request.sender, 1, now)
             if wait is None:
                 fact = _TOO_MANY_BODIES
-                wait = bodies.refuse(request.sender, request.length, now)
+                wait = bodies.seconds_until_free(request.sender, request.length, now)
             if wait is None:
-                self._slots.take(1, now)
+                self._slots.occupy(1, now)
                 request.slots = self._slots
             else:
                 hint = f"send it again after {wait} s"
@@ -189,7 +189,7 @@ class _GatedRequest:
     """
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, max_bytes: int, bodies: Space
+        self, scope: Scope, receive: Receive, send: Send, max_bytes: int, bodies: RequestCapacity
     ) -> None:
         self._scope, self._max_bytes = scope, max_bytes
         self._receive, self._send = receive, send
@@ -201,7 +201,7 @@ class _GatedRequest:
         self.sender = Sender(
             client_of_address(host), port, (scope["path"], self.headers.get(b"content-length"))
         )
-        self.slots: Space | None = None
+        self.slots: RequestCapacity | None = None
         self._bytes, self._counted_bytes = 0, 0
         self.is_read = not _has_body(self.headers)
         self.is_answered = False
@@ -218,7 +218,7 @@ class _GatedRequest:
             raise HTTPException(413, f"the body is larger than {self._max_bytes:,} bytes")
         self._counted_bytes += len(message.get("body", b""))
         now = asyncio.get_running_loop().time()
-        self.bodies.take(len(message.get("body", b"")), now)
+        self.bodies.occupy(len(message.get("body", b"")), now)
         if self.bodies.is_exceeded:
             wait = self.bodies.promise_seconds(
                 self.sender, max(self.length, self._counted_bytes), now
@@ -255,11 +255,11 @@ class _GatedRequest:
         """Free the memory, the slot and the tasks of this request."""
         now = asyncio.get_running_loop().time()
         if self.slots is not None:
-            self.slots.free(1, now)
+            self.slots.release(1, now)
         if self._end is not None:
             self._end.cancel()
         if self._counted_bytes:
-            self.bodies.free(self._counted_bytes, now)
+            self.bodies.release(self._counted_bytes, now)
 
     async def _receive_part(self) -> Message:
         message = await self._receive()

@@ -228,7 +228,7 @@ class Admission:
         return float(fits[np.argmax((fits <= following) & (fits + room.limit < next_full))])
 
 
-class Space:
+class RequestCapacity:
     """Places, or bytes, that requests use until they end; a request that finds none is promised a time.
 
     How fast they become free is seen while at least half of them are held, where the latest
@@ -252,7 +252,7 @@ class Space:
         """Return whether more are in use than there are."""
         return self.used > self.capacity
 
-    def refuse(self, sender: Sender, count: float, now: float) -> int | None:
+    def seconds_until_free(self, sender: Sender, count: float, now: float) -> int | None:
         """Return None if `count` are free, or the seconds until they are."""
         if self.used + count <= self.capacity and not self._admission.has_promised:
             return None
@@ -262,13 +262,13 @@ class Space:
         """Return the seconds until `count` are free, for a request that needs more of them."""
         return self._admission.promise_seconds(sender, *self._work(count), now)
 
-    def take(self, count: float, now: float) -> None:
+    def occupy(self, count: float, now: float) -> None:
         """Use more."""
         if self.used < self.capacity / 2:
             self._since = now
         self.used += count
 
-    def free(self, count: float, now: float) -> None:
+    def release(self, count: float, now: float) -> None:
         """Free those of a request."""
         if self.used >= self.capacity / 2:
             self._freed = _HISTORY_WEIGHT * self._freed + count

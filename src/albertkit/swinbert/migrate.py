@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from albertkit.command import takes
 from albertkit.errors import CheckpointError, ConfigError, DataError, MissingExtraError
@@ -80,7 +80,14 @@ _DEVICE = (
 )
 
 
-def edit_to_load_albert(content: bytes) -> tuple[bytes, list[str]]:
+class Edited(NamedTuple):
+    """Content of an edited script, and what in it was not as expected."""
+
+    content: bytes
+    unexpected: list[str]
+
+
+def edit_to_load_albert(content: bytes) -> Edited:
     """Make a task script load ALBERT."""
     unknown = []
     for description, pattern, text in _ALBERT:
@@ -91,14 +98,14 @@ def edit_to_load_albert(content: bytes) -> tuple[bytes, list[str]]:
         for word in ("get_bert_model", "bert-base-uncased"):
             if word.encode() in content:
                 unknown.append(f"`{word}` is used elsewhere, too")
-    return content, unknown
+    return Edited(content, unknown)
 
 
-def edit_weight_decay(content: bytes) -> tuple[bytes, list[str]]:
+def edit_weight_decay(content: bytes) -> Edited:
     """Exempt ALBERT's norms from weight decay; the note says where the script has no such list."""
     content, count = re.subn(*_DECAY, content)
     note = "its list `no_decay` is not as in SwinBERT: ALBERT's full_layer_layer_norm is decayed"
-    return content, [] if count == 1 else [note]
+    return Edited(content, [] if count == 1 else [note])
 
 
 def edit_to_run_anywhere(content: bytes, path: str) -> bytes:
@@ -317,7 +324,7 @@ class MigrationReport(Result):
 
 
 @takes(MigrateOptions)
-def migrate(options: MigrateOptions) -> MigrationReport:
+def migrate_checkout(options: MigrateOptions) -> MigrationReport:
     """Put ALBERT into BERT's place in a checkout of SwinBERT, or take that back.
 
     A few places of the two task scripts are replaced, and files are added; `src/layers/bert` is

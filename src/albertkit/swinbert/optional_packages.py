@@ -69,12 +69,14 @@ def available_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def optional(module: str, name: str = "") -> Any:
+def optional(module: str, name: str = "") -> "ImportedWhenUsed":
     """Return what `import module` or `from module import name` would give, imported when it is used."""
-    return _Optional(module, name)
+    return ImportedWhenUsed(module, name)
 
 
-class _Optional:
+class ImportedWhenUsed:
+    """Stand-in for a module, or an attribute of one, which may be missing until it is used."""
+
     def __init__(self, module: str, name: str) -> None:
         self._module = module
         self._name = name

@@ -396,7 +396,7 @@ def is_race_table(file: DataFile) -> bool:
     return False
 
 
-def race_files(data: DataFiles) -> Mapping[str, DataFile]:
+def race_files_by_split(data: DataFiles) -> Mapping[str, DataFile]:
     """Return the folders of the splits, or the hub's tables."""
 
     def find(data: Path) -> dict[str, Path]:
@@ -578,7 +578,7 @@ class ChoiceTask(Task[ChoiceExample]):
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
         return (
-            race_files(data)
+            race_files_by_split(data)
             if self.name == "race"
             else find_split_files(data, _FILES.get(self.name, SPLIT_NAMES))
         )

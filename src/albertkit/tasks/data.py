@@ -100,13 +100,13 @@ def _words_without_punctuation(text: str) -> str:
 _PLACEHOLDERS = ("nan", "none", "null", "n/a", "na", "<na>", "#n/a", "-", "--", "?", "_")
 
 
-def placeholder_label_lines(kind: str, counts: Mapping[str, float]) -> Iterator[str]:
+def placeholder_label_lines(task_kind: str, label_counts: Mapping[str, float]) -> Iterator[str]:
     """Yield a line on labels that people and programs write where there is none, such as SNLI's `-`; beside `+` it is one."""
-    placeholders: tuple[str, ...] = () if "+" in counts else _PLACEHOLDERS
-    if "0" in counts:  # the hub's test sets have -1; beside 1 alone it is one
+    placeholders: tuple[str, ...] = () if "+" in label_counts else _PLACEHOLDERS
+    if "0" in label_counts:  # the hub's test sets have -1; beside 1 alone it is one
         placeholders += ("-1",)
-    missing = {name: count for name, count in counts.items() if name.lower() in placeholders}
-    if missing and kind in ("classification", "multilabel"):
+    missing = {name: count for name, count in label_counts.items() if name.lower() in placeholders}
+    if missing and task_kind in ("classification", "multilabel"):
         names = format_list([f"`{name}`" for name in missing], 5)
         examples = pluralize(int(sum(missing.values())), "training example")
         yield f"labels {names}: the label of {examples}; or is it missing there?"

@@ -241,7 +241,7 @@ class FinetuneResult(RunResult):
         pairs = self.details.get(_EVERY_EXAMPLE)
         return self.to_dict() | ({} if pairs is None else {_EVERY_EXAMPLE: to_json_value(pairs)})
 
-    def results(self) -> dict[str, Any]:
+    def scores_and_notes(self) -> dict[str, Any]:
         """Return the scores, intervals, classes and notes that `training.results` shows."""
         notes = [*self.details.get("notes", ())]
         if self.collapsed and not self.remedy:  # an evaluation

@@ -157,11 +157,11 @@ def label_set_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
     return scores
 
 
-def _precision_recall_f1(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return precision, recall and F1 [C] of counts [C, C]."""
-    right = counts.diagonal()
-    predicted = counts.sum(0)
-    labelled = counts.sum(1)
+def _precision_recall_f1(confusion_matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and F1 [C] of a confusion matrix [C, C]."""
+    right = confusion_matrix.diagonal()
+    predicted = confusion_matrix.sum(0)
+    labelled = confusion_matrix.sum(1)
     return (
         right / np.maximum(predicted, 1),
         right / np.maximum(labelled, 1),

@@ -279,10 +279,10 @@ class SentencePieceTokenizer(AlbertTokenizer):
 
     def tokenizer_json(self) -> str:
         """See `AlbertTokenizer.tokenizer_json`. It has the same ids; `albertkit.tokenizer.tokenizer_json` lists exceptions."""
-        return self._with_mask_flags(self._make_tokenizer_json)
+        return self._with_mask_flags(self._tokenizer_json_before_mask_flags)
 
     @cached_property
-    def _make_tokenizer_json(self) -> str:
+    def _tokenizer_json_before_mask_flags(self) -> str:
         from albertkit.tokenizer.tokenizer_json import fast_tokenizer_json
 
         return fast_tokenizer_json(self._model, self.text_rules)
@@ -292,7 +292,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """Compare `tokenizer.json` on hard lines, without the spaces between morphemes."""
         from tokenizers import Tokenizer
 
-        reader = Tokenizer.from_str(self._make_tokenizer_json)
+        reader = Tokenizer.from_str(self._tokenizer_json_before_mask_flags)
         return compare_reader(
             JSON_NAME,
             self,

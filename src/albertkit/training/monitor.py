@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 from textwrap import fill
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from rich.console import Console, Group
@@ -215,17 +215,18 @@ def plot_run(
     `baseline` may hold `unigram_loss` in nats, the loss of predicting tokens by their frequency;
     the title stands above.
     """
-    (look, _), draw = _choose_panels(metrics, baseline or {}, None, title)
-    return save_png(look, draw, out)
+    figure = _plan_figure(metrics, baseline or {}, None, title)
+    return save_png(figure.wide, figure.draw, out)
 
 
 def run_svgs(
     metrics: RunMetrics, baseline: Mapping[str, float] | None = None, metric: str | None = None
 ) -> list[str]:
     """Draw a run's curve as SVG, wide and narrow; of the scores on dev `metric`, or the first that was recorded."""
-    looks, draw = _choose_panels(metrics, baseline or {}, metric, "")
+    figure = _plan_figure(metrics, baseline or {}, metric, "")
     return [
-        draw_page_svg(look, draw, "curve", f"Curve of the run: {metrics.extent}") for look in looks
+        draw_page_svg(look, figure.draw, "curve", f"Curve of the run: {metrics.extent}")
+        for look in (figure.wide, figure.narrow)
     ]
 
 
@@ -234,10 +235,17 @@ def is_drawable(metrics: RunMetrics) -> bool:
     return bool(_panels(metrics, {}, None))
 
 
-def _choose_panels(
+class _FigurePlan(NamedTuple):
+    """Looks of a curve, and the function that fills its figure in either."""
+
+    wide: Look
+    narrow: Look
+    draw: Callable[[Any, Look], None]
+
+
+def _plan_figure(
     metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None, title: str
-) -> tuple[tuple[Look, Look], Callable[[Any, Look], None]]:
-    """Return the looks of a curve, and the function that fills its figure."""
+) -> _FigurePlan:
     panels = _panels(metrics, baseline, metric)
     if not panels:
         raise DataError(
@@ -268,8 +276,9 @@ def _choose_panels(
             figure.get_layout_engine().set(rect=(0, 0, 1, 0.985))
 
     if _is_pretraining(metrics):
-        return wide_and_narrow_looks(6.4, 5.8), draw
-    return wide_and_narrow_looks(1.4 + sum(shares), 1.1 + 0.9 * sum(shares)), draw
+        return _FigurePlan(*wide_and_narrow_looks(6.4, 5.8), draw)
+    looks = wide_and_narrow_looks(1.4 + sum(shares), 1.1 + 0.9 * sum(shares))
+    return _FigurePlan(*looks, draw)
 
 
 def _panels(metrics: RunMetrics, baseline: Mapping[str, float], metric: str | None) -> list[Panel]:

@@ -186,7 +186,7 @@ class ClockPace(TrainingProgress):
         if self._first_step is None:
             self._first_step = step
         if not self._measured and step > self._first_step:  # after the first update of this process
-            self._measured.append((self._seconds_of_updates(), step))
+            self._measured.append((self._seconds_used_for_updates(), step))
         if not self.plans:
             return self.seconds_left() <= 0
         last = self.plans[-1]
@@ -212,7 +212,7 @@ class ClockPace(TrainingProgress):
 
     def plan(self, step: int) -> Plan:
         used = self.seconds_used()
-        active = self._seconds_of_updates()
+        active = self._seconds_used_for_updates()
         earlier = [measured for measured in self._measured[-_REMEMBERED:] if measured[1] < step]
         self._measured.append((active, step))
         if earlier:
@@ -255,7 +255,7 @@ class ClockPace(TrainingProgress):
             evaluate and total_steps > step,
         )
 
-    def _seconds_of_updates(self) -> float:
+    def _seconds_used_for_updates(self) -> float:
         """Return the seconds used by this process for updates."""
         return self.seconds_used() - self._paused
 

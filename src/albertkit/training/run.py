@@ -123,10 +123,10 @@ class RunResult(Result):
 
     def sections(self) -> list[Section]:
         """Return the scores and where the model is."""
-        scores = result_sections(self.results(), self.metric) if self.scores else []
+        scores = result_sections(self.scores_and_notes(), self.metric) if self.scores else []
         return [*scores, FactList({"model": self.model})]
 
-    def results(self) -> dict[str, Any]:
+    def scores_and_notes(self) -> dict[str, Any]:
         """Return the scores and notes that `training.results` shows."""
         return {**self.scores, "notes": self.notes()}
 
@@ -279,19 +279,23 @@ class Run(Generic[AnySettings]):
             )
             raise
 
-    def of_seeds(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
+    def of_seeds(
+        self: "Run[Epochs]", train_once: Callable[["Run[Epochs]"], AnyResult]
+    ) -> AnyResult:
         """Train with one seed, or with several: then the value is their median, and the best model is in `best/`.
 
-        `once` trains once; the run that it gets has the settings as they were given, but for the
+        `train_once` trains once; the run that it gets has the settings as they were given, but for the
         seed.
         """
         settings = self.settings
         if settings.seeds == 1:
-            return self._with_retries(once)
+            return self._train_and_retry_at_lower_rates(train_once)
         results = {}
         for seed in range(settings.seed, settings.seed + settings.seeds):
             seed_settings = dataclasses.replace(settings, seed=seed, seeds=1)
-            results[seed] = self._run_inside(f"seed-{seed}", seed_settings)._with_retries(once)
+            results[seed] = self._run_inside(
+                f"seed-{seed}", seed_settings
+            )._train_and_retry_at_lower_rates(train_once)
             if results[seed].model is None:  # a signal
                 return results[seed]
         values = {
@@ -313,14 +317,16 @@ class Run(Generic[AnySettings]):
         )
         return self._copy_result_to_top(summary, ("best",))
 
-    def _with_retries(self: "Run[Epochs]", once: Callable[["Run[Epochs]"], AnyResult]) -> AnyResult:
+    def _train_and_retry_at_lower_rates(
+        self: "Run[Epochs]", train_once: Callable[["Run[Epochs]"], AnyResult]
+    ) -> AnyResult:
         """Train with one seed, again with a lower rate as often as `retries` allows where nothing is learned."""
         whys: tuple[str, ...] = ()
         while True:
             attempt = self._run_inside(f"retry-{len(whys)}", self.settings, whys) if whys else self
             last = len(whys) == self.settings.retries
             try:
-                result = once(attempt)
+                result = train_once(attempt)
                 why = result.collapsed
             except MachineError as error:
                 if error.slug != "not-finite" or last:
@@ -333,7 +339,7 @@ class Run(Generic[AnySettings]):
                 return (
                     result if attempt is self else self._copy_result_to_top(result, ("best", "dev"))
                 )
-            # What the settings were resolved to, which `once` alone knows
+            # What the settings were resolved to, which `train_once` alone knows
             rate = read_typed(attempt.folder / "run.toml", dict[str, Any])["lr"]
             whys = (*whys, f"learning rate {rate:g}: {why}")
 

@@ -489,10 +489,10 @@ def softmax(scores, count, length, shares, factors):
 
 
 @within
-def begin_layer(layer, scratch, qkv):
-    """Compute queries, keys and values qkv [t, 3H'] of the t rows, at most BLOCK_ROWS, in scratch.rows."""
-    count = len(qkv)
-    multiply(scratch.rows[:count], scratch.scale[:count], layer.qkv, scratch.sums, STORE, qkv)
+def compute_qkv(layer, scratch, out):
+    """Compute queries, keys and values, out [t, 3H'], of the t rows, at most BLOCK_ROWS, in scratch.rows."""
+    count = len(out)
+    multiply(scratch.rows[:count], scratch.scale[:count], layer.qkv, scratch.sums, STORE, out)
 
 
 @within
@@ -577,15 +577,15 @@ def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
 @within
 def note_holders(winners, size, holders):
     """Write into `holders` the member that has each row or head, given the winners of tasks of `size` rows or heads."""
-    for task in range(tasks_of(len(holders), size)):
+    for task in range(num_tasks_for(len(holders), size)):
         for n in range(task * size, min((task + 1) * size, len(holders))):
             holders[n] = winners[task] - 1
 
 
 @within
-def tasks_of(count, size):
+def num_tasks_for(count, task_size):
     """Return how many tasks so many rows or heads are."""
-    return (count + size - 1) // size
+    return (count + task_size - 1) // task_size
 
 
 @within
@@ -622,7 +622,7 @@ def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
     queries, block = (
         (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
     )
-    winners, tasks = progress.winners[KINDS * number + ROWS], tasks_of(len(queries), block)
+    winners, tasks = progress.winners[KINDS * number + ROWS], num_tasks_for(len(queries), block)
     task = next_task(call, progress, number, ROWS, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -637,7 +637,7 @@ def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
             attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
             whole_feed_forward(layer, scratch, hidden, winners, task)
         if number < call.repeats and not is_done(winners, task):
-            begin_layer(layer, scratch, chunk.qkv[call.member, top:bottom])
+            compute_qkv(layer, scratch, chunk.qkv[call.member, top:bottom])
         end_task(call, progress, number, ROWS, task, began, scratch)
         task = next_task(call, progress, number, ROWS, tasks, scratch)
 
@@ -658,7 +658,7 @@ def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratc
     """Compute the context of heads."""
     width = len(layer.attention_norm.weight)
     size, heads = width // layer.num_heads, (len(chunk.starts) - 1) * layer.num_heads
-    tasks = tasks_of(heads, chunk.group)
+    tasks = num_tasks_for(heads, chunk.group)
     task = next_task(call, progress, number, HEADS, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -685,7 +685,7 @@ def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratc
 @within
 def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
     """Compute the input of the feed-forward block, where halves of it are tasks."""
-    tasks = tasks_of(len(queries), block)
+    tasks = num_tasks_for(len(queries), block)
     task = next_task(call, progress, number, ATTENDED, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -711,7 +711,7 @@ def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
 def do_halves(call, layer, number, count, chunk, progress, scratch):
     """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
     winners, block = progress.winners[KINDS * number + HALVES], chunk.half_block
-    tasks = 2 * tasks_of(count, block)
+    tasks = 2 * num_tasks_for(count, block)
     task = next_task(call, progress, number, HALVES, tasks, scratch)
     while task >= 0:
         began = cycles()
@@ -775,7 +775,7 @@ def whole_feed_forward(layer, scratch, hidden, winners, task):
 @within
 def add_halves(layer, chunk, winners, top, bottom, count, scratch, hidden):
     """Write rows top to bottom, of `count`, to hidden, the layer's output, from the members who have its halves."""
-    tasks = tasks_of(count, chunk.half_block)
+    tasks = num_tasks_for(count, chunk.half_block)
     for q in range(top, bottom):
         first, second = (
             winners[q // chunk.half_block] - 1,

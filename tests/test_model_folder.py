@@ -26,7 +26,7 @@ from albertkit.errors import CheckpointError, DataError, MachineError
 from albertkit.model import AlbertForPreTraining, AlbertForSequenceClassification, AlbertModel
 from albertkit.model_paths import (
     describe_selected_model,
-    loading_digest,
+    digest_while_loading,
     local_folder,
     model_of_run,
     model_of_run_or_folder,
@@ -404,17 +404,17 @@ def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
     (folder / "1_Pooling").mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "1_Pooling/config.json"):
         (folder / name).write_bytes(b"before")
-    with loading_digest(folder) as digest:
+    with digest_while_loading(folder) as digest:
         pass
     shutil.copytree(folder, copy)
     (copy / "README.md").write_text("a card")
     os.utime(copy / "config.json", (1, 1))
-    with loading_digest(copy) as copy_digest:
+    with digest_while_loading(copy) as copy_digest:
         assert copy_digest == digest
     for name in ("model.safetensors", "1_Pooling/config.json"):
         (copy / name).write_bytes(b"behind")
-        with loading_digest(copy) as copy_digest:
+        with digest_while_loading(copy) as copy_digest:
             assert copy_digest != digest
         (copy / name).write_bytes(b"before")
-    with pytest.raises(CheckpointError, match=r"\[changed\]"), loading_digest(folder):
+    with pytest.raises(CheckpointError, match=r"\[changed\]"), digest_while_loading(folder):
         (folder / "model.safetensors").write_bytes(b"another")

@@ -162,7 +162,7 @@ class AlbertConfig:
         return name in self.to_dict()
 
     def __post_init__(self) -> None:
-        _check_computable({"hidden_act": self.hidden_act, **self.foreign}, "the configuration")
+        _refuse_uncomputable({"hidden_act": self.hidden_act, **self.foreign}, "the configuration")
         problems = self.problems()
         if problems:
             raise ConfigError(
@@ -360,7 +360,7 @@ class AlbertConfig:
 
         Raises:
             DataError: not-found or bad-file.
-            ConfigError: as `make_config`.
+            ConfigError: as `make_config_with_notes`.
         """
         path = Path(folder)
         if not path.is_file() and path.suffix != ".json":
@@ -378,7 +378,7 @@ class AlbertConfig:
             and values.get("hidden_act") == "gelu"
         ):
             values["hidden_act"] = "gelu_new"
-        config, notes = make_config(values, path)
+        config, notes = make_config_with_notes(values, path)
         for note in notes:
             _warn_once(f"`{path}`: {note}")
         return config
@@ -416,7 +416,7 @@ class AlbertConfig:
         Raises:
             ConfigError: unknown-name with the nearest known name, or bad-value.
         """
-        _check_computable(changes, "the arguments")
+        _refuse_uncomputable(changes, "the arguments")
         values = self.to_dict()
         if "num_labels" in changes or "id2label" in changes:
             values = {
@@ -481,7 +481,9 @@ class AlbertConfig:
         return 3 * (linear + attention + 2 * e * h + pooler + head)
 
 
-def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[str]]:
+def make_config_with_notes(
+    config_values: dict[str, Any], file: Path
+) -> tuple[AlbertConfig, list[str]]:
     """Make a configuration of a file's values, and notes of the keys that nothing in ALBERT reads and that are left out.
 
     Old files of transformers hold the settings of text generation, files of other programs those of
@@ -491,17 +493,17 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
         ConfigError: wrong-model for a `model_type` that is not albert; unknown-name for a misspelt
             field; unsupported for a key that changes what is computed; bad-value.
     """
-    if values.get("model_type") not in (None, "", "albert"):
+    if config_values.get("model_type") not in (None, "", "albert"):
         raise ConfigError(
             "wrong-model",
-            f"`{file}` describes a {values['model_type']} model, not an albert",
+            f"`{file}` describes a {config_values['model_type']} model, not an albert",
             "name the folder of an ALBERT; `albertkit convert` makes one of a BERT",
         )
     fields = {f.name for f in dataclasses.fields(AlbertConfig)} - {"foreign"}
-    unknown = [key for key in values if key not in fields | FOREIGN_KEYS]
+    unknown = [key for key in config_values if key not in fields | FOREIGN_KEYS]
     shaping = {
         name
-        for name in fields - values.keys()
+        for name in fields - config_values.keys()
         if not name.endswith(("_prob", "_token_id", "_range"))
     }
     for key in unknown:
@@ -512,8 +514,8 @@ def make_config(values: dict[str, Any], file: Path) -> tuple[AlbertConfig, list[
                 f"`{key}` in `{file}`",
                 f"did you mean `{field_name}`?",
             )
-    _check_computable(values, f"`{file}`")
-    known_values = {key: value for key, value in values.items() if key not in unknown}
+    _refuse_uncomputable(config_values, f"`{file}`")
+    known_values = {key: value for key, value in config_values.items() if key not in unknown}
     notes = (
         [f"left out of the configuration, nothing in ALBERT reads them: {format_list(unknown, 40)}"]
         if unknown
@@ -535,10 +537,10 @@ def _are_numbers(labels: Mapping[Any, Any]) -> bool:
         return False
 
 
-def _check_computable(values: Mapping[str, Any], source: str) -> None:
+def _refuse_uncomputable(config_values: Mapping[str, Any], source: str) -> None:
     """Refuse values that ask for a computation that is not ALBERT's; another value would give other numbers silently."""
     for key, usual in _USUAL_VALUES.items():
-        value = values.get(key)
+        value = config_values.get(key)
         says_nothing = _is_empty_value(value)
         if key == "hidden_act":  # a field, whose type is checked later
             says_nothing = not isinstance(value, str)

@@ -32,7 +32,7 @@ def _non_ascii_letters(text: str) -> str:
     return _PUNCTUATION.sub("", "".join(character for character in text if character > "\x7f"))
 
 
-def _is_in_charset_rows(encoding: str, first_row: int, last_row: int) -> Callable[[str], bool]:
+def _make_charset_row_test(encoding: str, first_row: int, last_row: int) -> Callable[[str], bool]:
     """Return whether a character is in these rows of a character set, where its common characters are."""
 
     def common(character: str) -> bool:
@@ -54,7 +54,7 @@ def _is_kana(character: str) -> bool:
 def _japanese_share(text: str) -> float:
     letters = _non_ascii_letters(text)
     return (
-        _matching_share(letters, _is_kana, _is_in_charset_rows("euc_jp", 0xB0, 0xCF))
+        _matching_share(letters, _is_kana, _make_charset_row_test("euc_jp", 0xB0, 0xCF))
         if _matching_share(letters, _is_kana) > 0.15
         else 0.0
     )
@@ -81,16 +81,16 @@ _CANDIDATES: dict[str, Callable[[str], float]] = {
     # Syllables and single letters
     "CP949": lambda text: _matching_share(
         _non_ascii_letters(text),
-        _is_in_charset_rows("euc_kr", 0xB0, 0xC8),
-        _is_in_charset_rows("euc_kr", 0xA4, 0xA4),
+        _make_charset_row_test("euc_kr", 0xB0, 0xC8),
+        _make_charset_row_test("euc_kr", 0xA4, 0xA4),
     ),
     "SHIFT_JIS": _japanese_share,
     "EUC-JP": _japanese_share,
     "GB18030": lambda text: _matching_share(
-        _non_ascii_letters(text), _is_in_charset_rows("gb2312", 0xB0, 0xD7)
+        _non_ascii_letters(text), _make_charset_row_test("gb2312", 0xB0, 0xD7)
     ),
     "BIG5": lambda text: _matching_share(
-        _non_ascii_letters(text), _is_in_charset_rows("big5", 0xA4, 0xC6)
+        _non_ascii_letters(text), _make_charset_row_test("big5", 0xA4, 0xC6)
     ),
     "CP1251": _cyrillic_share,
     "KOI8-R": _cyrillic_share,
@@ -129,16 +129,16 @@ def likely_encoding(sample: bytes) -> str | None:
             if plain > 0.95 * len(text) and ascii_part > 0.05 * len(text):
                 return name
         return None
-    if _decode_with_share(sample, "utf-8")[1] > _FITS:
+    if _decodable_text_and_share(sample, "utf-8")[1] > _FITS:
         return "UTF-8"
     for name, fitting in _CANDIDATES.items():
-        text, sound = _decode_with_share(sample, name)
+        text, sound = _decodable_text_and_share(sample, name)
         if sound > _FITS and fitting(text) > _FITS:
             return name
     return None
 
 
-def _decode_with_share(sample: bytes, encoding: str) -> tuple[str, float]:
+def _decodable_text_and_share(sample: bytes, encoding: str) -> tuple[str, float]:
     """Return the text, and which share of what is beyond ASCII can be decoded; a character cut off at the end does not count."""
     text = sample.decode(encoding, "replace").rstrip(_REPLACEMENT)
     num_foreign = sum(character > "\x7f" for character in text)

@@ -19,7 +19,7 @@ from albertkit.corpus import (
     read_documents,
     write_builtin_corpus,
 )
-from albertkit.corpus.build import settings_for
+from albertkit.corpus.build import choose_build_settings
 from albertkit.errors import CheckpointError, DataError
 from albertkit.files import (
     check_folder_name,
@@ -224,7 +224,7 @@ def quickstart(options: QuickstartOptions) -> QuickstartResult:
         result.extent(),
         examples,
         seconds,
-        quickstart_next_commands(out),
+        next_commands_and_purposes(out),
         max(map(checkpoint_step, earlier_checkpoints), default=0),
     )
 
@@ -234,7 +234,7 @@ def _print_progress(line: str) -> None:
 
 
 def _build_quickstart_store(out: Path, inputs: list[str]) -> TokenStore:
-    layout = settings_for(find_inputs(inputs))
+    layout = choose_build_settings(find_inputs(inputs))
     if layout != BuildSettings():
         _print_progress(
             f"  its lines are paragraphs: read with --{'format paragraphs' if layout.format else 'sentences split'}"
@@ -249,7 +249,7 @@ def _build_quickstart_store(out: Path, inputs: list[str]) -> TokenStore:
     return store
 
 
-def quickstart_next_commands(out: Path) -> list[tuple[str, str]]:
+def next_commands_and_purposes(out: Path) -> list[tuple[str, str]]:
     """Return commands to try next, and what each does."""
     model = out / "run" / "final"
     store = out / "store"
@@ -305,7 +305,7 @@ def _write_report(
     out: Path,
     store: TokenStore,
     settings: PretrainSettings,
-    numbers: dict[str, Any],
+    evaluation_numbers: dict[str, Any],
     examples: list[FilledMask],
 ) -> Path:
     run = read_metrics(out / "run")
@@ -316,13 +316,13 @@ def _write_report(
         "tokens": store.num_tokens,
     }
     sections = [
-        pretraining_highlights(numbers, numbers),
-        *curve_sections(run, numbers),
+        pretraining_highlights(evaluation_numbers, evaluation_numbers),
+        *curve_sections(run, evaluation_numbers),
         *filled_masks([asdict(example) for example in examples]),
-        table_of_measures(list_measures(numbers, numbers), "All numbers"),
+        table_of_measures(list_measures(evaluation_numbers, evaluation_numbers), "All numbers"),
         FactList(counts, "Corpus"),
         *settings_sections(settings.to_dict(), package_versions()),
-        Commands(quickstart_next_commands(out), "What to try next"),
+        Commands(next_commands_and_purposes(out), "What to try next"),
     ]
     subtitle = f"{config.num_parameters(heads=True):,} parameters · {run.extent}"
     return write_page(out / "report.html", out.resolve().name, sections, subtitle, footer=MEASURED)

@@ -224,7 +224,7 @@ class FolderFacts:
                 f"mend added_tokens.json, and `added_tokens_decoder` of {TOKENIZER_CONFIG}, or fetch them again",
             ) from None
 
-    def mask_flags(self, name: str) -> tuple[str, ...]:
+    def flags_set_for_mask(self, name: str) -> tuple[str, ...]:
         """Return which of `single_word` and `normalized` are set for the mask, by its name.
 
         transformers 5 reads those of `mask_token` for a `vocab.txt` alone.
@@ -330,7 +330,7 @@ class FolderFacts:
         has_settings = isinstance(self.model.get("sentence_transformers"), dict)
         return (
             has_settings
-            or self._saved_activation is not None
+            or self._saved_cross_encoder_activation is not None
             or self.module_types() == ["Transformer"]
         )
 
@@ -354,7 +354,7 @@ class FolderFacts:
             )
 
     @property
-    def _saved_activation(self) -> str | None:
+    def _saved_cross_encoder_activation(self) -> str | None:
         version_4 = self.model.get("sentence_transformers")
         stated = [
             self.sentences.get("activation_fn") if self.module_types() else None,
@@ -375,16 +375,16 @@ class FolderFacts:
                 f"the CrossEncoder in `{self.folder}` puts a prompt before every text",
                 "set default_prompt_name to null, and put it before the texts yourself",
             )
-        if self._saved_activation is None:
+        if self._saved_cross_encoder_activation is None:
             return "sigmoid" if self._num_outputs == 1 and self.is_cross_encoder else "identity"
         match = re.fullmatch(
             r"torch\.nn\.(?:modules\.(?:linear|activation)\.)?(Identity|Sigmoid)",
-            self._saved_activation,
+            self._saved_cross_encoder_activation,
         )
         if match is None:
             raise CheckpointError(
                 "unsupported",
-                f"`{self.folder}` has the activation `{self._saved_activation}`",
+                f"`{self.folder}` has the activation `{self._saved_cross_encoder_activation}`",
                 "only torch's Identity and Sigmoid are computed here",
             )
         return match[1].lower()

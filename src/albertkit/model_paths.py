@@ -99,7 +99,7 @@ def _unreachable_error(url: str, error: BaseException | None) -> MachineError:
     )
 
 
-def file_system(url: str) -> tuple[Any, str]:
+def file_system_and_path(url: str) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the path in it."""
     import fsspec  # a fifth of the time of `--help`
 
@@ -343,7 +343,7 @@ class Selected:
 
 
 @contextmanager
-def loading_digest(folder: StrPath) -> Iterator[str]:
+def digest_while_loading(folder: StrPath) -> Iterator[str]:
     """Yield the SHA-256 of a model's files while they are loaded: equal digests mean the same model.
 
     Its own files and those of sentence-transformers' modules count; 47 MB take 0.05 s.

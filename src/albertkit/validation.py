@@ -142,11 +142,11 @@ def field_types(settings: Any) -> dict[str, Any]:
     return kinds
 
 
-def list_wrong_values(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[str]:
+def list_wrong_values(values: Mapping[str, Any], types_by_name: Mapping[str, Any]) -> list[str]:
     """List the values that are not of the types of their names, one line for each."""
     return [
         f"{name} is {reprlib.repr(values[name])}, it must be {describe_type(kind)}"
-        for name, kind in kinds.items()
+        for name, kind in types_by_name.items()
         if name in values and not is_of_type(values[name], kind)
     ]
 

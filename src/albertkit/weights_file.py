@@ -27,7 +27,7 @@ _OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 20
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}  # counters
 
 
-def transformers_names(names: Iterable[str]) -> dict[str, str]:
+def transformers_names(tensor_names: Iterable[str]) -> dict[str, str]:
     """Map the names of a file to those that transformers has today; names that are no ALBERT's stay as they are.
 
     Programs put the names of their wrappers and of the attribute that holds the model before all
@@ -37,7 +37,7 @@ def transformers_names(names: Iterable[str]) -> dict[str, str]:
     Raises:
         CheckpointError: ambiguous if two names mean one tensor.
     """
-    unwrapped = {name: _WRAPPERS.sub("", name) for name in names}
+    unwrapped = {name: _WRAPPERS.sub("", name) for name in tensor_names}
     words = [name for name in unwrapped.values() if name == _WORDS or name.endswith(f".{_WORDS}")]
     encoder = words[0].removesuffix(_WORDS) if len(words) == 1 else ""
     around = re.sub(r"(^|\.)(albert|bert)\.$", r"\1", encoder)  # stands before the heads, too

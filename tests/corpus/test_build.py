@@ -169,7 +169,7 @@ def test_a_disk_that_is_full_for_the_hashes(tmp_path):
     with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as hashes:
         hashes._database.execute("PRAGMA max_page_count=4")
         with pytest.raises(OSError, match="No space left") as caught:
-            list(map(hashes.is_new, (number.to_bytes(16, "big") for number in range(3000))))
+            list(map(hashes.add_if_new, (number.to_bytes(16, "big") for number in range(3000))))
     assert caught.value.errno == errno.ENOSPC
 
 
@@ -177,8 +177,10 @@ def test_hashes_are_known_again(tmp_path):
     digests = [random.Random(number).randbytes(16) for number in range(100)]
     (tmp_path / "hashes").write_bytes(b"".join(digests[:50]))
     with SeenDocuments(tmp_path / "seen", tmp_path / "hashes") as seen_documents:
-        assert [seen_documents.is_new(digest) for digest in digests] == [False] * 50 + [True] * 50
-        assert not any(map(seen_documents.is_new, digests))
+        assert [seen_documents.add_if_new(digest) for digest in digests] == [False] * 50 + [
+            True
+        ] * 50
+        assert not any(map(seen_documents.add_if_new, digests))
     assert not (tmp_path / "seen").exists()
 
 

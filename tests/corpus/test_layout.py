@@ -4,7 +4,7 @@ import pytest
 from word_tokenizer import WordTokenizer
 
 from albertkit.corpus import BuildSettings, TokenStore, build_store
-from albertkit.corpus.build import line_layout, settings_for
+from albertkit.corpus.build import choose_build_settings, detect_line_layout
 from albertkit.corpus.sentences import split_sentences
 from albertkit.errors import DataError
 from albertkit.tables.files import find_inputs
@@ -71,7 +71,7 @@ def test_a_sentence_a_line_is_built_as_before(tmp_path, sentences):
 
 
 def test_a_single_line_of_any_length_is_noticed(tmp_path):
-    layout = line_layout(
+    layout = detect_line_layout(
         find_inputs([write_lines(tmp_path, [" ".join(SENTENCES * 40)])]), BuildSettings()
     )
     assert layout is not None
@@ -81,7 +81,7 @@ def test_a_single_line_of_any_length_is_noticed(tmp_path):
 
 def test_little_text_says_nothing(tmp_path):
     assert (
-        line_layout(
+        detect_line_layout(
             find_inputs([write_lines(tmp_path, paragraphs(SENTENCES[:12]))]), BuildSettings()
         )
         is None
@@ -89,18 +89,18 @@ def test_little_text_says_nothing(tmp_path):
 
 
 def test_settings_for_callers_that_cannot_ask(tmp_path):
-    assert settings_for(find_inputs([write_lines(tmp_path, SENTENCES)])) == BuildSettings()
-    assert settings_for(
+    assert choose_build_settings(find_inputs([write_lines(tmp_path, SENTENCES)])) == BuildSettings()
+    assert choose_build_settings(
         find_inputs([write_lines(tmp_path, paragraphs(SENTENCES))])
     ) == BuildSettings(format="paragraphs")
     both_files = BuildSettings(sentences="split")
     assert (
-        settings_for(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES), "\n\n")]))
+        choose_build_settings(find_inputs([write_lines(tmp_path, paragraphs(SENTENCES), "\n\n")]))
         == both_files
     )
     (tmp_path / "more.jsonl").write_text('{"text": "One. Two."}\n')
     files = find_inputs([write_lines(tmp_path, paragraphs(SENTENCES)), tmp_path / "more.jsonl"])
-    assert settings_for(files) == both_files
+    assert choose_build_settings(files) == both_files
 
 
 def test_long_lines_are_not_joined_when_text_is_unwrapped():

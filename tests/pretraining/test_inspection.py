@@ -95,7 +95,7 @@ def test_the_command(data, tmp_path, run_command):
             "error[bad-value]: masked_lm_prob is"
             in run_command(*arguments, "--masked-lm-prob", share).err
         )
-    command = first_run.quickstart_next_commands(tmp_path)[0][0].split()[1:]
+    command = first_run.next_commands_and_purposes(tmp_path)[0][0].split()[1:]
     assert run_command(*command, "--json").json["masked_share"] == pytest.approx(0.4, abs=0.05)
 
 

@@ -16,7 +16,7 @@ from albertkit.corpus.cooccurrence import (
     Documents,
     cooccurrence_vectors,
     count_pairs,
-    select_documents,
+    documents_without,
 )
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.attention import attention_probabilities
@@ -59,7 +59,7 @@ def test_pairs_are_those_of_a_plain_loop_with_any_threads(store, monkeypatch, ev
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            pairs = count_pairs(select_documents(store, left_out), store.vocab_size, contexts)
+            pairs = count_pairs(documents_without(store, left_out), store.vocab_size, contexts)
             expected = np.zeros_like(pairs)
             for (token, context), count in expected_pairs(store, left_out, every).items():
                 expected[token, store.vocab_size - 1 - context] = count
@@ -84,12 +84,12 @@ def test_vectors_are_those_of_the_whole_decomposition(store):
     expected = left_vectors[:, :40] * values[:40] ** 0.5
     has_pairs = information.any(1)
     expected *= 0.1 / expected[has_pairs].std(ddof=1)
-    vectors = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
+    vectors = cooccurrence_vectors(documents_without(store, left_out), counts, 40, seed=0).numpy()
     np.testing.assert_allclose(
         vectors @ vectors.T, expected @ expected.T, atol=2e-3 * (expected @ expected.T).max()
     )
     assert (vectors[~has_pairs] == 0).all()
-    repeated = cooccurrence_vectors(select_documents(store, left_out), counts, 40, seed=0).numpy()
+    repeated = cooccurrence_vectors(documents_without(store, left_out), counts, 40, seed=0).numpy()
     assert repeated.tobytes() == vectors.tobytes()
 
 

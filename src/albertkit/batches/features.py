@@ -20,7 +20,7 @@ from albertkit.batches.packed import PackedBatch
 from albertkit.errors import ConfigError, DataError
 
 
-def tokens_for_text(length: int, special_tokens: int) -> int:
+def tokens_left_for_text(length: int, special_tokens: int) -> int:
     """Return how many tokens of text a sequence has room for."""
     if length <= special_tokens:
         raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from albertkit.config import make_config
+from albertkit.config import make_config_with_notes
 from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.errors import CheckpointError
 from albertkit.files import read_typed
@@ -85,7 +85,7 @@ def complete_albert_from_bert(source: SourceModel, config_file: Path | None, los
     exact = source.config
     target = exact.replace(num_hidden_groups=1) if lossy else exact
     if config_file is not None:
-        target, _ = make_config(
+        target, _ = make_config_with_notes(
             read_typed(config_file, dict[str, Any], "model configuration"),
             config_file,
         )

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from albertkit.config import make_config
+from albertkit.config import make_config_with_notes
 from albertkit.conversion import bert, names, tensorflow_weights
 from albertkit.conversion.classes import SourceModel
 from albertkit.errors import (
@@ -51,7 +51,7 @@ from albertkit.model.files import (
 )
 from albertkit.model_paths import (
     WEIGHTS_FILES,
-    file_system,
+    file_system_and_path,
     find_weights,
     inner_model_hint,
     is_remote,
@@ -176,7 +176,7 @@ def fetch_model(address: str) -> tuple[Path, str]:
     # A folder; of a checkpoint in one, named by its prefix, its own files and those of no
     # checkpoint.
     address = plain.rstrip("/")
-    system, path = file_system(address)
+    system, path = file_system_and_path(address)
     with network_errors_as_ours(address):
         is_folder = system.isdir(path)
         parent, _, prefix = (path, "", "") if is_folder else path.rpartition("/")
@@ -279,7 +279,7 @@ def _fetch(
         record = read_typed(record_path, _Download)
     is_complete = file.is_file() and record.sha256 == sha256_file(file)
     try:
-        system, path = file_system(url)
+        system, path = file_system_and_path(url)
         with network_errors_as_ours(url):
             info = system.info(path)
     except (MachineError, MissingExtraError) as error:
@@ -454,7 +454,9 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
     own_config = folder / "config.json"
     file = own_config if config_file is None or is_bert else config_file
     values = read_typed(file, dict[str, Any], "model configuration")
-    config, notes = make_config(bert.albert_config_from_bert(values) if is_bert else values, file)
+    config, notes = make_config_with_notes(
+        bert.albert_config_from_bert(values) if is_bert else values, file
+    )
     source = SourceModel(
         "BERT folder" if is_bert else "transformers folder",
         config,

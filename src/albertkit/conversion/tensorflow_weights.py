@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from albertkit.config import AlbertConfig, make_config
+from albertkit.config import AlbertConfig, make_config_with_notes
 from albertkit.conversion import names
 from albertkit.conversion.classes import SourceModel, identity_projection
 from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_saved_model
@@ -345,4 +345,4 @@ def _google_config(
     values = read_typed(file, dict[str, Any], "model configuration")
     if values.get("hidden_act") == "gelu":
         values["hidden_act"] = "gelu_new"
-    return make_config(values, file)
+    return make_config_with_notes(values, file)

@@ -31,7 +31,7 @@ from albertkit.corpus.store import (
     UNFINISHED,
     StoreWriter,
     folder_before_upload,
-    remote_manifest,
+    read_remote_manifest,
     token_dtype,
     upload_store,
     write_store_manifest,
@@ -114,7 +114,7 @@ class BuildReport(Result):
 _LONG_SENTENCE = 60  # tokens; sentences of English Wikipedia have 29 on average
 
 
-def store_warnings(counts: dict[str, Any]) -> Iterator[str]:
+def store_count_warnings(counts: dict[str, Any]) -> Iterator[str]:
     """Yield warnings about the counts of a manifest that speak against its use."""
     if counts["single_sentence_documents"] == counts["documents"]:
         yield (
@@ -188,7 +188,7 @@ class LineLayout:
         return self.mean_bytes > _PARAGRAPH_BYTES or self.paragraph_share > 0.5
 
 
-def line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayout | None:
+def detect_line_layout(files: Sequence[InputFile], settings: BuildSettings) -> LineLayout | None:
     """Look at the first 64 KiB of up to five files of plain text; None if there is too little of it to tell.
 
     Files of other formats are passed over, and so are pipes.
@@ -233,7 +233,7 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     """Make sure that lines of plain text are sentences, unless the settings say what a line is."""
     if settings.sentences is not None or settings.format not in (None, "text"):
         return
-    layout = line_layout(files, settings)
+    layout = detect_line_layout(files, settings)
     if layout is None or not layout.paragraphs:
         return
     advice = [
@@ -250,13 +250,13 @@ def check_layout(files: Sequence[InputFile], settings: BuildSettings) -> None:
     )
 
 
-def settings_for(files: Sequence[InputFile]) -> BuildSettings:
+def choose_build_settings(files: Sequence[InputFile]) -> BuildSettings:
     """Return settings that fit the layout of the files, for callers that cannot ask.
 
     They are the defaults; for plain text with paragraphs in its lines `sentences="split"`, or
     `format="paragraphs"` where no blank line ends a document and all inputs are plain text.
     """
-    layout = line_layout(files, BuildSettings())
+    layout = detect_line_layout(files, BuildSettings())
     if layout is None or not layout.paragraphs:
         return BuildSettings()
     if layout.blank_lines:
@@ -315,7 +315,7 @@ class _Build:
         report = self._report(str(out))
         size = sum(file.size for file in self.inputs.files)
         # A build is resumed only with the same files, unchanged.
-        key = _origin_key(self._made_from())
+        key = _comparable_origin(self._origin_for_manifest())
         key["inputs"] = _json_digest(
             [[file.path, file.size, file.modified] for file in self.inputs.files]
         )
@@ -336,8 +336,8 @@ class _Build:
                     manifest = read_json(out / MANIFEST)
                     check_made_from(
                         out,
-                        _origin_key(manifest.get("made_from")),
-                        _origin_key(self._made_from()),
+                        _comparable_origin(manifest.get("made_from")),
+                        _comparable_origin(self._origin_for_manifest()),
                     )
                     report.already_built = True
                     built_ns = (out / MANIFEST).stat().st_mtime_ns
@@ -363,11 +363,13 @@ class _Build:
 
     def build_at_address(self, url: str) -> BuildReport:
         """Build the store in a folder below the cache, upload it to an address and remove the folder."""
-        manifest_bytes = remote_manifest(url)
+        manifest_bytes = read_remote_manifest(url)
         if manifest_bytes is not None and not self.options.overwrite:
             manifest = json.loads(manifest_bytes)
             check_made_from(
-                url, _origin_key(manifest.get("made_from")), _origin_key(self._made_from())
+                url,
+                _comparable_origin(manifest.get("made_from")),
+                _comparable_origin(self._origin_for_manifest()),
             )
             report = self._report(url)
             report.already_built = True
@@ -375,7 +377,9 @@ class _Build:
         folder = folder_before_upload(url)
         # By an earlier call, which was interrupted while it uploaded it
         built = folder / "store" / MANIFEST
-        is_built = built.exists() and read_json(built).get("made_from") == self._made_from()
+        is_built = (
+            built.exists() and read_json(built).get("made_from") == self._origin_for_manifest()
+        )
         options = replace(self.options, overwrite=self.options.overwrite and not is_built)
         report = _Build(options, self.inputs).build_in_folder(folder / "store")
         upload_store(folder / "store", url, self.options.progress)
@@ -387,7 +391,7 @@ class _Build:
     def _report(self, out: str) -> BuildReport:
         return BuildReport(out, input_files=len(self.inputs.files), engine=self.options.engine)
 
-    def _made_from(self) -> dict[str, Any]:
+    def _origin_for_manifest(self) -> dict[str, Any]:
         """Return the origin for the manifest."""
         # Names and sizes alone, without time, path or number of workers: copies of the inputs give
         # the same manifest, and whole folders of stores compare equal.
@@ -442,7 +446,7 @@ class _Build:
                 results = encode_on_cluster(
                     inputs,
                     position,
-                    seen_documents.is_new,
+                    seen_documents.add_if_new,
                     options.address,
                     options.workers,
                 )
@@ -450,7 +454,7 @@ class _Build:
                 results = encode_here(
                     inputs,
                     position,
-                    seen_documents.is_new,
+                    seen_documents.add_if_new,
                     job.folder / "tokenizer",
                     workers,
                 )
@@ -515,7 +519,7 @@ class _Build:
             "vocab_size": tokenizer.vocab_size,
             "tokenizer_fingerprint": tokenizer.fingerprint,
             "counts": {**totals, **counted},
-            "made_from": self._made_from(),
+            "made_from": self._origin_for_manifest(),
         }
 
 
@@ -523,18 +527,18 @@ def _json_digest(value: Any) -> str:
     return sha256_bytes(json.dumps(value).encode())
 
 
-def _origin_key(made_from: Any) -> Any:
+def _comparable_origin(origin: Any) -> Any:
     """Return what a store was made from as a key for a resumed job and for comparison.
 
     Digest of the inputs, fingerprint of the tokenizer, settings.
     """
-    if not isinstance(made_from, dict):
-        return made_from
+    if not isinstance(origin, dict):
+        return origin
     short = {
-        "inputs": made_from.get("inputs_sha256"),
-        "tokenizer": made_from.get("tokenizer_fingerprint"),
+        "inputs": origin.get("inputs_sha256"),
+        "tokenizer": origin.get("tokenizer_fingerprint"),
     }
-    for name, value in made_from.items():
+    for name, value in origin.items():
         if "input" not in name and "tokenizer" not in name:
             short[name] = value
     return short
@@ -545,7 +549,7 @@ def _fill_report_from_manifest(report: BuildReport, manifest: dict[str, Any]) ->
         if hasattr(report, name):
             setattr(report, name, value)
     report.shards = len(manifest["shards"])
-    report.warnings = tuple(store_warnings(manifest["counts"]))
+    report.warnings = tuple(store_count_warnings(manifest["counts"]))
     return report
 
 

@@ -98,11 +98,11 @@ def store_package_versions() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _fetch_inputs(reference: Any) -> BuildInputs:
+def _fetch_inputs(ray_reference: Any) -> BuildInputs:
     """Fetch the inputs, once a process, and compare the packages with those of the driver."""
     import ray
 
-    inputs, versions = ray.get(reference)
+    inputs, versions = ray.get(ray_reference)
     installed = store_package_versions()
     for name, expected in versions.items():
         if installed[name] != expected:
@@ -150,7 +150,7 @@ def encode_part(
 def encode_on_cluster(
     inputs: BuildInputs,
     position: CorpusPosition,
-    is_new: Callable[[bytes], bool],
+    add_if_new: Callable[[bytes], bool],
     address: str | None,
     limit: int | None,
 ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
@@ -189,10 +189,10 @@ def encode_on_cluster(
                         lines = lines + batch.lines if part.end is not None else 0
                     batch.position.lines = lines
                     batch.stored_bytes = before[batch.position.file] + batch.position.offset
-                    new = np.array([is_new(digest) for digest in batch.digests], bool)
+                    new = np.array([add_if_new(digest) for digest in batch.digests], bool)
                     batch.counts.duplicate_documents += int((~new).sum())
                     batch.digests = list(compress(batch.digests, new))
-                    yield batch, encoded.select_documents(new)
+                    yield batch, encoded.documents_without(new)
                 sent.popleft()
         finally:
             for _, stream in sent:

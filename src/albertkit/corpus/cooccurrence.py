@@ -44,7 +44,7 @@ class Documents:
     ends: NDArray[np.int64]
 
 
-def select_documents(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> list[Documents]:
+def documents_without(store: TokenStore, left_out: list[NDArray[np.bool_]]) -> list[Documents]:
     """Return the documents of a store without those left out (for each shard, bool [documents]); of a large one a part."""
     stride = 1 + store.num_tokens // _MAX_TOKENS
     documents = []
@@ -85,7 +85,7 @@ def cooccurrence_vectors(
     # Positive pointwise mutual information takes the place of the counts, in the same memory: both
     # have 4 bytes.
     same_memory = pairs.view(np.float32)
-    _fill_information(pairs, same_memory, log_counts, log_shares)
+    _fill_pointwise_mutual_information(pairs, same_memory, log_counts, log_shares)
     information = torch.from_numpy(same_memory)
     rank = min(size, len(contexts))
     with torch.random.fork_rng(devices=[]):
@@ -114,13 +114,13 @@ def count_pairs(
     with ThreadPoolExecutor(threads) as pool:
         for group in documents:
             add = partial(
-                _add_pairs,
+                _count_neighbour_pairs,
                 group.tokens,
                 group.starts,
                 group.ends,
                 columns,
                 pairs,
-                parts=threads,
+                num_parts=threads,
             )
             tasks = [pool.submit(add, part=part) for part in range(threads)]
             for task in tasks:
@@ -129,40 +129,40 @@ def count_pairs(
 
 
 @compiled
-def _add_pairs(
+def _count_neighbour_pairs(
     tokens: NDArray[Any],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    document_starts: NDArray[np.int64],
+    document_ends: NDArray[np.int64],
     columns: NDArray[np.int64],
-    pairs: NDArray[np.uint32],
+    pair_counts: NDArray[np.uint32],
     part: int,
-    parts: int,
+    num_parts: int,
 ) -> None:
-    """Add the neighbours of every `parts`-th token of the vocabulary."""
+    """Add the neighbours of every `num_parts`-th token of the vocabulary."""
     # So threads write to rows of their own.
-    for document in range(len(starts)):
-        start = starts[document]
-        end = ends[document]
+    for document in range(len(document_starts)):
+        start = document_starts[document]
+        end = document_ends[document]
         for position in range(start, end):
             token = np.int64(tokens[position])
-            if token % parts != part:
+            if token % num_parts != part:
                 continue
             for neighbour in range(max(start, position - WINDOW), min(end, position + WINDOW + 1)):
                 column = columns[np.int64(tokens[neighbour])]
-                if neighbour != position and column >= 0 and pairs[token, column] < _FULL:
-                    pairs[token, column] += _UNITS[abs(neighbour - position)]
+                if neighbour != position and column >= 0 and pair_counts[token, column] < _FULL:
+                    pair_counts[token, column] += _UNITS[abs(neighbour - position)]
 
 
 @compiled
-def _fill_information(
-    pairs: NDArray[np.uint32],
+def _fill_pointwise_mutual_information(
+    pair_counts: NDArray[np.uint32],
     information: NDArray[np.float32],
     log_counts: NDArray[np.float64],
     log_shares: NDArray[np.float64],
 ) -> None:
-    for token in range(pairs.shape[0]):
-        for context in range(pairs.shape[1]):
-            count = pairs[token, context]
+    for token in range(pair_counts.shape[0]):
+        for context in range(pair_counts.shape[1]):
+            count = pair_counts[token, context]
             value = 0.0
             if count:
                 value = max(0.0, np.log(count) - log_counts[token] - log_shares[context])

@@ -18,9 +18,9 @@ from albertkit.tables.table import ParquetFile, is_json_lines, json_items, open_
 from albertkit.tables.text_lines import (
     HEAD_BYTES,
     MAX_RECORD_CHARACTERS,
-    blocks,
     check_running_text,
     encoding_hint,
+    numbered_blocks,
 )
 
 # A longer line is taken for no boundary, whatever it holds: it is passed over without being held in
@@ -54,12 +54,12 @@ def _find_boundary(
 ) -> int | None:
     """Return the first byte after the first line that ends a document and begins from `start` on, before `limit`."""
     file.seek(start - 1)
-    position = start - 1 + _read_line(file)[1]  # begins a line, be it at `start` itself
+    position = start - 1 + _read_line_and_size(file)[1]  # begins a line, be it at `start` itself
     if format in _LINES:
         return position
     last_line = "</doc>" if format == "wiki" else ""
     while limit is None or position < limit:
-        line, size = _read_line(file)
+        line, size = _read_line_and_size(file)
         if not size:
             return None
         position += size
@@ -68,7 +68,7 @@ def _find_boundary(
     return None
 
 
-def _read_line(file: IO[bytes]) -> tuple[bytes, int]:
+def _read_line_and_size(file: IO[bytes]) -> tuple[bytes, int]:
     """Return the next line, or `-` for a very long one, and its size."""
     line = chunk = file.readline(_LINE_BYTES)
     size = len(line)
@@ -176,13 +176,13 @@ class DocumentFile:
         self.faults: list[int] = []
         self.stream = ByteStream(file)
         try:
-            self.format = settings.format or self._detect()
+            self.format = settings.format or self._detect_format()
             self._is_json_document = self.format == "jsonl" and not is_json_lines(self.stream)
         except BaseException:
             self.stream.close()
             raise
 
-    def _detect(self) -> str:
+    def _detect_format(self) -> str:
         head = self.stream.peek(HEAD_BYTES)
         if head.startswith(b"PAR1"):
             return "parquet"
@@ -234,12 +234,12 @@ class DocumentFile:
 
     # --- lines ------------------------------------------------------------------------------------
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
+    def _numbered_lines(self) -> Iterator[tuple[int, str]]:
         """Yield line numbers from 1 and lines without their ends."""
         offset = self._first_byte
         bad = ""
-        for number, block in blocks(self.stream, self._first_line):
-            text, first = self._decode(block, number, offset)
+        for number, block in numbered_blocks(self.stream, self._first_line):
+            text, first = self._decode_or_locate_bad_byte(block, number, offset)
             bad = bad or first
             if not bad:
                 yield from enumerate(text.removesuffix("\n").split("\n"), number)
@@ -248,7 +248,7 @@ class DocumentFile:
         if bad:
             raise self._encoding_error(bad)
 
-    def _decode(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
+    def _decode_or_locate_bad_byte(self, block: bytes, number: int, offset: int) -> tuple[str, str]:
         """Return the text of a block of whole lines, and the position of the first bad byte if they are not replaced."""
         try:
             text = block.decode("utf-8")
@@ -279,7 +279,7 @@ class DocumentFile:
     def _documents_from_text(self) -> Iterator[tuple[str, bool]]:
         lines: list[str] = []
         size = 0
-        for _, raw in self._lines():
+        for _, raw in self._numbered_lines():
             line = raw.strip()
             is_cut = bool(line) and size > DOCUMENT_CHARACTERS
             if lines and (is_cut or not line):
@@ -293,12 +293,12 @@ class DocumentFile:
             yield "\n".join(lines), False
 
     def _documents_from_paragraphs(self) -> Iterator[tuple[str, bool]]:
-        for _, line in self._lines():
+        for _, line in self._numbered_lines():
             if line.strip():
                 yield line.strip(), False
 
     def _documents_from_pairs(self) -> Iterator[tuple[str, bool]]:
-        for number, line in self._lines():
+        for number, line in self._numbered_lines():
             sentences = [sentence.strip() for sentence in line.split(self.separator)]
             if len(sentences) > 1 and all(sentences):
                 yield "\n".join(sentences), False
@@ -316,7 +316,7 @@ class DocumentFile:
                     "one object on every line",
                 )
             texts = [
-                self._check_string(value, location)
+                self._parse_field_text(value, location)
                 for value in self._values_of_field(record, location)
             ]
             yield "\n".join(filter(None, texts)), False
@@ -324,10 +324,10 @@ class DocumentFile:
     def _json_records(self) -> Iterator[tuple[str, Any]]:
         """Yield the JSON value of each line, or the items of an array, or the documents of several lines."""
         if self._is_json_document:
-            for number, record in json_items(self._lines(), self.file.path):
+            for number, record in json_items(self._numbered_lines(), self.file.path):
                 yield f"`{self.file.path}`, record {number:,}", record
             return
-        for number, line in self._lines():
+        for number, line in self._numbered_lines():
             if line and not line.isspace():
                 location = f"`{self.file.path}`, line {number:,}"
                 try:
@@ -352,7 +352,9 @@ class DocumentFile:
 
         sample = self.stream.peek(SAMPLE_BYTES)
         extension = self.format if self.format == "csv" else ""
-        table = open_separated(self._lines(), self.file.path, sample, extension, "look", bad)
+        table = open_separated(
+            self._numbered_lines(), self.file.path, sample, extension, "look", bad
+        )
         if table.columns.count(self.field) != 1:
             hint = _field_hint(self.field, table.columns)
             raise DataError("missing-column", f"`{self.file.path}`: no column `{self.field}`", hint)
@@ -391,7 +393,7 @@ class DocumentFile:
                 values = [item for items in lists for item in items]
         return values
 
-    def _check_string(self, value: Any, location: str) -> str:
+    def _parse_field_text(self, value: Any, location: str) -> str:
         if value is None:
             return ""
         if not isinstance(value, str):
@@ -419,7 +421,7 @@ class DocumentFile:
         lines: list[str] | None = None
         title = ""
         start = size = 0
-        for number, raw in self._lines():
+        for number, raw in self._numbered_lines():
             line = raw.strip()
             head = _DOC_START.match(line)
             if head:
@@ -465,7 +467,7 @@ class DocumentFile:
                     f"`{self.file.path}`: {fact}",
                     "name another with --field",
                 )
-            text, bad = self._decode(value or b"", 1, 0)
+            text, bad = self._decode_or_locate_bad_byte(value or b"", 1, 0)
             if bad:
                 raise self._encoding_error(f"row {row:,}")
             yield text.strip(), False

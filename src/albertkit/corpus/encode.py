@@ -76,7 +76,7 @@ class SeenDocuments:
             self._database.close()
             raise
 
-    def is_new(self, digest: bytes) -> bool:
+    def add_if_new(self, digest: bytes) -> bool:
         """Return True the first time that a hash is asked for."""
         with self._sqlite_errors():
             # 7 µs a document. `RETURNING` would take 4 to 5, but needs SQLite 3.35.
@@ -225,7 +225,9 @@ class DocumentBatch:
     lines: int = 0
     is_last: bool = False
 
-    def add_document(self, document: Document, rule: str, is_new: Callable[[bytes], bool]) -> int:
+    def add_document(
+        self, document: Document, rule: str, add_if_new: Callable[[bytes], bool]
+    ) -> int:
         """Add a document that has text and is new; return its number of characters."""
         self.counts.cut_documents += document.cut
         if not document.text:
@@ -235,7 +237,7 @@ class DocumentBatch:
         self.counts.characters += len(document.text)
         self.counts.text_bytes += len(encoded)
         digest = hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()
-        if not is_new(digest):
+        if not add_if_new(digest):
             self.counts.duplicate_documents += 1
             return 0
         self.texts.append(document.text)
@@ -247,7 +249,7 @@ class DocumentBatch:
 def read_batches(
     part: InputPart,
     inputs: BuildInputs,
-    is_new: Callable[[bytes], bool],
+    add_if_new: Callable[[bytes], bool],
 ) -> Iterator[DocumentBatch]:
     """Yield batches of the documents of a part whose hashes are new; the last may be empty and carry only counts."""
     batch = DocumentBatch()
@@ -270,7 +272,7 @@ def read_batches(
             for document in source:
                 if document.ordinal < skip:
                     continue
-                size += batch.add_document(document, rule, is_new)
+                size += batch.add_document(document, rule, add_if_new)
                 if size >= BATCH_CHARACTERS or len(batch.texts) >= BATCH_DOCUMENTS:
                     batch.position = CorpusPosition(number, document.ordinal + 1, part.start)
                     batch.stored_bytes = stored_bytes + source.stream.position()
@@ -323,7 +325,7 @@ class EncodedBatch:
     counts: dict[str, NDArray[np.int64]]
     process: tuple[Any, int, float]
 
-    def select_documents(self, selected: NDArray[np.bool_]) -> "EncodedBatch":
+    def documents_without(self, selected: NDArray[np.bool_]) -> "EncodedBatch":
         """Return only the selected documents, bool [D]."""
         if selected.all():
             return self
@@ -432,7 +434,7 @@ def _encode_in_worker(texts: list[str], rules: list[str], language: str) -> Enco
 def encode_here(
     inputs: BuildInputs,
     position: CorpusPosition,
-    is_new: Callable[[bytes], bool],
+    add_if_new: Callable[[bytes], bool],
     folder: Path,
     workers: int,
 ) -> Generator[tuple[DocumentBatch, EncodedBatch], None, None]:
@@ -469,7 +471,7 @@ def encode_here(
             position.file,
             skip=position.document,
         )
-        for batch in read_batches(part, inputs, is_new):
+        for batch in read_batches(part, inputs, add_if_new):
             batch.stored_bytes += read_bytes
             ahead.append((batch, pool.submit(encode, batch.texts, batch.rules)))
             if len(ahead) > (workers or _THREADS) * (1 + _AHEAD):

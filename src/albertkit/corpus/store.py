@@ -25,7 +25,7 @@ from albertkit.files import (
     write_file,
 )
 from albertkit.job import Job
-from albertkit.model_paths import file_system, model_kind, network_errors_as_ours
+from albertkit.model_paths import file_system_and_path, model_kind, network_errors_as_ours
 from albertkit.tokenizer import AlbertTokenizer
 
 FORMAT_VERSION = 1
@@ -70,9 +70,9 @@ def _last_part_of_url(url: str) -> str:
 # --- upload ---------------------------------------------------------------------------------------
 
 
-def remote_manifest(url: str) -> bytes | None:
+def read_remote_manifest(url: str) -> bytes | None:
     """Return the manifest of the store at an address; None if there is no store."""
-    system, root = file_system(url)
+    system, root = file_system_and_path(url)
     with network_errors_as_ours(url):
         with suppress(FileNotFoundError):
             return system.cat_file(f"{root}/{MANIFEST}")
@@ -102,7 +102,7 @@ def upload_store(folder: Path, url: str, progress: bool) -> None:
     The files that have been uploaded are noted next to the folder, for the next call after an
     interruption.
     """
-    system, root = file_system(url)
+    system, root = file_system_and_path(url)
     files = read_json(folder / MANIFEST)["files"]
     key = {"store": sha256_file(folder / MANIFEST)}
     upload = Job(
@@ -143,7 +143,7 @@ def fetch_store(url: str) -> Path:
     address is fetched again. Of several processes that ask at once, one fetches and the others
     wait.
     """
-    system, root = file_system(url)
+    system, root = file_system_and_path(url)
     try:
         with network_errors_as_ours(url):
             data = system.cat_file(f"{root}/{MANIFEST}")
@@ -349,9 +349,9 @@ class TokenStore:
         shards = range(self.num_shards)
         if manifest["dtype"] not in ("uint16", "uint32"):
             raise TypeError(f"dtype is {manifest['dtype']!r}")
-        self.tokens = [self._map("tokens", k, manifest["dtype"]) for k in shards]
-        self.sentence_offsets = [self._map("sentences", k, "uint32") for k in shards]
-        self.document_offsets = [self._map("documents", k, "uint32") for k in shards]
+        self.tokens = [self._map_array("tokens", k, manifest["dtype"]) for k in shards]
+        self.sentence_offsets = [self._map_array("sentences", k, "uint32") for k in shards]
+        self.document_offsets = [self._map_array("documents", k, "uint32") for k in shards]
         documents = [len(offsets) - 1 for offsets in self.document_offsets]
         self._first_document = np.cumsum([0, *documents], dtype=np.int64)
         actual_counts = {
@@ -446,7 +446,7 @@ class TokenStore:
                 hint,
             ) from None
 
-    def _map(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
+    def _map_array(self, kind: str, shard: int, dtype: str) -> NDArray[Any]:
         file = self.folder / shard_file(kind, shard)
         if file.name not in self.manifest["files"]:
             raise ValueError(f"it does not list {file.name}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config
+from albertkit.config import FOREIGN_KEYS, AlbertConfig, make_config_with_notes
 from albertkit.errors import ConfigError, first_line, suggest_name
 from albertkit.model.files import (
     MatchedTensors,
@@ -258,7 +258,7 @@ def to_own_config(config: Any) -> AlbertConfig:
     if not callable(getattr(config, "to_dict", None)):
         hint = "albertkit.AlbertConfig.from_pretrained"
         raise ConfigError("bad-value", f"config={config!r} is not a configuration", hint)
-    return make_config(config.to_dict(), Path("config"))[0]
+    return make_config_with_notes(config.to_dict(), Path("config"))[0]
 
 
 def resolve_config(config: Any, folder: Path) -> AlbertConfig:

@@ -14,7 +14,7 @@ from torch import Tensor
 from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.tensorflow.records import begins_with_record
 from albertkit.corpus import TokenStore
-from albertkit.corpus.cooccurrence import cooccurrence_vectors, select_documents
+from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_without
 from albertkit.corpus.store import MANIFEST
 from albertkit.errors import ConfigError, DataError
 from albertkit.model_paths import is_remote
@@ -175,7 +175,7 @@ class _StoreSource(PretrainingData):
         # One process counts for all: the vectors are the same in each.
         counts = Unigram.of_store(self._store, self._held_out).counts
         return cooccurrence_vectors(
-            select_documents(self._store, self._held_out),
+            documents_without(self._store, self._held_out),
             counts,
             size,
             self.settings.seed,

@@ -18,7 +18,7 @@ from albertkit.batches.features import Features
 from albertkit.captioning.predict import CaptionPipeline
 from albertkit.engines.onnx import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError
-from albertkit.model_paths import is_captioner_folder, loading_digest
+from albertkit.model_paths import digest_while_loading, is_captioner_folder
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline, check_finite
 from albertkit.serve.observing import Metrics
@@ -56,7 +56,7 @@ class Models:
             if is_captioner_folder(folder):
                 self._pipelines[name] = {CaptionPipeline.kind: None}
             else:
-                with loading_digest(folder) as self.digests[name]:
+                with digest_while_loading(folder) as self.digests[name]:
                     pipelines = load_pipelines(folder, device="meta")
                 exported = is_onnx_folder(Path(folder))  # it returns no states
                 self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}

@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from albertkit.engines.compile_loops import start_compiling_in_background
 from albertkit.engines.onnx import is_onnx_folder
 from albertkit.errors import AlbertKitError, DataError, MachineError, explain_os_error
-from albertkit.model_paths import loading_digest
+from albertkit.model_paths import digest_while_loading
 from albertkit.pipelines.compare_precision import compare_precision
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline
@@ -82,7 +82,7 @@ def main(descriptor: int) -> None:
 def load_served_models(start: StartMessage) -> tuple[Models, dict[str, LoadedModel]]:
     options, models, facts = start.options, {}, {}
     for name, folder in start.folders.items():
-        with loading_digest(folder) as digest:
+        with digest_while_loading(folder) as digest:
             models[name] = load_pipelines(
                 folder, precision=options.precision, device=options.device, exits=options.exits
             )

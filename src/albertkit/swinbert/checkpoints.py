@@ -14,7 +14,7 @@ from albertkit.captioning.layers import CaptionConfig
 from albertkit.captioning.video import FrameSampling
 from albertkit.captioning.video_swin import KIND, read_video_swin
 from albertkit.command import takes
-from albertkit.config import AlbertConfig, make_config
+from albertkit.config import AlbertConfig, make_config_with_notes
 from albertkit.conversion import bert
 from albertkit.conversion.classes import identity_projection
 from albertkit.errors import CheckpointError, DataError, format_list
@@ -351,7 +351,7 @@ def load_swinbert(
     if "drop_out" in arguments:
         values = values | {"hidden_dropout_prob": arguments["drop_out"]}
     config_values = bert.albert_config_from_bert(values) if state.body == "bert" else values
-    albert_config, _ = make_config(config_values, file)
+    albert_config, _ = make_config_with_notes(config_values, file)
     # A configuration in the folder of the weights is that of this very model
     settings = {**arguments, **values}
     tie_weights = bool(settings.get("tie_weights", state.tied))

@@ -14,7 +14,7 @@ from albertkit.captioning import model as captioning
 from albertkit.captioning.generate import generate
 from albertkit.captioning.layers import CaptionConfig, attention_bias_of_mask, encode_context
 from albertkit.captioning.settings import CaptionIds, GenerationSettings
-from albertkit.config import make_config
+from albertkit.config import make_config_with_notes
 from albertkit.errors import ConfigError
 from albertkit.files import StrPath, read_typed
 from albertkit.model.files import StateDict, read_tensors
@@ -53,7 +53,7 @@ class AlbertConfig(core.AlbertConfig):
         path = Path(folder)
         file = path if path.is_file() else local_folder(folder) / "config.json"
         config = cls.of(
-            make_config(read_typed(file, dict[str, Any], "model configuration"), file)[0]
+            make_config_with_notes(read_typed(file, dict[str, Any], "model configuration"), file)[0]
         )
         for name, value in changes.items():
             setattr(config, name, value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
 from albertkit.captioning.layers import CaptionConfig
-from albertkit.config import make_config
+from albertkit.config import make_config_with_notes
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
 from albertkit.model.files import read_tensor_file, read_tensors
@@ -109,7 +109,9 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     tensors = read_tensors(folder) if arguments.init != "scratch" and has_weights else {}
     config_path = Path(arguments.config_name) if arguments.config_name else folder
     file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
-    stored, notes = make_config(read_typed(file, dict[str, Any], "model configuration"), file)
+    stored, notes = make_config_with_notes(
+        read_typed(file, dict[str, Any], "model configuration"), file
+    )
     config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
     tokenizer = SwinBertTokenizer.of_run(
         local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case

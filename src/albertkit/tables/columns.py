@@ -47,7 +47,7 @@ class Columns:
         return named_columns
 
 
-def format_options(fields: Iterable[str]) -> str:
+def format_column_options(fields: Iterable[str]) -> str:
     """Return fields of `Columns` as options of the command line: "--text-column and --quoted"."""
     options = [
         f"--{name}-column" if name in ("text", "pair", "label", "id") else f"--{name}"

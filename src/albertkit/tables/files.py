@@ -21,7 +21,7 @@ import zstandard
 from albertkit.encodings import check_path_is_utf8
 from albertkit.errors import DataError, closest_name, format_list, suggest_existing_path
 from albertkit.files import StrPath, check_not_folder
-from albertkit.model_paths import file_system, is_remote, network_errors_as_ours
+from albertkit.model_paths import file_system_and_path, is_remote, network_errors_as_ours
 from albertkit.tables.records import DataFile, DataFiles, Records, SplitRecords
 
 _CLOSE = 0.75  # `nope.txt` is 0.67 to `out.txt`, `corpsu.txt` 0.9 to `corpus.txt`
@@ -84,7 +84,7 @@ def find_inputs(inputs: Sequence[StrPath | Records]) -> list[InputFile]:
             files[item.name] = InputFile(item.name, len(item.content), records=item)
             continue
         name = os.fspath(item)
-        for file in _remote(name) if is_remote(name) else _local(name):
+        for file in _list_remote_files(name) if is_remote(name) else _find_local_files(name):
             files.setdefault(file.path, file)
     if not files:
         patterns = ", ".join(f"`{item}`" for item in inputs) or "no input"
@@ -94,7 +94,7 @@ def find_inputs(inputs: Sequence[StrPath | Records]) -> list[InputFile]:
 
 def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
     """Return the one file that a path, glob or URL names, or rows in memory; a folder is refused."""
-    files = find_inputs([check_is_file(item)])
+    files = find_inputs([require_one_file(item)])
     if len(files) > 1:
         ending = "".join(PurePosixPath(files[0].name).suffixes)
         hint = "name one of them, or join them in one file"
@@ -110,7 +110,7 @@ def find_input_file(item: StrPath | Records | SplitRecords) -> InputFile:
     return files[0]
 
 
-def check_is_file(item: StrPath | Records | SplitRecords) -> StrPath | Records:
+def require_one_file(item: StrPath | Records | SplitRecords) -> StrPath | Records:
     """Return what is one file; refuse a folder, or rows by split."""
     if isinstance(item, SplitRecords):
         fact = f"rows of one split were expected, these are of {', '.join(item) or 'none'}"
@@ -122,11 +122,11 @@ def check_is_file(item: StrPath | Records | SplitRecords) -> StrPath | Records:
 
 def as_file(data: DataFiles | str) -> DataFile:
     """Return the path of a file, or rows in memory; a folder and rows by split are refused."""
-    file = check_is_file(data)
+    file = require_one_file(data)
     return file if isinstance(file, Records) else Path(file)
 
 
-def _local(name: str) -> list[InputFile]:
+def _find_local_files(name: str) -> list[InputFile]:
     path = os.path.abspath(os.path.expanduser(name))
     if os.path.exists(path):
         names = _files_below(path) if os.path.isdir(path) else [path]
@@ -235,8 +235,8 @@ def _suggest_file(path: str) -> str:
     )
 
 
-def _remote(url: str) -> list[InputFile]:
-    system, path = file_system(url)
+def _list_remote_files(url: str) -> list[InputFile]:
+    system, path = file_system_and_path(url)
     with network_errors_as_ours(url):
         if any(sign in path for sign in "*?["):
             details = system.glob(path, detail=True)

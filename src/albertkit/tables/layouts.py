@@ -87,11 +87,11 @@ class TaskLayout:
 
 def files_by_split(
     data: DataFiles,
-    find: Callable[[Path], dict[str, Path]],
-    missing: str,
+    find_files: Callable[[Path], dict[str, Path]],
+    missing_description: str,
     hint: str,
 ) -> Mapping[str, DataFile]:
-    """Return the files of a folder by split, those that `find` finds there, or rows by split; one file is "train"."""
+    """Return the files of a folder by split, those that `find_files` finds there, or rows by split; one file is "train"."""
     if isinstance(data, SplitRecords):
         return data
     if isinstance(data, Records):
@@ -110,14 +110,14 @@ def files_by_split(
             suggest_existing_path(data, "check the path"),
         )
     check_no_broken_links(data)
-    files = find(data)
+    files = find_files(data)
     if files:
         return files
     names = sorted(os.listdir(data))
     check_not_saved_dataset(data, names)
     raise DataError(
         "missing-file",
-        f"`{data}` has {missing}; it holds {format_list(names, 10) or 'nothing'}",
+        f"`{data}` has {missing_description}; it holds {format_list(names, 10) or 'nothing'}",
         hint,
     )
 
@@ -128,7 +128,7 @@ _BESIDE_GLUES = ("msr_paraphrase_train", "msr_paraphrase_test")
 
 def find_split_files(
     data: DataFiles,
-    files: Mapping[str, tuple[str, ...]],
+    names_by_split: Mapping[str, tuple[str, ...]],
     folder: str = "",
 ) -> Mapping[str, DataFile]:
     """Return the files of a folder by split: the one with a name of the split's that is no other split's.
@@ -139,11 +139,11 @@ def find_split_files(
 
     def find(data: Path) -> dict[str, Path]:
         by_split: dict[str, Path] = {}
-        for split, names in files.items():
+        for split, names in names_by_split.items():
             candidates: list[Path] = []
             for name in names:
                 parent, _, stem = name.rpartition("/")
-                paths = _tables(Path(os.path.normpath(data / parent)))[stem]
+                paths = _tables_by_name(Path(os.path.normpath(data / parent)))[stem]
                 if not paths:
                     hub_names = SPLIT_NAMES.get(split, (split.replace("dev", "validation", 1),))
                     for hub_name in (stem, *hub_names):
@@ -158,7 +158,7 @@ def find_split_files(
 
     if folder and isinstance(data, Path) and (data / folder).is_dir():
         data = data / folder
-    looked = ", ".join(dict.fromkeys(name for names in files.values() for name in names))
+    looked = ", ".join(dict.fromkeys(name for names in names_by_split.values() for name in names))
     missing = f"none of the files {looked} (.tsv, .csv, .jsonl, .json, .parquet, also compressed)"
     return files_by_split(
         data, find, missing, "name the folder that holds them, or the file itself"
@@ -198,7 +198,7 @@ def find_shards(data: Path, name: str) -> list[Path]:
     return []
 
 
-def _tables(folder: Path) -> dict[str, list[Path]]:
+def _tables_by_name(folder: Path) -> dict[str, list[Path]]:
     """Return the tables of a folder by name without extensions."""
     tables: dict[str, list[Path]] = defaultdict(list)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -215,7 +215,7 @@ def choose_form(
     forms: Sequence[TableForm],
     labels: Sequence[str],
     labelled: bool,
-    name: str,
+    task_name: str,
     other_tasks: Mapping[str, Sequence[TableForm]] | None = None,
 ) -> TableForm:
     """Choose the form whose columns a just opened table has; a first line that is a row is declared one.
@@ -266,7 +266,7 @@ def choose_form(
         hint = f"these are the columns of {', '.join(alike[:3])}; or {hint}"
     raise DataError(
         "missing-column",
-        f"{table.name}: no column `{missing[0]}` for {name}, only {names}",
+        f"{table.name}: no column `{missing[0]}` for {task_name}, only {names}",
         hint,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.files import StrPath
-from albertkit.model_paths import file_system, is_remote, network_errors_as_ours
+from albertkit.model_paths import file_system_and_path, is_remote, network_errors_as_ours
 
 STANDARD_INPUT = Path("/dev/stdin")
 STANDARD_OUTPUT = Path("/dev/stdout")
@@ -64,13 +64,13 @@ def is_in_memory(data: Data) -> bool:
     return not isinstance(data, str | os.PathLike)
 
 
-def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
+def list_rows(rows: Any, subject_for_errors: str = "the data") -> list[dict[str, Any]]:
     """Return rows in memory as dictionaries of columns.
 
     Args:
         rows: A DataFrame of pandas or polars, a `datasets.Dataset`, or any iterable of
             dictionaries.
-        subject: What they are, for messages.
+        subject_for_errors: What they are, for messages.
 
     Raises:
         ConfigError: bad-value, for anything else. DataError: ambiguous, if a frame has a column
@@ -80,7 +80,7 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
     if hasattr(rows, "collect"):
         raise ConfigError(
             "bad-value",
-            f"{subject} are a {type(rows).__name__}, which is not computed yet",
+            f"{subject_for_errors} are a {type(rows).__name__}, which is not computed yet",
             "call .collect() on it",
         )
     # By what they have: neither pandas nor polars need be installed.
@@ -89,7 +89,7 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
             twice = rows.columns[rows.columns.duplicated()][0]
             raise DataError(
                 "ambiguous",
-                f"{subject} have the column `{twice}` twice",
+                f"{subject_for_errors} have the column `{twice}` twice",
                 "rename one of the two",
             )
         records: list[Any] = rows.to_dict("records")
@@ -104,25 +104,25 @@ def list_rows(rows: Any, subject: str = "the data") -> list[dict[str, Any]]:
     else:
         raise ConfigError(
             "bad-value",
-            f"{subject} are a {type(rows).__name__}, and hold no rows",
+            f"{subject_for_errors} are a {type(rows).__name__}, and hold no rows",
             hint,
         )
     for number, row in enumerate(records):
         if not isinstance(row, Mapping):
-            fact = f"row {number:,} of {subject} is a {type(row).__name__}, not a dictionary of columns"
+            fact = f"row {number:,} of {subject_for_errors} is a {type(row).__name__}, not a dictionary of columns"
             raise ConfigError("bad-value", fact, hint)
     return records
 
 
-def convert_like(original: Any, records: Sequence[dict[str, Any]]) -> Any:
+def convert_like(data_of_that_kind: Any, records: Sequence[dict[str, Any]]) -> Any:
     """Return records in the kind that was given: a DataFrame of pandas or polars, a `datasets.Dataset`, else a list."""
-    if hasattr(original, "iloc"):
-        return type(original)(records)
-    if hasattr(original, "from_list") and hasattr(original, "select"):
-        return type(original).from_list(records)
-    if hasattr(original, "iter_rows"):
+    if hasattr(data_of_that_kind, "iloc"):
+        return type(data_of_that_kind)(records)
+    if hasattr(data_of_that_kind, "from_list") and hasattr(data_of_that_kind, "select"):
+        return type(data_of_that_kind).from_list(records)
+    if hasattr(data_of_that_kind, "iter_rows"):
         # By itself polars looks at 100 rows, and refuses a type that comes later.
-        return type(original)(records, infer_schema_length=None)
+        return type(data_of_that_kind)(records, infer_schema_length=None)
     return list(records)
 
 
@@ -172,14 +172,14 @@ def as_files(data: Data) -> Iterator[DataFiles]:
             if split in splits:
                 fact = f"the data have {split} twice, as {splits[split]} and the split `{name}`"
                 raise DataError("ambiguous", fact, "leave one of them out")
-            splits[split] = _records(rows, f"the split `{name}`")
+            splits[split] = _rows_as_records(rows, f"the split `{name}`")
         yield splits
     elif is_in_memory(data):
         yield as_records(data)
     elif is_remote(data):
         with tempfile.TemporaryDirectory(prefix="albertkit-") as folder:
             url = os.fspath(data)
-            system, path = file_system(url)
+            system, path = file_system_and_path(url)
             target = Path(folder, path.rpartition("/")[2] or "data")
             with network_errors_as_ours(url):
                 if system.isdir(path):
@@ -193,7 +193,7 @@ def as_files(data: Data) -> Iterator[DataFiles]:
 
 def as_records(rows: Any) -> Records:
     """Return rows in memory as readers take them; see `as_files`."""
-    records = _records(rows, "the data")
+    records = _rows_as_records(rows, "the data")
     if not records.content:
         raise DataError("empty", "the data have no rows", ROWS_HINT)
     return records
@@ -227,7 +227,7 @@ def file_name(file: DataFile) -> str:
     return "rows in memory" if isinstance(file, Records) else file.name
 
 
-def _records(rows: Any, name: str) -> Records:
+def _rows_as_records(rows: Any, name: str) -> Records:
     """Return rows as JSON lines; see `name_classes`."""
     class_names: dict[str, Sequence[str]] = {}
     for column, kind in (getattr(rows, "features", None) or {}).items():
@@ -242,8 +242,8 @@ def _records(rows: Any, name: str) -> Records:
             if column in row:
                 record[column] = name_classes(row[column], names)
         try:
-            line = json.dumps(record, ensure_ascii=False, default=_plain_or_text)
-        except AlbertKitError:  # of `_plain_or_text`; a ConfigError is a ValueError
+            line = json.dumps(record, ensure_ascii=False, default=_json_value_or_text)
+        except AlbertKitError:  # of `_json_value_or_text`; a ConfigError is a ValueError
             raise
         except (TypeError, ValueError, RecursionError) as error:
             fact = f"row {number:,} of {name} cannot be written as JSON: {error}"
@@ -271,7 +271,7 @@ def name_classes(value: Any, names: Sequence[str]) -> Any:
     return names[int(value)]
 
 
-def _plain_or_text(value: Any) -> Any:
+def _json_value_or_text(value: Any) -> Any:
     """Return a value that JSON does not know in a form that it does.
 
     Numbers and arrays of numpy become those of Python, missing values (NaT and NA of pandas) None,

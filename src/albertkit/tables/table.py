@@ -21,7 +21,7 @@ from albertkit.encodings import check_not_utf16, normalize
 from albertkit.errors import DataError, requires_package, suggest_name
 from albertkit.files import StrPath, object_with_unique_keys
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.files import ByteStream, InputFile, check_is_file, find_inputs
+from albertkit.tables.files import ByteStream, InputFile, find_inputs, require_one_file
 from albertkit.tables.records import DataFile, Records, name_classes, quoted_name, row_name
 from albertkit.tables.text_lines import (
     MAX_RECORD_CHARACTERS,
@@ -56,7 +56,7 @@ class ParquetFile:
             file = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the table)
             shutil.copyfileobj(stream, file, 1 << 20)
         file.seek(0)
-        with self._reading():
+        with self._arrow_errors_as_ours():
             self._table = pyarrow.parquet.ParquetFile(file)
             self.schema: Any = self._table.schema_arrow
         self.class_names: dict[str, list[str]] = {}
@@ -68,7 +68,7 @@ class ParquetFile:
                     self.class_names[column] = feature["names"]
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _arrow_errors_as_ours(self) -> Iterator[None]:
         try:
             yield
         except (self._arrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -84,7 +84,7 @@ class ParquetFile:
         arrow = self._arrow
         batches = self._table.iter_batches(batch_size=_ROWS, columns=list(columns))
         while True:
-            with self._reading():
+            with self._arrow_errors_as_ours():
                 batch = next(batches, None)
                 if batch is None:
                     return
@@ -204,7 +204,7 @@ class Table:
         lines_unless: Sequence[Sequence[str]] = (),
         skip_short: bool = False,
     ) -> None:
-        check_is_file(file)
+        require_one_file(file)
         first, *self._further_files = find_inputs([file])
         self._stream = ByteStream(first)
         self.file = first.source
@@ -327,13 +327,13 @@ class Table:
         file = self.source
         if isinstance(file, Path) and not file.is_file() and not glob.has_magic(str(file)):
             return None
-        return self._open_alike(file, BadRows("skip"))
+        return self._open_with_same_options(file, BadRows("skip"))
 
     def _open_shard(self, file: InputFile) -> "Table":
         """Open a further file of a glob."""
-        return self._open_alike(glob.escape(file.path), self._bad_rows)
+        return self._open_with_same_options(glob.escape(file.path), self._bad_rows)
 
-    def _open_alike(self, file: DataFile | str, bad_rows: BadRows) -> "Table":
+    def _open_with_same_options(self, file: DataFile | str, bad_rows: BadRows) -> "Table":
         """Open a table that is read as this one is."""
         table = Table(file, bad_rows=bad_rows, **self._options)
         if self._first_row:
@@ -619,7 +619,7 @@ def _read_quoted(
                 fact += f"; it swallowed {swallowed:,} further lines"
             report(first, fact, _QUOTES)
             continue
-        swallowed = _swallowed_rows(fields, separator)
+        swallowed = _count_swallowed_rows(fields, separator)
         if swallowed:
             report(first, f"a quote that is closed {swallowed + 1:,} rows later", _QUOTES)
             continue
@@ -627,7 +627,7 @@ def _read_quoted(
             yield first, fields
 
 
-def _swallowed_rows(fields: list[str], separator: str) -> int:
+def _count_swallowed_rows(fields: list[str], separator: str) -> int:
     """Return how many whole rows a field seems to hold; 0 for a text of several lines."""
     # Its inner lines are then rows of this table, its first line ends as a row does from its column
     # on, its last line begins as one does up to there; and no separator is followed by a blank, as
@@ -745,7 +745,7 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
                 position = _after_space(text, position)
                 is_array = text.startswith("[", position)
                 before = "[" if is_array else ""
-            item = _next_item(text, position, before)
+            item = _next_json_item_and_end(text, position, before)
         except (
             ValueError,
             RecursionError,
@@ -774,7 +774,7 @@ def json_items(numbered_lines: Iterator[tuple[int, str]], path: str) -> Iterator
         yield number, item[0]
 
 
-def _next_item(text: str, position: int, before: str) -> tuple[Any, int] | None:
+def _next_json_item_and_end(text: str, position: int, before: str) -> tuple[Any, int] | None:
     """Return the item after `before`, and where it ends; None at the end of the array."""
     start = _after_space(text, position)
     if before == "," and text.startswith("]", start):

@@ -196,7 +196,7 @@ NOT_UTF8 = "bytes that are not UTF-8"  # see `utf8_hint`
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
+def numbered_blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield blocks of whole lines, each with the number of its first line; `number` is that of the first block's."""
     # CR alone ends the lines of the first Macintoshes and of Excel's "CSV (Macintosh)".
     incomplete = b""
@@ -222,13 +222,13 @@ def blocks(stream: ByteStream, number: int = 1) -> Iterator[tuple[int, bytes]]:
 
 def byte_lines(stream: ByteStream) -> Iterator[bytes]:
     """Yield lines with their ends."""
-    for _, block in blocks(stream):
+    for _, block in numbered_blocks(stream):
         yield from io.BytesIO(block)
 
 
 def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
     """Yield line numbers from 1 and lines without their ends. Bytes that are not UTF-8 become lone surrogates."""
-    for first, block in blocks(stream):
+    for first, block in numbered_blocks(stream):
         # Lines are whole, so no character is cut in two
         text = block.decode("utf-8", "surrogateescape")
         if first == 1:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.batches.features import Features, LabelledBatch, tokens_left_for_text
 from albertkit.errors import DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
@@ -856,7 +856,7 @@ def choice_features(
 
     Source: google-research/albert, `race_utils.py`, `convert_single_example`.
     """
-    room = tokens_for_text(length, 3)
+    room = tokens_left_for_text(length, 3)
     # Every text once: a passage of RACE has five questions of four choices
     texts: dict[str, int] = {}
     segments: list[tuple[int, int]] = []  # the two texts of each sequence

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from albertkit.errors import CheckpointError, ConfigError, suggest_name
-from albertkit.tables.columns import Columns, format_options
+from albertkit.tables.columns import Columns, format_column_options
 from albertkit.tables.layouts import OFFICIAL
 from albertkit.tasks.answers import AnswerTask
 from albertkit.tasks.choices import CHOICE_TASKS, ChoiceTask, choice_task
@@ -117,7 +117,7 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
         raise ConfigError(
             "conflicting-options",
             f"`{task.name}` has a format of its own; there are no columns to name",
-            f"leave out {format_options(user_values)}",
+            f"leave out {format_column_options(user_values)}",
         )
     return task.with_columns(columns)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.batches.features import Features, LabelledBatch, tokens_left_for_text
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import atomic_file, write_lines
 from albertkit.model import AlbertForTokenClassification, SummedLoss
@@ -22,7 +22,7 @@ from albertkit.model.heads import class_loss
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import BadRows
-from albertkit.tables.columns import Columns, format_options
+from albertkit.tables.columns import Columns, format_column_options
 from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import (
     EVERY_ROW,
@@ -65,7 +65,7 @@ def tagging_features(
         more than the last word that its tokens reach; `labels`, its tag, or -100. A word is in one
         window at most, in training, too.
     """
-    size = tokens_for_text(length, 2)
+    size = tokens_left_for_text(length, 2)
     rows: list[tuple[list[int], int]] = []
     owners: list[int] = []
     tagged = [np.zeros((3, 0), np.int64)]  # token, word, end
@@ -243,7 +243,7 @@ class TaggingTask(Task[TaggedExample]):
             raise ConfigError(
                 "conflicting-options",
                 f"`{self.name}` reads words and tags: of JSONL, the columns of these can be named",
-                f"leave out {format_options(unknown)}",
+                f"leave out {format_column_options(unknown)}",
             )
         return self.with_changes(**fields)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from albertkit.batches.features import Features, LabelledBatch, tokens_for_text
+from albertkit.batches.features import Features, LabelledBatch, tokens_left_for_text
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
 from albertkit.files import atomic_file
 from albertkit.model import AlbertForSequenceClassification, SummedLoss
@@ -185,7 +185,7 @@ def text_features(
     ):
         # Without a second text the first has the place of one [SEP] more.
         pairs = None
-    room = tokens_for_text(length, 2 if pairs is None else 3)
+    room = tokens_left_for_text(length, 2 if pairs is None else 3)
     first, first_starts = tokenizer.encode_batch(texts)
     lengths = np.diff(first_starts)
     starts = first_starts[:-1]

@@ -222,7 +222,7 @@ class AlbertTokenizer(ABC):
         if "token_type_ids" not in (settings.get("model_input_names") or "token_type_ids"):
             fact = "gives no token_type_ids (model_input_names): there the second text of a pair has 0, here 1"
             logger.warning("the tokenizer in `%s` %s", folder, fact)
-        tokenizer.mask_flags = facts.mask_flags(tokenizer.mask_token)
+        tokenizer.mask_flags = facts.flags_set_for_mask(tokenizer.mask_token)
         limit = settings.get("model_max_length", settings.get("max_len"))
         if isinstance(limit, int) and 2 < limit < NO_LIMIT:
             tokenizer.model_max_length = limit

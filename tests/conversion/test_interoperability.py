@@ -173,7 +173,7 @@ def make_tokenizers(folder):
     }
 
 
-def labels_of(name, config, ids, mask):
+def values_of_labelled_examples(name, config, ids, mask):
     """Arguments that make a loss, for four rows. Padding has no labels: transformers would count them."""
     everywhere = torch.where((torch.arange(ids.shape[-1]) % 3 == 1) & (mask == 1), ids, -100)
     order = torch.tensor([0, 1, 1, 0])
@@ -214,7 +214,9 @@ def cases(tmp_path_factory):
         model = shaken(getattr(classes, model_class)(config), 0.1)
         model.save_pretrained(root / name, tokenizer)
         inputs = tokenizer(TEXTS, PAIRS, return_tensors="pt")
-        inputs |= labels_of(model_class, config, inputs["input_ids"], inputs["attention_mask"])
+        inputs |= values_of_labelled_examples(
+            model_class, config, inputs["input_ids"], inputs["attention_mask"]
+        )
         if model_class == "AlbertForMultipleChoice":
             inputs = {
                 key: value.view(2, 2, -1) if key != "labels" else value

@@ -242,7 +242,7 @@ class OneScale(QuantizedGraph):
 
     def quantize_rows(self, values):
         if values not in self._quantized:
-            rows, scale, zero_point = self.add_several("DynamicQuantizeLinear", 3, values)
+            rows, scale, zero_point = self.add_node_with_outputs("DynamicQuantizeLinear", 3, values)
             self._quantized[values] = rows, scale, zero_point
         return self._quantized[values]
 

@@ -15,7 +15,7 @@ from albertkit.tasks.nbest import (
     TopPositions,
     best_beam_answers,
     best_span_answers,
-    probabilities,
+    softmax_of_scores,
     top_span_positions,
     window_of_sequence,
 )
@@ -89,7 +89,7 @@ def questions(golden, data):
 
 def entries(verdict):
     """Return the candidates as `nbest_predictions.json` has them."""
-    chances = probabilities(verdict.candidates)
+    chances = softmax_of_scores(verdict.candidates)
     return [
         {
             "text": c.text,

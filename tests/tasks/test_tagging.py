@@ -26,9 +26,9 @@ from albertkit.tasks.tagging import (
     TaggingTask,
     find_tagged_words,
     klue_scores,
-    sentence_windows,
     spread_word_tags,
     tagging_task,
+    window_starts_and_window_of_token,
 )
 from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
 from albertkit.tokenizer import AlbertTokenizer
@@ -139,7 +139,7 @@ def test_words_without_a_piece_of_their_own():
 
 @given(st.integers(0, 3000), st.integers(1, 60))
 def test_windows_tag_every_piece_once_with_the_most_context(num_pieces, size):
-    starts, window_of = sentence_windows(num_pieces, size)
+    starts, window_of = window_starts_and_window_of_token(num_pieces, size)
     pieces = np.arange(num_pieces)
     num_before = pieces - starts[window_of]
     num_after = starts[window_of] + size - 1 - pieces

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
-from albertkit.tasks.settings import default_learning_rate
+from albertkit.tasks.settings import learning_rate_and_reason
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Range, Share
 
@@ -118,7 +118,7 @@ class EncoderSettings(EpochSettings):
                     steps,
                     f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}",
                 ),
-                "lr": default_learning_rate(recipe.lr, recipe.source, config.hidden_size),
+                "lr": learning_rate_and_reason(recipe.lr, recipe.source, config.hidden_size),
                 "dropout": (dropout, f"{dropout:g} ({of_dropout})"),
                 "length": (longest, f"{longest} (the model's; longer texts are cut)"),
             }

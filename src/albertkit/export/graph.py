@@ -23,10 +23,13 @@ _ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+TensorName = str  # of a value of the graph
+
+
 class Output(NamedTuple):
     """A value that the graph returns: its name, its axes (names, or sizes), and the type of its numbers."""
 
-    value: str
+    value: TensorName
     axes: tuple[str | int, ...]
     kind: int = TensorProto.FLOAT
 
@@ -54,61 +57,67 @@ class OnnxGraph:
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+    def add_node(self, op_type: str, *inputs: TensorName, **attributes: Any) -> TensorName:
         """Add a node with one output, and return its name."""
-        return self.add_several(kind, 1, *inputs, **attributes)[0]
+        return self.add_node_with_outputs(op_type, 1, *inputs, **attributes)[0]
 
-    def add_several(
+    def add_node_with_outputs(
         self,
-        kind: str,
-        count: int,
-        *inputs: str,
+        op_type: str,
+        output_count: int,
+        *inputs: TensorName,
         **attributes: Any,
-    ) -> list[str]:
+    ) -> list[TensorName]:
         """Add a node with several outputs, and return their names."""
-        name = f"{self.part}/{kind}_{len(self._nodes)}"
-        outputs = [name] if count == 1 else [f"{name}.{number}" for number in range(count)]
-        self._nodes.append(helper.make_node(kind, inputs, outputs, name, **attributes))
+        name = f"{self.part}/{op_type}_{len(self._nodes)}"
+        outputs = (
+            [name] if output_count == 1 else [f"{name}.{number}" for number in range(output_count)]
+        )
+        self._nodes.append(helper.make_node(op_type, inputs, outputs, name, **attributes))
         return outputs
 
-    def reshape(self, values: str, *sizes: int) -> str:
+    def reshape(self, values: TensorName, *sizes: int) -> TensorName:
         """Give values other axes; -1 stands for what remains, 0 for the same size as before."""
-        return self.add("Reshape", values, self.ints(*sizes))
+        return self.add_node("Reshape", values, self.store_ints(*sizes))
 
-    def unsqueeze(self, values: str, *axes: int) -> str:
+    def unsqueeze(self, values: TensorName, *axes: int) -> TensorName:
         """Insert axes of size 1."""
-        return self.add("Unsqueeze", values, self.ints(*axes))
+        return self.add_node("Unsqueeze", values, self.store_ints(*axes))
 
-    def squeeze(self, values: str, axis: int) -> str:
+    def squeeze(self, values: TensorName, axis: int) -> TensorName:
         """Remove an axis of size 1."""
-        return self.add("Squeeze", values, self.ints(axis))
+        return self.add_node("Squeeze", values, self.store_ints(axis))
 
-    def input(self, name: str, *axes: str) -> str:
+    def add_input(self, name: str, *axes: str) -> TensorName:
         """Add an int64 input of the graph with named axes of any size."""
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, axes))
         return name
 
     # --- numbers ----------------------------------------------------------------------------------
 
-    def store(self, name: str, array: np.ndarray) -> str:
+    def store_initializer(self, name: str, array: np.ndarray) -> TensorName:
         """Add an initializer; of one name only the first is kept. With the name of an input: what that is if it is not given."""
         if name not in self._stored:
             self._stored[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
         return name
 
-    def scalar(self, value: float | int, dtype: type[np.generic] = np.float32) -> str:
+    def store_scalar(self, value: float | int, dtype: type[np.generic] = np.float32) -> TensorName:
         """Store a number."""
-        return self.store(f"{dtype.__name__}_{value}", np.array(value, dtype))
+        return self.store_initializer(f"{dtype.__name__}_{value}", np.array(value, dtype))
 
-    def ints(self, *values: int) -> str:
+    def store_ints(self, *values: int) -> TensorName:
         """Store a vector of int64: a shape, or axes."""
-        return self.store(f"ints_{'_'.join(map(str, values))}", np.array(values, np.int64))
+        return self.store_initializer(
+            f"ints_{'_'.join(map(str, values))}", np.array(values, np.int64)
+        )
 
-    def parameter(self, tensor: Tensor) -> str:
+    def store_parameter(self, tensor: Tensor) -> TensorName:
         """Store a parameter, in fp32 and in its own layout."""
-        return self.store(self._names[id(tensor)], to_array(tensor))
+        return self.store_initializer(self._names[id(tensor)], to_array(tensor))
 
-    def weight(self, layer: nn.Linear, inputs: slice | None) -> tuple[str, np.ndarray]:
+    def weight_name_and_array(
+        self, layer: nn.Linear, inputs: slice | None
+    ) -> tuple[TensorName, np.ndarray]:
         """Return the name and the numbers [O, I] of a layer's weight, or of its part for some of the inputs."""
         name = self._names[id(layer.weight)]
         if inputs is None:
@@ -117,45 +126,51 @@ class OnnxGraph:
 
     # --- layers -----------------------------------------------------------------------------------
 
-    def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
+    def linear(
+        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+    ) -> TensorName:
         """Apply a linear layer, in the precision of the graph: [T, I] to [T, O].
 
         With `inputs`, `values` are only these inputs of the layer; the bias goes with the first.
         """
         return self.exact_linear(values, layer, inputs)
 
-    def exact_linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
+    def exact_linear(
+        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+    ) -> TensorName:
         """Apply a linear layer in fp32, whatever the precision of the graph: the few outputs at the end of a head."""
-        weight = self.store(*self.weight(layer, inputs))
-        return self.add("Gemm", values, weight, *self.bias(layer, inputs), transB=1)
+        weight = self.store_initializer(*self.weight_name_and_array(layer, inputs))
+        return self.add_node("Gemm", values, weight, *self.store_bias(layer, inputs), transB=1)
 
-    def bias(self, layer: nn.Linear, inputs: slice | None) -> list[str]:
+    def store_bias(self, layer: nn.Linear, inputs: slice | None) -> list[TensorName]:
         """Return the bias of a layer if it has one and these are its first inputs."""
         first = inputs is None or not inputs.start
-        return [self.parameter(layer.bias)] if layer.bias is not None and first else []
+        return [self.store_parameter(layer.bias)] if layer.bias is not None and first else []
 
-    def embedding(self, ids: str, table: nn.Embedding) -> str:
+    def embedding(self, ids: TensorName, table: nn.Embedding) -> TensorName:
         """Look up rows of the table of words [V, E]: int64 [...] to [..., E]."""
-        return self.add("Gather", self.parameter(table.weight), ids)
+        return self.add_node("Gather", self.store_parameter(table.weight), ids)
 
-    def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
+    def decoder(self, values: TensorName, table: Tensor, bias: Tensor) -> TensorName:
         """Multiply with the table of words [V, E]: [T, E] to [T, V]."""
-        return self.add("Gemm", values, self.parameter(table), self.parameter(bias), transB=1)
+        return self.add_node(
+            "Gemm", values, self.store_parameter(table), self.store_parameter(bias), transB=1
+        )
 
-    def layer_norm(self, values: str, norm: nn.LayerNorm) -> str:
+    def layer_norm(self, values: TensorName, norm: nn.LayerNorm) -> TensorName:
         """Apply a layer norm over the last axis."""
-        weight = self.parameter(norm.weight)
-        bias = self.parameter(norm.bias)
-        return self.add("LayerNormalization", values, weight, bias, axis=-1, epsilon=norm.eps)
+        weight = self.store_parameter(norm.weight)
+        bias = self.store_parameter(norm.bias)
+        return self.add_node("LayerNormalization", values, weight, bias, axis=-1, epsilon=norm.eps)
 
-    def activation(self, values: str, name: str) -> str:
+    def activation(self, values: TensorName, name: str) -> TensorName:
         """Apply an activation by its name in the configuration."""
         kind, attributes = _ACTIVATIONS[name]
-        return self.add(kind, values, **attributes)
+        return self.add_node(kind, values, **attributes)
 
     # --- model ------------------------------------------------------------------------------------
 
-    def model(self, outputs: Mapping[str, Output], name: str) -> onnx.ModelProto:
+    def finish_model(self, outputs: Mapping[str, Output], graph_name: str) -> onnx.ModelProto:
         """Return the finished model, given its outputs by name and the name of the graph."""
         infos = []
         for output_name, output in outputs.items():
@@ -165,7 +180,7 @@ class OnnxGraph:
             infos.append(helper.make_tensor_value_info(output_name, output.kind, output.axes))
         graph = helper.make_graph(
             self._nodes,
-            name,
+            graph_name,
             self._inputs,
             infos,
             list(self._stored.values()),
@@ -198,71 +213,77 @@ class QuantizedGraph(OnnxGraph):
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         super().__init__(parameters)
         # Query, key and value read the same rows
-        self._quantized: dict[str, tuple[str, str, str]] = {}
+        self._quantized: dict[TensorName, tuple[TensorName, TensorName, TensorName]] = {}
         self._lowest: dict[str, float] = {}  # of values that an activation made
 
-    def linear(self, values: str, layer: nn.Linear, inputs: slice | None = None) -> str:
+    def linear(
+        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+    ) -> TensorName:
         """Apply a linear layer in int8: [T, I] to [T, O]."""
-        name, weight = self.weight(layer, inputs)
-        scales = self._scales(name, weight)
-        integers = self.store(f"{name}.int8", to_int8(weight).T)
+        name, weight = self.weight_name_and_array(layer, inputs)
+        scales = self._store_scales(name, weight)
+        integers = self.store_initializer(f"{name}.int8", to_int8(weight).T)
         product = self._add_product(values, integers, scales)
-        bias = self.bias(layer, inputs)
-        return self.add("Add", product, *bias) if bias else product
+        bias = self.store_bias(layer, inputs)
+        return self.add_node("Add", product, *bias) if bias else product
 
-    def embedding(self, ids: str, table: nn.Embedding) -> str:
+    def embedding(self, ids: TensorName, table: nn.Embedding) -> TensorName:
         """Look up rows of the table of words, int8 times a scale: int64 [...] to [..., E]."""
-        integers, scales = self._table(table.weight)
-        rows = self.add("Cast", self.add("Gather", integers, ids), to=TensorProto.FLOAT)
-        scales_of_rows = self.unsqueeze(self.add("Gather", scales, ids), -1)
-        return self.add("Mul", rows, scales_of_rows)
+        integers, scales = self._store_table(table.weight)
+        rows = self.add_node("Cast", self.add_node("Gather", integers, ids), to=TensorProto.FLOAT)
+        scales_of_rows = self.unsqueeze(self.add_node("Gather", scales, ids), -1)
+        return self.add_node("Mul", rows, scales_of_rows)
 
-    def decoder(self, values: str, table: Tensor, bias: Tensor) -> str:
+    def decoder(self, values: TensorName, table: Tensor, bias: Tensor) -> TensorName:
         """Multiply with the same table; ONNX Runtime transposes it once, when it loads the model."""
-        integers, scales = self._table(table)
-        product = self._add_product(values, self.add("Transpose", integers), scales)
-        return self.add("Add", product, self.parameter(bias))
+        integers, scales = self._store_table(table)
+        product = self._add_product(values, self.add_node("Transpose", integers), scales)
+        return self.add_node("Add", product, self.store_parameter(bias))
 
-    def activation(self, values: str, name: str) -> str:
+    def activation(self, values: TensorName, name: str) -> TensorName:
         """Apply an activation, and note the least value of its result for quantising."""
         output = super().activation(values, name)
         self._lowest[output] = _MIN_ACTIVATION[name]
         return output
 
-    def _table(self, table: Tensor) -> tuple[str, str]:
+    def _store_table(self, table: Tensor) -> tuple[TensorName, TensorName]:
         name = self._names[id(table)]
         weight = to_array(table)
-        return self.store(f"{name}.int8", to_int8(weight)), self._scales(name, weight)
+        return self.store_initializer(f"{name}.int8", to_int8(weight)), self._store_scales(
+            name, weight
+        )
 
-    def _scales(self, name: str, weight: np.ndarray) -> str:
-        return self.store(f"{name}.scale", row_scales(weight))
+    def _store_scales(self, name: str, weight: np.ndarray) -> TensorName:
+        return self.store_initializer(f"{name}.scale", row_scales(weight))
 
-    def _add_product(self, values: str, integers: str, scales: str) -> str:
+    def _add_product(
+        self, values: TensorName, integers: TensorName, scales: TensorName
+    ) -> TensorName:
         """Multiply [T, I] with int8 [I, O], whose scales are [O]."""
         rows, row_scale, zero_point = self.quantize_rows(values)
-        total = self.add("MatMulInteger", rows, integers, zero_point)
-        total = self.add("Cast", total, to=TensorProto.FLOAT)
-        return self.add("Mul", self.add("Mul", total, scales), row_scale)
+        total = self.add_node("MatMulInteger", rows, integers, zero_point)
+        total = self.add_node("Cast", total, to=TensorProto.FLOAT)
+        return self.add_node("Mul", self.add_node("Mul", total, scales), row_scale)
 
-    def quantize_rows(self, values: str) -> tuple[str, str, str]:
+    def quantize_rows(self, values: TensorName) -> tuple[TensorName, TensorName, TensorName]:
         """Return [T, I] as uint8, the scale of each row [T, 1], and the zero point, which is the same for all."""
         if values not in self._quantized:
             lowest = self._lowest.get(values)
             zero = _MIDDLE_ZERO_POINT if lowest is None else _LOW_ZERO_POINT
-            magnitudes = self.add("Abs", values) if lowest is None else values
+            magnitudes = self.add_node("Abs", values) if lowest is None else values
             # A scale a row costs 7 % over a scale a tensor (42.1 and 39.4 ms), and the worst cosine
             # is 0.99956 for 0.99556.
-            largest = self.add("ReduceMax", magnitudes, self.ints(-1), keepdims=0)
-            step = self.add("Mul", largest, self.scalar(1 / (255 - zero)))
+            largest = self.add_node("ReduceMax", magnitudes, self.store_ints(-1), keepdims=0)
+            step = self.add_node("Mul", largest, self.store_scalar(1 / (255 - zero)))
             min_step = max((lowest or 0.0) / zero, _MIN_SCALE)
-            step = self.add("Max", step, self.scalar(min_step))
+            step = self.add_node("Max", step, self.store_scalar(min_step))
             # ONNX Runtime multiplies uint8 with int8 at 730 G/s, uint8 with uint8 at 350, int8 with
             # int8 at 42.
-            zero_point = self.scalar(zero, np.uint8)
+            zero_point = self.store_scalar(zero, np.uint8)
             step = self.unsqueeze(step, 1)
             # Divided first, since OpenVINO quantises by constant scales alone.
-            divided = self.add("Div", values, step)
-            rows = self.add("QuantizeLinear", divided, self.scalar(1.0), zero_point)
+            divided = self.add_node("Div", values, step)
+            rows = self.add_node("QuantizeLinear", divided, self.store_scalar(1.0), zero_point)
             self._quantized[values] = rows, step, zero_point
         return self._quantized[values]
 

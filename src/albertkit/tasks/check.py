@@ -55,16 +55,16 @@ NO_LABEL = "(no label)"
 FEW = 5  # examples of a class that it cannot be learned from
 
 
-def label_of(kind: str, example: Any) -> Any:
+def label_of(task_kind: str, example: Any) -> Any:
     """Return the label of an example as a value that can be compared."""
-    if kind == "answers":
+    if task_kind == "answers":
         return tuple(sorted({answer.text for answer in example.answers}))
-    return example.tags if kind == "tagging" else example.label
+    return example.tags if task_kind == "tagging" else example.label
 
 
-def label_distribution(kind: str, examples: Sequence[Any]) -> dict[str, float]:
+def label_counts_or_quantiles(task_kind: str, examples: Sequence[Any]) -> dict[str, float]:
     """Return how the labels of a split are distributed: counts, or of a regression the range and the median."""
-    if kind == "regression":
+    if task_kind == "regression":
         values = np.array([example.label for example in examples], np.float64)
         return dict(
             zip(
@@ -75,28 +75,30 @@ def label_distribution(kind: str, examples: Sequence[Any]) -> dict[str, float]:
         )
     counts: Counter[str] = Counter()
     for example in examples:
-        if kind == "answers":
+        if task_kind == "answers":
             counts["impossible" if example.impossible else "answerable"] += 1
-        elif kind == "tagging":
+        elif task_kind == "tagging":
             counts.update(entity for entity, _, _ in entity_spans(example.tags))
-        elif kind == "choice":
+        elif task_kind == "choice":
             counts[f"choice {example.label + 1}"] += 1
-        elif kind == "multilabel":
+        elif task_kind == "multilabel":
             counts.update(example.label or (NO_LABEL,))
         else:
             counts[str(example.label)] += 1
-    none = {NO_LABEL: counts.pop(NO_LABEL)} if kind == "multilabel" and NO_LABEL in counts else {}
+    none = (
+        {NO_LABEL: counts.pop(NO_LABEL)} if task_kind == "multilabel" and NO_LABEL in counts else {}
+    )
     return {**none, **{label: counts[label] for label in sorted_labels(counts)}}
 
 
 def label_findings(
-    kind: str,
-    balances: Mapping[str, Mapping[str, float]],
+    task_kind: str,
+    label_counts_by_split: Mapping[str, Mapping[str, float]],
     labels: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield what is odd about the labels."""
-    train = balances["train"]
-    if kind == "regression":
+    train = label_counts_by_split["train"]
+    if task_kind == "regression":
         if train["lowest"] == train["highest"]:
             yield f"all training labels are {train['lowest']:g}: there is nothing to learn"
         return
@@ -104,32 +106,37 @@ def label_findings(
         yield "no training sentence has an entity: is it the right column?"
     total = sum(train.values())
     for name, count in train.items():
-        if kind == "classification" and count == total:
+        if task_kind == "classification" and count == total:
             yield f"all training labels are `{name}`: there is nothing to learn"
-        elif kind == "classification" and count >= DOMINANT * total:
+        elif task_kind == "classification" and count >= DOMINANT * total:
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
-    yield from placeholder_label_lines(kind, train)
+    yield from placeholder_label_lines(task_kind, train)
     rare = [name for name, count in train.items() if count < FEW]
-    if rare and kind in ("classification", "multilabel", "tagging"):
+    if rare and task_kind in ("classification", "multilabel", "tagging"):
         yield f"{_list_labels(rare)}: fewer than {FEW} training examples"
-    if kind in ("classification", "multilabel", "tagging"):
+    if task_kind in ("classification", "multilabel", "tagging"):
         yield from _similar_labels(
-            [name for counts in balances.values() for name in counts if name != NO_LABEL]
+            [
+                name
+                for counts in label_counts_by_split.values()
+                for name in counts
+                if name != NO_LABEL
+            ]
         )
-        yield from _joined_labels(kind, train)
-    for split, counts in balances.items():
+        yield from _joined_labels(task_kind, train)
+    for split, counts in label_counts_by_split.items():
         unknown = {name: int(count) for name, count in counts.items() if name not in train}
-        known_types = {label[2:] for label in labels} if kind == "tagging" else set(labels)
+        known_types = {label[2:] for label in labels} if task_kind == "tagging" else set(labels)
         refused = {
             name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}
         }
-        if refused and kind in ("classification", "multilabel", "tagging"):
+        if refused and task_kind in ("classification", "multilabel", "tagging"):
             yield f"finetune will stop: labels of {split} that train lacks: {format_counts(refused)}"
-        elif unknown and kind != "answers":
+        elif unknown and task_kind != "answers":
             yield f"{_list_labels(unknown)}: in {split}, but not in train"
-    if kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
+    if task_kind == "classification" and len(train) >= MANY_NUMBERS and all(map(is_number, train)):
         yield f"the labels are {len(train):,} different numbers: is this a regression (`regress`)?"
-    if kind == "choice":
+    if task_kind == "choice":
         first = max(train, key=lambda name: train[name])
         expected = total / len(train)
         four_deviations = 4 * (expected * (1 - 1 / len(train))) ** 0.5
@@ -164,33 +171,33 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
         yield f"{_list_labels(group)} differ in {difference} alone: are they one label?"
 
 
-def _joined_labels(kind: str, names: Iterable[str]) -> Iterator[str]:
+def _joined_labels(task_kind: str, names: Iterable[str]) -> Iterator[str]:
     """Yield labels that are several names in one text.
 
     Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels.
     """
     names = [name for name in names if name != NO_LABEL]
-    if kind == "tagging" and (joined_tags := [name for name in names if "|" in name]):
+    if task_kind == "tagging" and (joined_tags := [name for name in names if "|" in name]):
         yield f"{_list_labels(joined_tags)} seem to be several tags of one word with `|` between them: a word has one"
-    for separator in ("|", ";", "/", *([","] if kind == "classification" else [])):
+    for separator in ("|", ";", "/", *([","] if task_kind == "classification" else [])):
         joined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
         is_shared = (
             max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
         )
-        if joined and kind != "tagging" and is_shared:
+        if joined and task_kind != "tagging" and is_shared:
             advice = (
                 "is the task `multilabel`?"
-                if kind == "classification"
+                if task_kind == "classification"
                 else "write commas between them, or a list"
             )
             yield f"{_list_labels(joined)} seem to be several labels with `{separator}` between them: {advice}"
 
 
-def placeholder_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
+def placeholder_text_findings(task_kind: str, train: Sequence[Any]) -> Iterator[str]:
     """Yield texts that programs write where there is none."""
-    if kind in ("classification", "regression", "multilabel"):
-        texts = [text for example in train for text in texts_of_example(kind, example)]
+    if task_kind in ("classification", "regression", "multilabel"):
+        texts = [text for example in train for text in texts_of_example(task_kind, example)]
         missing = [
             text
             for text in texts
@@ -200,19 +207,19 @@ def placeholder_text_findings(kind: str, train: Sequence[Any]) -> Iterator[str]:
             yield f"{pluralize(len(missing), 'training text')} such as `{missing[0].strip()}`: or is it missing there?"
 
 
-def pair_findings(kind: str, examples: Splits) -> Iterator[str]:
+def pair_findings(task_kind: str, examples_by_split: Splits) -> Iterator[str]:
     """Yield what is odd about pairs of texts: equal, or the one where the other should be."""
     if (
-        kind not in ("classification", "regression", "multilabel")
-        or examples["train"][0].pair is None
+        task_kind not in ("classification", "regression", "multilabel")
+        or examples_by_split["train"][0].pair is None
     ):
         return
-    train = [(example.text, example.pair) for example in examples["train"]]
+    train = [(example.text, example.pair) for example in examples_by_split["train"]]
     equal = sum(text == pair for text, pair in train)
     if equal > 0.2 * len(train):
         yield f"{equal / len(train):.0%} of the training pairs have the same text twice: is it the right column?"
     train_pairs = set(train)
-    for split, rows in examples.items():
+    for split, rows in examples_by_split.items():
         pairs = [(example.text, example.pair) for example in rows if example.pair is not None]
         if split == "train" or not pairs:
             continue
@@ -445,7 +452,7 @@ def check_data(
         is_windowed = num_windows > np.diff(whole_sequences)
         lengths = np.maximum.reduceat(whole_features.lengths, whole_sequences[:-1])
         quantiles = np.quantile(lengths, [0.5, 0.9, 0.99, 1], method="inverted_cdf").tolist()
-        labels = label_distribution(task.kind, rows) if split in labelled_examples else {}
+        labels = label_counts_or_quantiles(task.kind, rows) if split in labelled_examples else {}
         splits[split] = SplitCheck(
             examples=len(rows),
             labels=labels,

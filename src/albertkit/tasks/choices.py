@@ -35,7 +35,13 @@ from albertkit.tasks.predictions import (
     read_predictions,
     wrong_label_error,
 )
-from albertkit.tasks.task import Prediction, Predictions, Task, column_fields, labels_of
+from albertkit.tasks.task import (
+    Prediction,
+    Predictions,
+    Task,
+    columns_as_task_fields,
+    values_of_labelled_examples,
+)
 from albertkit.tasks.texts import is_whole_float, note_unread_texts
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -67,14 +73,14 @@ class ChoiceExample:
 
 
 def make_choice_example(
-    name: str,
+    example_id: str,
     context: str,
     question: str,
     choices: Sequence[Any],
     label: Any = None,
     *,
     first: int = 0,
-    names: Sequence[str] = (),
+    choice_names: Sequence[str] = (),
     level: str = "",
 ) -> ChoiceExample:
     """Return an example, if it is one."""
@@ -87,39 +93,43 @@ def make_choice_example(
     # A table of five columns may have questions of four choices.
     while texts and not texts[-1].strip():
         texts.pop()
-    names = tuple(names) or tuple(ascii_uppercase[: len(texts)])
+    choice_names = tuple(choice_names) or tuple(ascii_uppercase[: len(texts)])
     if len(texts) < 2:
         raise ValueError(f"{len(texts)} choices that are not empty")
-    if len(names) < len(texts):
-        raise ValueError(f"{len(texts)} choices, {len(names)} names of choices")
-    if empty := [name for name, text in zip(names, texts, strict=False) if not text.strip()]:
+    if len(choice_names) < len(texts):
+        raise ValueError(f"{len(texts)} choices, {len(choice_names)} names of choices")
+    if empty := [
+        example_id
+        for example_id, text in zip(choice_names, texts, strict=False)
+        if not text.strip()
+    ]:
         raise ValueError(f"choice {empty[0]} is empty")
     if not context.strip() and not question.strip():
         raise ValueError("no context and no question")
-    names = names[: len(texts)]
+    choice_names = choice_names[: len(texts)]
     label_index = None
     number_base: int | None = first
     if label is not None:
         label = str(label).strip()
         number = label.removesuffix(".0") if is_whole_float(label) else label
-        last = first + len(names) - 1
-        if label in names:
-            label_index = names.index(label)
+        last = first + len(choice_names) - 1
+        if label in choice_names:
+            label_index = choice_names.index(label)
             number_base = None
         # (`int` reads the digits of other scripts, too.)
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:
             raise ValueError(
-                f"label `{number}` is none of {', '.join(names)}, and no number from {first} to {last}"
+                f"label `{number}` is none of {', '.join(choice_names)}, and no number from {first} to {last}"
             )
     return ChoiceExample(
-        name,
+        example_id,
         context.strip() and context,
         question,
         tuple(texts),
         label_index,
-        names,
+        choice_names,
         level,
         number_base,
     )
@@ -263,7 +273,7 @@ def read_choices(
             try:
                 if name:
                     table.check_id(name, row.line)
-                example = _row_example(name or str(row.number), row.values, form, answer)
+                example = _make_row_example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
                 table.add_bad_row(row.line, *error.args)
             else:
@@ -325,16 +335,16 @@ def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:
     )
 
 
-def _row_example(
-    name: str,
-    values: dict[str, str],
+def _make_row_example(
+    example_id: str,
+    values_by_column: dict[str, str],
     form: QuestionForm,
     label: str | None,
 ) -> ChoiceExample:
     names: Sequence[str] = ()
-    choices: list[Any] = [values[column] for column in form.choices]
+    choices: list[Any] = [values_by_column[column] for column in form.choices]
     if len(form.choices) == 1:
-        choices = _parse_list(choices[0], form.choices[0])
+        choices = _parse_list_of_field(choices[0], form.choices[0])
         if choices and all(
             isinstance(choice, dict) and {"text", "label"} <= set(choice) for choice in choices
         ):
@@ -343,9 +353,12 @@ def _row_example(
     elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
         label = str(form.first + form.choices.index(label))
     if form.names:
-        names = [str(name) for name in _parse_list(values[form.names], form.names)]
-    context = values[form.context] if form.context else ""
-    question = values[form.question] if form.question else ""
+        names = [
+            str(example_id)
+            for example_id in _parse_list_of_field(values_by_column[form.names], form.names)
+        ]
+    context = values_by_column[form.context] if form.context else ""
+    question = values_by_column[form.question] if form.question else ""
     # As WinoGrande's authors do: the text before the gap, then each choice with what follows
     if form.has_gap:
         if "_" not in question:
@@ -356,29 +369,29 @@ def _row_example(
         ]
     if isinstance(context, ListText):
         raise ValueError(f"`{form.context}` is a list, not a text")
-    level = _LEVEL.match(values[form.passage]) if form.passage else None
+    level = _LEVEL.match(values_by_column[form.passage]) if form.passage else None
     part = level[1] if level else ""
     return make_choice_example(
-        name,
+        example_id,
         context,
         question,
         choices,
         label,
         first=form.first,
-        names=names,
+        choice_names=names,
         level=part,
     )
 
 
-def _parse_list(value: Any, name: str) -> list[Any]:
+def _parse_list_of_field(value: Any, field_name: str) -> list[Any]:
     """Return a list, as it is or as the JSON text that a table holds."""
     if isinstance(value, str):
         try:
             value = parse_json(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"`{name}` is not a list: {json_problem(error)}") from None
+            raise ValueError(f"`{field_name}` is not a list: {json_problem(error)}") from None
     if not isinstance(value, list):
-        raise ValueError(f"`{name}` is not a list")
+        raise ValueError(f"`{field_name}` is not a list")
     return value
 
 
@@ -463,7 +476,7 @@ def _examples_of_passage(
     file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
-        passage, rows = _parse_passage(line, labelled)
+        passage, rows = _parse_passage_and_questions(line, labelled)
     except ValueError as error:
         bad_rows.add(file, number, *error.args)
         return
@@ -473,7 +486,7 @@ def _examples_of_passage(
     part = level or (match[1] if match else "")
     for index, (question, options, answer) in enumerate(rows):
         try:
-            choices = _parse_list(options, "options")
+            choices = _parse_list_of_field(options, "options")
             example = make_choice_example(
                 f"{name}-{index}",
                 passage["article"],
@@ -488,7 +501,9 @@ def _examples_of_passage(
             yield example
 
 
-def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
+def _parse_passage_and_questions(
+    line: str, labelled: bool
+) -> tuple[dict[str, Any], list[tuple[Any, Any, Any]]]:
     """Return the object of a line, and its questions, options and answers (or None)."""
     try:
         passage = JSON_DECODER.decode(line)
@@ -502,7 +517,7 @@ def _parse_passage(line: str, labelled: bool) -> tuple[dict[str, Any], list[tupl
     fields = _FIELDS if labelled else _FIELDS[:3]
     if missing := [field for field in fields if field not in passage]:
         raise ValueError(f"no field `{missing[0]}`")
-    columns = [_parse_list(passage[field], field) for field in fields[1:]]
+    columns = [_parse_list_of_field(passage[field], field) for field in fields[1:]]
     if len({len(column) for column in columns}) > 1:
         counts = ", ".join(
             f"{len(column)} {field}" for field, column in zip(fields[1:], columns, strict=True)
@@ -573,7 +588,7 @@ class ChoiceTask(Task[ChoiceExample]):
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads a table with other columns; length and all else stay."""
-        return self.with_changes(**column_fields(columns or Columns()))
+        return self.with_changes(**columns_as_task_fields(columns or Columns()))
 
     def files(self, data: DataFiles) -> Mapping[str, DataFile]:
         """See `Task.files`; of RACE folders. ARC's two sets are such as "dev" (challenge) and "dev_easy"."""
@@ -620,7 +635,8 @@ class ChoiceTask(Task[ChoiceExample]):
             return features
         labels = np.zeros(features.num_sequences, np.int64)
         labels[
-            features.sequence_bounds(len(examples))[:-1] + np.array(labels_of(examples), np.int64)
+            features.sequence_bounds(len(examples))[:-1]
+            + np.array(values_of_labelled_examples(examples), np.int64)
         ] = 1
         return replace(features, per_sequence={"labels": labels})
 
@@ -816,7 +832,9 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
 
 
 def _correct_choices(examples: Sequence[ChoiceExample], predictions: Predictions) -> np.ndarray:
-    return np.array(labels_of(examples)) == np.array([record["index"] for record in predictions])
+    return np.array(values_of_labelled_examples(examples)) == np.array(
+        [record["index"] for record in predictions]
+    )
 
 
 def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:

@@ -52,35 +52,35 @@ class Overlap:
     same: int = 0
     sharing: int = 0
 
-    def lines(self, split: str, examples: int) -> Iterator[str]:
+    def lines(self, split: str, num_examples: int) -> Iterator[str]:
         """Yield a sentence for each count that is not 0."""
-        of = f"of {examples:,} {split} examples"
+        of = f"of {num_examples:,} {split} examples"
         if self.same:
             yield f"{self.same:,} {of} are in train, too: they say nothing about new texts"
         if self.sharing:
             yield f"{self.sharing:,} {of} share a text with a training example"
 
 
-def texts_of_example(kind: str, example: Any) -> tuple[str, ...]:
+def texts_of_example(task_kind: str, example: Any) -> tuple[str, ...]:
     """Return the texts that make an example what it is; the first is what is read, of a multiple choice the others are short."""
-    if kind == "answers":
+    if task_kind == "answers":
         return example.question, example.context
-    if kind == "choice":
+    if task_kind == "choice":
         return f"{example.context} {example.question}", *example.choices
-    if kind == "texts":  # a row of a training of embeddings
+    if task_kind == "texts":  # a row of a training of embeddings
         return tuple(example)
     texts = getattr(example, "text", None), getattr(example, "pair", None)
     return tuple(text for text in texts if text is not None)
 
 
-def _identifying_texts(kind: str, example: Any) -> tuple[str, ...]:
+def _identifying_texts(task_kind: str, example: Any) -> tuple[str, ...]:
     """Return the texts of which each would give an example away to a model that was trained on another one with it."""
-    if kind == "answers":
+    if task_kind == "answers":
         return (example.context,)
     return (
         (example.context or example.question,)
-        if kind == "choice"
-        else texts_of_example(kind, example)
+        if task_kind == "choice"
+        else texts_of_example(task_kind, example)
     )
 
 
@@ -127,21 +127,21 @@ def unknown_token_lines(source: str, share: float) -> Iterator[str]:
         yield f"{share:.1%} of the tokens of {source} are unknown: is the tokenizer of another language?"
 
 
-def measure_overlap(kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:
+def measure_overlap(task_kind: str, train: Sequence[Any], split_examples: Sequence[Any]) -> Overlap:
     """Count what another split has in common with the training examples."""
     # 87,599 questions of SQuAD and 10,570 of dev take 1.4 s of a core.
     train_keys = set[Key]()
     train_texts = set[str]()
     for example in train:
-        train_keys.add(_unordered_key(map(plain_text, texts_of_example(kind, example))))
-        train_texts.update(map(_words_without_punctuation, _identifying_texts(kind, example)))
+        train_keys.add(_unordered_key(map(plain_text, texts_of_example(task_kind, example))))
+        train_texts.update(map(_words_without_punctuation, _identifying_texts(task_kind, example)))
     num_same = num_sharing = 0
     for example in split_examples:
-        texts = texts_of_example(kind, example)
+        texts = texts_of_example(task_kind, example)
         if texts and _unordered_key(map(plain_text, texts)) in train_keys:
             num_same += 1
         elif not train_texts.isdisjoint(
-            filter(None, map(_words_without_punctuation, _identifying_texts(kind, example)))
+            filter(None, map(_words_without_punctuation, _identifying_texts(task_kind, example)))
         ):
             num_sharing += 1
     plain_text.cache_clear()
@@ -159,7 +159,7 @@ def held_out_display_name(file: DataFile) -> str:
 
 
 def draw_held_out(
-    kind: str,
+    task_kind: str,
     examples: Sequence[Any],
     labels: Sequence[tuple[str, ...]],
     share: float,
@@ -175,7 +175,7 @@ def draw_held_out(
     """
     count = round(share * len(examples))
     held_out: set[int] = set()
-    for keys in _key_levels(kind, examples):
+    for keys in _key_levels(task_kind, examples):
         held_out = _draw_groups(_connected_groups(keys), labels, count)
         # Less than half or more than twice the share, and the next level is drawn. By rows, of 60
         # texts five times each all 30 of dev were in train.
@@ -205,19 +205,19 @@ def draw_held_out(
     )
 
 
-def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
+def _key_levels(task_kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     """Yield sets of keys, one an example, the strictest first; examples with a key in common are drawn together."""
     parts = [
-        [_words_without_punctuation(text) for text in _identifying_texts(kind, example)]
+        [_words_without_punctuation(text) for text in _identifying_texts(task_kind, example)]
         for example in examples
     ]
     whole_keys: list[set[Key]] = []
     for example in examples:
-        texts = texts_of_example(kind, example)
+        texts = texts_of_example(task_kind, example)
         whole_keys.append(
             {("whole", *_unordered_key(map(_words_without_punctuation, texts)))} if texts else set()
         )
-    yield [_strict_keys(kind, example) for example in examples]
+    yield [_strict_keys(task_kind, example) for example in examples]
     yield [
         {(text,) for text in part[:1]} | whole_key
         for part, whole_key in zip(parts, whole_keys, strict=True)
@@ -226,11 +226,11 @@ def _key_levels(kind: str, examples: Sequence[Any]) -> Iterator[list[set[Key]]]:
     yield [set() for _ in examples]
 
 
-def _strict_keys(kind: str, example: Any) -> set[Key]:
+def _strict_keys(task_kind: str, example: Any) -> set[Key]:
     """Return keys of an example, of which none may stand in another split: its texts, punctuation apart, and its article."""
     keys: set[Key] = {
         (text,)
-        for text in map(_words_without_punctuation, _identifying_texts(kind, example))
+        for text in map(_words_without_punctuation, _identifying_texts(task_kind, example))
         if text
     }
     if article := getattr(example, "article", ""):
@@ -569,7 +569,7 @@ def fingerprint(features: Features) -> str:
 
 
 def hold_out_share(
-    kind: str,
+    task_kind: str,
     train: Sequence[Any],
     share: float,
     data: DataFiles,
@@ -585,6 +585,6 @@ def hold_out_share(
             labels.append((label,))
         else:
             labels.append(label if isinstance(label, tuple) else ())
-    held_out = draw_held_out(kind, train, labels, share, data)
+    held_out = draw_held_out(task_kind, train, labels, share, data)
     training = [example for number, example in enumerate(train) if number not in held_out]
     return training, [example for number, example in enumerate(train) if number in held_out]

@@ -258,9 +258,9 @@ def score_file(options: ScoreOptions) -> Scores:
     return Scores(values)
 
 
-def _find_task_of_gold(name: str, gold: File | None) -> Task:
-    if name.lower() != "squad":
-        return find_task(name)
+def _find_task_of_gold(task_name: str, gold: File | None) -> Task:
+    if task_name.lower() != "squad":
+        return find_task(task_name)
     with ByteStream(find_input_file(_require_gold(gold))) as stream:
         # Searched, not parsed: the 30 MB of SQuAD are parsed once, by its task.
         content = b"".join(iter(stream.read, b""))
@@ -294,12 +294,14 @@ def _score_records(
     }
 
 
-def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows) -> dict[str, Any]:
+def _score_table(
+    task_name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
+) -> dict[str, Any]:
     """Score a table against another one: the texts play no part, and the labels are those that occur."""
     file = options.predictions
-    label = options.label or USUAL_LABELS.get(name, "label")
+    label = options.label or USUAL_LABELS.get(task_name, "label")
     id = options.id
-    task = table_task(TABLES[name], name, Columns())
+    task = table_task(TABLES[task_name], task_name, Columns())
     examples = list(_labelled_rows(task, gold, label, id, bad_rows))
     if not examples:
         raise DataError(
@@ -308,7 +310,7 @@ def _score_table(name: str, options: ScoreOptions, gold: File, bad_rows: BadRows
             "name the labelled file",
         )
     records = task.read_predictions(file, examples, label=label, ids=(id, *IDS) if id else IDS)
-    if name == "regress":
+    if task_name == "regress":
         return _score_records(task, examples, records)
     gold_counts = Counter(label for example in examples for label in _as_label_list(example.label))
     predicted = [

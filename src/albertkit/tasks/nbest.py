@@ -205,7 +205,7 @@ def _best_candidates(
     return list(best.values())
 
 
-def probabilities(candidates: Sequence[Candidate]) -> list[float]:
+def softmax_of_scores(candidates: Sequence[Candidate]) -> list[float]:
     """Return the softmax over the scores of the best answers: how likely each is if one of them is right."""
     if not candidates:
         return []
@@ -214,10 +214,10 @@ def probabilities(candidates: Sequence[Candidate]) -> list[float]:
     return (grown / grown.sum()).tolist()
 
 
-def make_answer_record(name: str, verdict: Verdict, threshold: float) -> Prediction:
+def make_answer_record(question_id: str, verdict: Verdict, threshold: float) -> Prediction:
     """Return the record of a question, see `AnswerTask.predictions`."""
     odds = verdict.null_odds
-    chances = probabilities(verdict.candidates)
+    chances = softmax_of_scores(verdict.candidates)
     likelihood = dict(zip((c.text for c in verdict.candidates), chances, strict=True))
     chosen = verdict.best if odds is None or odds <= threshold else None
     if chosen is not None:
@@ -228,7 +228,7 @@ def make_answer_record(name: str, verdict: Verdict, threshold: float) -> Predict
         # The beam head has "no answer" apart, not among its candidates.
         score = likelihood.get("", 1 / (1 + float(np.exp(-odds))))
     return {
-        "id": name,
+        "id": question_id,
         "answer": "" if chosen is None else chosen.text,
         "score": score,
         "start": None if chosen is None else chosen.start,

@@ -122,16 +122,16 @@ def with_columns(task: Task, columns: Columns | None) -> Task:
     return task.with_columns(columns)
 
 
-def task_from_dict(values: dict[str, Any], source: Path) -> Task:
+def task_from_dict(task_fields: dict[str, Any], source: Path) -> Task:
     """Return the task that a `task.json` describes."""
     try:
-        registered = _REGISTERED.get(values["name"])
+        registered = _REGISTERED.get(task_fields["name"])
         kind = (
             type(registered)
-            if registered is not None and registered.kind == values["kind"]
-            else _KINDS[values["kind"]]
+            if registered is not None and registered.kind == task_fields["kind"]
+            else _KINDS[task_fields["kind"]]
         )
-        return kind.from_dict(values)
+        return kind.from_dict(task_fields)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             "bad-file",

@@ -57,7 +57,7 @@ LARGE_HIDDEN_SIZE, LARGE_LR = 2048, 1e-5
 NARROW_LR = {256: 3e-4, 512: 1e-4}
 
 
-def default_learning_rate(lr: float, source: str, hidden_size: int) -> tuple[float, str]:
+def learning_rate_and_reason(lr: float, source: str, hidden_size: int) -> tuple[float, str]:
     """Return a learning rate that a model of a hidden size learns with, and its reason."""
     if hidden_size >= LARGE_HIDDEN_SIZE and lr > LARGE_LR:
         return LARGE_LR, f"{LARGE_LR:g} in place of {lr:g}: models this wide diverge at more"
@@ -179,7 +179,7 @@ class FinetuneSettings(EpochSettings):
             lr = LORA_LR
             lr_reason = f"{LORA_LR:g}, LoRA's in its paper's table 9"
         else:
-            lr, lr_reason = default_learning_rate(
+            lr, lr_reason = learning_rate_and_reason(
                 preset.lr if preset else OTHER_LR,
                 source,
                 config.hidden_size,

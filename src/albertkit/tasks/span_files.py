@@ -99,7 +99,9 @@ def _span_forms(record: Any) -> Iterator[_SpanForm]:
     elif isinstance(record, list) and [*map(type, record)] == [str, dict]:  # as spaCy 2 was trained
         lists.append(("r[0]", "r[1]['entities']", record[1].get("entities")))
     for text, expression, values in lists:
-        keys = _find_span_keys(values[0]) if isinstance(values, list) and values else None
+        keys = (
+            _find_start_end_label_keys(values[0]) if isinstance(values, list) and values else None
+        )
         if keys is not None:
             names = [repr(key) for key in keys]
             if isinstance(values[0][keys[2]], list):  # Label Studio's
@@ -107,7 +109,7 @@ def _span_forms(record: Any) -> Iterator[_SpanForm]:
             yield _SpanForm(text, expression, *names)
 
 
-def _find_span_keys(span: Any) -> tuple[Any, Any, Any] | None:
+def _find_start_end_label_keys(span: Any) -> tuple[Any, Any, Any] | None:
     """Return the keys of start, end and label; None if it is no span."""
     if isinstance(span, list):
         return (0, 1, 2) if [*map(type, span)] == [int, int, str] else None
@@ -146,7 +148,7 @@ def check_spans_agree(
         text = str(record.get("text", ""))
         differ = len(tagged) != len(entities)
         for entity in entities:
-            keys = _find_span_keys(entity)
+            keys = _find_start_end_label_keys(entity)
             if keys is None:
                 continue
             # It may count the characters of the text or of the words, or the words.

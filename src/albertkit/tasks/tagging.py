@@ -44,10 +44,10 @@ from albertkit.tasks.task import (
     Prediction,
     Predictions,
     Task,
-    column_fields,
+    columns_as_task_fields,
     head_config_for_labels,
     label_indices,
-    labels_of,
+    values_of_labelled_examples,
 )
 from albertkit.tokenizer import AlbertTokenizer
 
@@ -73,7 +73,7 @@ def tagging_features(
     for number, example in enumerate(examples):
         ids, spans = tokenizer.encode_with_offsets(example.text)
         tokens, words, ends = find_tagged_words(example.words, example.spaces, spans)
-        starts, window_of = sentence_windows(len(ids), size)
+        starts, window_of = window_starts_and_window_of_token(len(ids), size)
         for window, start in enumerate(starts.tolist()):
             # All of the first segment
             rows.append(([tokenizer.cls_id, *ids[start : start + size], tokenizer.sep_id], length))
@@ -102,7 +102,7 @@ def word_index_of_token(features: Features, examples: Sequence[TaggedExample]) -
 
 def gold_tags(examples: Sequence[TaggedExample]) -> list[tuple[str, ...]]:
     """Return the tags of labelled examples."""
-    return labels_of(examples, "tags", missing=())
+    return values_of_labelled_examples(examples, "tags", missing=())
 
 
 # A word's first token includes the space before it: by overlap alone KLUE's spaces would be tagged,
@@ -171,7 +171,7 @@ def spread_word_tags(
     return spread_tags, spread_probabilities
 
 
-def sentence_windows(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def window_starts_and_window_of_token(num_pieces: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut a sentence that is too long into windows that overlap by half; each token is tagged in one of them.
 
     Return where each of the K windows starts, int64 [K], and the window of each token, int64 [P]:
@@ -234,7 +234,7 @@ class TaggingTask(Task[TaggedExample]):
 
     def with_columns(self, columns: Columns | None) -> Self:
         """Return a task that reads other fields of JSONL."""
-        fields = column_fields(columns or Columns())
+        fields = columns_as_task_fields(columns or Columns())
         if unknown := [
             name.removesuffix("_column")
             for name in fields

@@ -124,9 +124,9 @@ class _FileSentence:
     bad_row: tuple[int, str, str] | None = None
 
 
-def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
+def find_tag_files(data: DataFiles, task_name: str) -> Mapping[str, DataFile]:
     """See `Task.files`."""
-    names_of_split = FILES.get(name, FILES["ner"])
+    names_of_split = FILES.get(task_name, FILES["ner"])
 
     def find(data: Path) -> dict[str, Path]:
         files = {}
@@ -138,7 +138,7 @@ def find_tag_files(data: DataFiles, name: str) -> Mapping[str, DataFile]:
         return files
 
     hint = f"call the files {', '.join(names[0] for names in names_of_split.values())}, or name one file"
-    return files_by_split(data, find, f"no file of {name}", hint)
+    return files_by_split(data, find, f"no file of {task_name}", hint)
 
 
 def read_tagged(
@@ -439,7 +439,7 @@ def _column_sentences(
                     f"`{columns[0]}` in the first column, which counts the words of each sentence"
                 )
             word = _select_column(columns, layout.word_column).removeprefix(form.language)
-            sentence.words.append(_check_word(word, layout))
+            sentence.words.append(_clean_word(word, layout))
             if labelled:
                 if form.width == 1:
                     raise UnusableRowError("one column alone, so there is no tag", _FORM)
@@ -486,7 +486,7 @@ def _record_sentences(
             name = record_id(record)
             sentence.id = str(index if name is None else name)
             sentence.words = [
-                _check_word(word, layout)
+                _clean_word(word, layout)
                 for word in _string_list_of_record(record, layout.tokens_field or "tokens")
             ]
             tags_field = layout.tags_field or _name_of_tags_field(record)
@@ -514,8 +514,8 @@ def _first_records(file: File | Records) -> list[Any]:
     return records
 
 
-def _has_strings(record: Any, name: str) -> bool:
-    values = record.get(name) if isinstance(record, dict) else None
+def _has_strings(record: Any, field_name: str) -> bool:
+    values = record.get(field_name) if isinstance(record, dict) else None
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
@@ -523,21 +523,23 @@ def _name_of_tags_field(record: Any) -> str:
     return "ner_tags" if "ner_tags" in record and "tags" not in record else "tags"
 
 
-def _string_list_of_record(record: dict[str, Any], name: str) -> list[str]:
-    if name not in record:
-        raise UnusableRowError(f"there is no field `{name}` ({suggest_name(name, record)})")
-    if not _has_strings(record, name):
-        are_numbers = isinstance(record[name], list) and all(
-            isinstance(value, int) for value in record[name]
+def _string_list_of_record(record: dict[str, Any], field_name: str) -> list[str]:
+    if field_name not in record:
+        raise UnusableRowError(
+            f"there is no field `{field_name}` ({suggest_name(field_name, record)})"
+        )
+    if not _has_strings(record, field_name):
+        are_numbers = isinstance(record[field_name], list) and all(
+            isinstance(value, int) for value in record[field_name]
         )
         raise UnusableRowError(
-            f"`{name}` is not a list of strings",
+            f"`{field_name}` is not a list of strings",
             _NUMBERED if are_numbers else "",
         )
-    return record[name]
+    return record[field_name]
 
 
-def _check_word(word: str, layout: TagFileLayout) -> str:
+def _clean_word(word: str, layout: TagFileLayout) -> str:
     if layout.characters and len(word) != 1:
         raise UnusableRowError(f"`{word}` is not one character")
     if has_half_characters(word):

@@ -56,15 +56,17 @@ def rarer_of_two_classes(counts: Mapping[str, int]) -> str:
     return min(reversed(sorted_labels(counts)), key=counts.__getitem__) if len(counts) == 2 else ""
 
 
-def labels_of(examples: Sequence[Any], name: str = "label", missing: Any = None) -> list[Any]:
-    """Return the labels of examples, or what else is called `name`; an example without any is an error."""
-    labels = [getattr(example, name) for example in examples]
+def values_of_labelled_examples(
+    examples: Sequence[Any], attribute: str = "label", missing: Any = None
+) -> list[Any]:
+    """Return the labels of examples, or what else is called `attribute`; an example without any is an error."""
+    labels = [getattr(example, attribute) for example in examples]
     if without := [
         example.id for example, label in zip(examples, labels, strict=True) if label == missing
     ]:
         raise DataError(
             "bad-label",
-            f"{len(without):,} of {len(examples):,} examples have no {name}, the first is `{without[0]}`",
+            f"{len(without):,} of {len(examples):,} examples have no {attribute}, the first is `{without[0]}`",
             "score on data with labels",
         )
     return labels
@@ -106,7 +108,7 @@ Prediction = dict[str, Any]  # plain values for JSON, `id` first
 Predictions = Sequence[Prediction]  # one an example, in their order
 
 
-def column_fields(columns: Columns) -> dict[str, Any]:
+def columns_as_task_fields(columns: Columns) -> dict[str, Any]:
     """Return the columns that are named as fields of a task: `text_column`, …, `columns`, `quoted`."""
     unsuffixed = ("columns", "quoted")
     return {

@@ -59,12 +59,12 @@ from albertkit.tasks.task import (
     Prediction,
     Predictions,
     Task,
-    column_fields,
+    columns_as_task_fields,
     head_config_for_labels,
     label_indices,
-    labels_of,
     rarer_of_two_classes,
     sorted_labels,
+    values_of_labelled_examples,
 )
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.inputs import NamedSpecials
@@ -98,7 +98,7 @@ def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRo
     with reopened:
         rows = [row.values for row in islice(reopened.rows([], unread), ROWS_SEEN)]
     values = {name: [row[name] for row in rows] for name in unread}
-    _note_texts(
+    _note_columns_of_texts(
         table.source,
         "column",
         values,
@@ -117,18 +117,18 @@ def note_unread_fields(
             words = value if isinstance(value, list) else [value]
             if name not in read_names and all(isinstance(word, str) for word in words):
                 values.setdefault(name, []).append(" ".join(words))
-    _note_texts(file, "field", values, hint, bad_rows)
+    _note_columns_of_texts(file, "field", values, hint, bad_rows)
 
 
-def _note_texts(
+def _note_columns_of_texts(
     file: DataFile,
-    kind: str,
-    values: Mapping[str, Sequence[str]],
+    column_word: str,
+    texts_by_column: Mapping[str, Sequence[str]],
     hint: str,
     bad_rows: BadRows,
 ) -> None:
     texts = []
-    for name, column in values.items():
+    for name, column in texts_by_column.items():
         filled = [text for text in column if text.strip()]
         num_words = sum(
             len(_WORD.findall(text)) + len(_UNSPACED.findall(text)) // 2 for text in filled
@@ -137,9 +137,9 @@ def _note_texts(
         if mean >= _LONG_WORDS or (mean >= _TEXT_WORDS and len(set(filled)) > len(filled) / 2):
             texts.append(f"`{name}`")
     if texts:
-        kind = f"{kind} holds" if len(texts) == 1 else f"{kind}s hold"
+        column_word = f"{column_word} holds" if len(texts) == 1 else f"{column_word}s hold"
         bad_rows.note(
-            f"`{file_name(file)}`: {len(texts)} {kind} texts that are not read: {format_list(texts, 5)}; {hint}"
+            f"`{file_name(file)}`: {len(texts)} {column_word} texts that are not read: {format_list(texts, 5)}; {hint}"
         )
 
 
@@ -200,7 +200,9 @@ def text_features(
         left_out = np.maximum(lengths - room, 0)
         if stride:
             left_out = np.zeros_like(left_out)
-            examples, starts, lengths = _windows(starts, lengths, room, stride)
+            examples, starts, lengths = _examples_starts_lengths_of_windows(
+                starts, lengths, room, stride
+            )
         elif tokenizer.truncation_side == "left":
             starts = starts + left_out
         nothing = np.zeros(len(examples), np.int64)
@@ -252,7 +254,7 @@ def text_features(
     return replace(features, left_out=lengths - first_kept + second_lengths - second_kept)
 
 
-def _windows(
+def _examples_starts_lengths_of_windows(
     starts: np.ndarray,
     lengths: np.ndarray,
     size: int,
@@ -420,7 +422,7 @@ class TextTask(Task[TextExample]):
 
     def _column_changes(self, columns: Columns) -> dict[str, Any]:
         """Return the fields of this task that the named columns change."""
-        return column_fields(columns)
+        return columns_as_task_fields(columns)
 
     @property
     def reads_pairs(self) -> bool | None:
@@ -566,7 +568,7 @@ class TextTask(Task[TextExample]):
                         raise ValueError(
                             f"its `answer` is `{row.values['answer']}`: the annotator did not accept the label"
                         )
-                    example = self._example(name, row, form, labelled)
+                    example = self._make_example(name, row, form, labelled)
                 except DataError as error:  # of the whole column, not of this row
                     raise DataError(
                         error.slug,
@@ -590,14 +592,16 @@ class TextTask(Task[TextExample]):
                     f"`{file_name(file)}`: {rows} without all fields passed over, as the original does"
                 )
 
-    def _example(self, name: str, row: TableRow, form: TableForm, labelled: bool) -> TextExample:
+    def _make_example(
+        self, example_id: str, row: TableRow, form: TableForm, labelled: bool
+    ) -> TextExample:
         text = row.values[form.text]
         pair = row.values[form.pair] if form.pair else None
         for column, value in ((form.text, text), (form.pair, pair)):
             if value is not None and not value.strip() and not self._official_layout.empty_texts:
                 raise ValueError(f"`{column}` is empty")
         return TextExample(
-            name,
+            example_id,
             text,
             pair,
             self.read_label(row.values, form) if labelled else None,
@@ -811,7 +815,7 @@ class TextClassification(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task with the labels of the training examples, sorted, numbers by size; official tasks keep theirs."""
-        labels = Counter(labels_of(train))
+        labels = Counter(values_of_labelled_examples(train))
         if len(labels) < 2:
             raise DataError(
                 "too-little-data",
@@ -832,7 +836,7 @@ class TextClassification(TextTask):
         return [counts[label] for label in self.labels]
 
     def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        return label_indices(labels_of(examples), self.labels)
+        return label_indices(values_of_labelled_examples(examples), self.labels)
 
     def predictions(
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
@@ -934,7 +938,7 @@ class TextRegression(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task; labels that are all the same are an error."""
-        labels = set(labels_of(train))
+        labels = set(values_of_labelled_examples(train))
         if len(labels) < 2:
             raise DataError(
                 "too-little-data",
@@ -944,7 +948,7 @@ class TextRegression(TextTask):
         return self
 
     def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        return np.array(labels_of(examples), np.float32)
+        return np.array(values_of_labelled_examples(examples), np.float32)
 
     def predictions(
         self, examples: Sequence[TextExample], features: Features, outputs: Sequence[Any]
@@ -961,21 +965,23 @@ class TextRegression(TextTask):
         """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
         scores = super().score(examples, predictions)
         return scores | regression_scores(
-            labels_of(examples), [record["value"] for record in predictions]
+            values_of_labelled_examples(examples), [record["value"] for record in predictions]
         )
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [
             [label, record["value"]]
-            for label, record in zip(labels_of(examples), predictions, strict=True)
+            for label, record in zip(
+                values_of_labelled_examples(examples), predictions, strict=True
+            )
         ]
         bound = self._official_layout.similar_from
         similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
 
     def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
-        labels = np.array(labels_of(examples), np.float64)
+        labels = np.array(values_of_labelled_examples(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = resampled_regression_scores(labels, values)
         bound = self._official_layout.similar_from
@@ -1067,7 +1073,7 @@ class MultiLabelClassification(TextTask):
 
     def fitted(self, train: Sequence[TextExample]) -> Self:
         """Return this task with the labels of the training examples, sorted, numbers by size; or those that have a column."""
-        sets = {frozenset(labels) for labels in labels_of(train)}
+        sets = {frozenset(labels) for labels in values_of_labelled_examples(train)}
         if len(sets) < 2:
             alike = ", ".join(sorted(next(iter(sets), ()))) or "no label"
             raise DataError(
@@ -1080,7 +1086,7 @@ class MultiLabelClassification(TextTask):
         )
 
     def _label_targets(self, examples: Sequence[TextExample]) -> np.ndarray:
-        sets = labels_of(examples)
+        sets = values_of_labelled_examples(examples)
         return self._label_set_matrix(sets).astype(np.float32)
 
     def _label_set_matrix(self, sets: Sequence[Sequence[str]]) -> np.ndarray:
@@ -1105,14 +1111,17 @@ class MultiLabelClassification(TextTask):
 
     def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
         return label_set_scores(
-            self._label_set_matrix(labels_of(examples)),
+            self._label_set_matrix(values_of_labelled_examples(examples)),
             self._label_set_matrix([r["labels"] for r in predictions]),
         )
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
         """Return a note if all predictions are the same labels, and the labels are not."""
         predicted = {frozenset(record["labels"]) for record in predictions}
-        if len(predicted) != 1 or len({frozenset(labels) for labels in labels_of(examples)}) < 2:
+        if (
+            len(predicted) != 1
+            or len({frozenset(labels) for labels in values_of_labelled_examples(examples)}) < 2
+        ):
             return None
         return f"all {len(predictions):,} predictions are the same labels: {', '.join(sorted(predicted.pop())) or 'none'}"
 

@@ -239,6 +239,8 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     config = transformers.GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=1, n_head=2)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "gpt2")
     assert slug(tmp_path / "gpt2") == "wrong-model"
+    for kind in ("FNet", "ConvBert"):
+        assert slug(teacher_folder(kind)) == "wrong-model"
     (folder / "model.safetensors").rename(folder / "kept")
     assert slug() == "wrong-kind"
     stored = load_file(folder / "kept")

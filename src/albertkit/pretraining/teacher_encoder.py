@@ -218,6 +218,20 @@ class TransformersTeacher(TeacherEncoder):
         positions = batch.padded_positions()
         return [states.flatten(0, 1)[positions] for states in layers]
 
+    def check_padding(self, device: torch.device) -> None:
+        """Refuse an encoder that takes no notice of its attention mask, such as an FNet or a ConvBERT."""
+        ids = [number for number in range(13) if number != self.pad_id]
+        alone, padded = (
+            self.run(PackedBatch.from_sequences(sequences).to(device))[-1][:3].float()
+            for sequences in ([ids[:3]], [ids[:3], ids])
+        )
+        if (alone - padded).abs().max() > 0.1 * alone.std():
+            raise CheckpointError(
+                "wrong-model",
+                f"the states of the teacher `{self.source}` depend on padding: its class ignores the attention mask",
+                "name an encoder of another class, such as a BERT, a RoBERTa or an ELECTRA",
+            )
+
     def tables(self) -> EmbeddingTables:
         """See `TeacherEncoder.tables`."""
         embeddings = getattr(self.network, "embeddings", None)
@@ -409,6 +423,8 @@ def open_teacher_encoder(
         )
     for module in filter(None, (teacher.network, teacher.head)):
         module.to(device).requires_grad_(False).eval()
+    if isinstance(teacher, TransformersTeacher):
+        teacher.check_padding(device)
     return teacher
 
 

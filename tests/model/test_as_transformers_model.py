@@ -263,3 +263,14 @@ def test_transformers_collator_pads_as_with_its_own_tokenizer(tiny_tokenizer, tm
     )
     with pytest.raises(TypeError, match="padding_side"):
         tiny_tokenizer.pad(rows, padding_side="left")
+
+
+def test_outputs_are_rebuilt_by_whoever_takes_them_apart(pair):
+    """FSDP rebuilds an ordered dictionary item by item, `DataParallel` one from pairs."""
+    from torch.distributed.utils import _apply_to_tensors
+
+    output = pair[0](**padded_inputs(), labels=torch.tensor([0, 2, 1]))
+    for rebuilt in (_apply_to_tensors(torch.detach, output), type(output)(iter(output.items()))):
+        assert type(rebuilt) is type(output)
+        assert torch.equal(rebuilt.loss, output.loss)
+        assert list(rebuilt) == list(output)

@@ -9,7 +9,7 @@ import transformers
 
 import albertkit
 from albertkit.errors import ConfigError, DataError
-from albertkit.model import AlbertForSequenceClassification, AlbertModel
+from albertkit.model import AlbertForMaskedLM, AlbertForSequenceClassification, AlbertModel
 from albertkit.pipelines.accelerate import _OwnEncode, _TransformersForward
 
 CLASSES = [
@@ -253,6 +253,17 @@ def test_our_own_classes(tiny_model_folder, batch):
         assert torch.allclose(model(**batch).logits, before, atol=2e-5)
         assert model(**batch, output_hidden_states=True).hidden_states is not None
         assert torch.equal(albertkit.restore(model)(**batch).logits, before)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", [AlbertForSequenceClassification, AlbertForMaskedLM])
+def test_our_own_classes_in_half_precision(kind, dtype, batch):
+    model = kind(shape()).eval()
+    expected = copy.deepcopy(model).to(dtype)(**batch).logits
+    logits = albertkit.accelerate(model, "fp32").to(dtype)(**batch).logits
+    assert logits.dtype == dtype
+    assert torch.allclose(logits.float(), expected.float(), atol=0.1, rtol=0.05)
 
 
 def test_what_is_no_plain_albert_is_refused():

@@ -68,6 +68,20 @@ def mapped(model):
     return answer(rows), model(input_ids=rows)[0]
 
 
+def differentiated(model):
+    def loss(weight, ids, label):
+        inputs = {"input_ids": ids[None], "labels": label[None]}
+        return torch.func.functional_call(model, {name: weight}, (), inputs)["loss"]
+
+    name, labels = "classifier.weight", torch.tensor([0, 1])
+    weight = model.get_parameter(name).detach()
+    rows = list(zip(BATCH["input_ids"], labels, strict=True))
+    with torch.enable_grad():
+        gradients = torch.stack([torch.func.grad(loss)(weight, *row) for row in rows])
+        mean = model(input_ids=BATCH["input_ids"], labels=labels).loss
+    return gradients.mean(0), torch.autograd.grad(mean, model.get_parameter(name))[0]
+
+
 def counted(model):
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -107,9 +121,10 @@ def test_shapes_without_numbers():
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("run", [mapped, recorded], ids=lambda run: run.__name__)
-def test_transformed_and_recorded_calls(run):
-    output, expected = run(albertkit.accelerate(make_model(ours=False), "fp32"))
+@pytest.mark.parametrize("ours", [False, True])
+@pytest.mark.parametrize("run", [mapped, recorded, differentiated], ids=lambda run: run.__name__)
+def test_transformed_and_recorded_calls(run, ours):
+    output, expected = run(albertkit.accelerate(make_model(ours), "fp32", training=True))
     assert_close(output, expected, atol=1e-5, rtol=1e-5)
 
 

@@ -316,6 +316,38 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path):
         torch.distributed.destroy_process_group()
 
 
+@pytest.fixture
+def fresh_accelerator():
+    """An `Accelerator` of a process that has made none, in bf16."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(cpu=True, mixed_precision="bf16")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("name", ["", "ForMaskedLM"])
+def test_mixed_precision_of_the_accelerate_library_is_taken_off_in_any_order(
+    name, fresh_accelerator
+):
+    expected = make_model(name)(**BATCH)[0]
+    for restored_before in (True, False):
+        model = albertkit.accelerate(make_model(name), "fp32", training=True)
+        prepared = fresh_accelerator.prepare(model)
+        assert not torch.equal(prepared(**BATCH)[0], expected)
+        if restored_before:
+            albertkit.restore(model)
+            with torch.autocast("cpu", torch.bfloat16):
+                in_bf16 = make_model(name)(**BATCH)[0]
+            assert torch.equal(prepared(**BATCH)[0], in_bf16.float())
+        model = fresh_accelerator.unwrap_model(prepared, keep_fp32_wrapper=False)
+        real = MASK.bool()
+        assert torch.allclose(model(**BATCH)[0][real], expected[real], atol=2e-5)
+        assert torch.equal(model(**BATCH)[0], expected) == restored_before
+        assert torch.equal(albertkit.restore(model)(**BATCH)[0], expected)
+
+
 def test_what_it_does_not_compute_is_said_once():
     model = albertkit.accelerate(
         make_model("ForSequenceClassification").train(), "fp32", training=True
@@ -474,9 +506,13 @@ def test_noise_in_embeddings_and_a_forward_of_ones_own():
 
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForSequenceClassification"])
-def test_gradients_of_gradients_are_an_error(name):
+@pytest.mark.parametrize(
+    "part",
+    ["albert.encoder.albert_layer_groups.0.albert_layers.0.ffn", "albert.embeddings.LayerNorm"],
+)
+def test_gradients_of_gradients_are_an_error(name, part):
     model = albertkit.accelerate(make_model(name).train(), "fp32", training=True)
     loss = model(**batch_of(name)).loss
-    weight = model.albert.encoder.albert_layer_groups[0].albert_layers[0].ffn.weight
+    weight = model.get_submodule(part).weight
     with pytest.raises(RuntimeError, match="gradients of gradients are not computed here"):
         torch.autograd.grad(loss, weight, create_graph=True)

@@ -32,7 +32,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.model import cpu_loops
@@ -197,7 +196,7 @@ class _EvenAttention(torch.autograd.Function):
         return context.transpose(1, 2).reshape(count * longest, -1)
 
     @staticmethod
-    @once_differentiable
+    @cpu_loops.differentiable_once
     def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, probabilities, *dropped = ctx.saved_tensors
         rows, longest, width = query.shape
@@ -309,7 +308,7 @@ class _SequenceAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    @once_differentiable
+    @cpu_loops.differentiable_once
     def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
         qkv, store, *dropped = ctx.saved_tensors
         lengths, num_heads = ctx.lengths, ctx.num_heads

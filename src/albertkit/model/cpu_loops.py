@@ -18,9 +18,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from albertkit.jit import HelperThreads, compiled, from_bfloat16
+from albertkit.model.padded import is_recorded_or_transformed
 
 # No "nnan": training checks for NaN and infinity, so they must survive.
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
@@ -43,12 +43,25 @@ _A, _B = np.float32(1.5957691216), np.float32(0.0713548162)
 _INFINITE, _LEAST_FINITE = 0x7F80, -0x7F81  # plus and minus infinity as `_sortable_bits` counts
 
 
+def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse gradients of gradients, which torch's `once_differentiable` takes for constants where what arrives is one."""
+
+    def refuse_or_run(ctx: Any, *gradients: Tensor | None) -> Any:
+        if torch.is_grad_enabled():  # create_graph
+            raise RuntimeError(
+                "gradients of gradients are not computed here: leave create_graph out"
+            )
+        return backward(ctx, *gradients)
+
+    return refuse_or_run
+
+
 def is_supported_by_loops(values: Tensor) -> bool:
     """Return whether the loops take a tensor: bfloat16 on the CPU, all of it in one piece."""
     is_held = (
         values.dtype == torch.bfloat16 and values.device.type == "cpu" and values.is_contiguous()
     )
-    return is_held and values.numel() >= _MIN_SIZE and not torch.compiler.is_compiling()
+    return is_held and values.numel() >= _MIN_SIZE and not is_recorded_or_transformed()
 
 
 def gelu_new(values: Tensor) -> Tensor:
@@ -67,7 +80,7 @@ class _Gelu(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (values,) = ctx.saved_tensors
         out = torch.empty_like(values)
@@ -127,7 +140,7 @@ class _ShortAttention(torch.autograd.Function):
         return context
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (qkv,), out = ctx.saved_tensors, torch.empty_like(ctx.saved_tensors[0])
         units = (len(ctx.starts) - 1) * ctx.num_heads

@@ -14,12 +14,11 @@ from albertkit.errors import ConfigError
 from albertkit.model import cpu_loops
 from albertkit.model.layers import (
     ACTIVATIONS,
-    differentiable_once,
     layer_norm_function,
     linear_function,
     widen_to_head_dtype,
 )
-from albertkit.model.padded import SummedLoss
+from albertkit.model.padded import SummedLoss, is_recorded_or_transformed
 from albertkit.tables import IGNORED
 
 
@@ -141,13 +140,13 @@ class MaskedLMHead(nn.Module):
     def summed_loss(self, hidden: Tensor, labels: Tensor) -> SummedLoss:
         """Return the cross-entropy over the vocabulary, whose logits are computed in chunks.
 
-        Compiled, or with a decoder that was replaced, they are computed as a whole.
+        Compiled, transformed, or with a decoder that was replaced, they are computed as a whole.
 
         Args:
             hidden: [P, H].
             labels: int64 [P].
         """
-        if torch.compiler.is_compiling() or type(self.decoder) is not TiedDecoder:
+        if is_recorded_or_transformed() or type(self.decoder) is not TiedDecoder:
             return class_loss(self(hidden), labels)
         loss_sum, correct = vocabulary_loss(
             self.transform(hidden), self.decoder.weight, self.bias, labels
@@ -286,7 +285,7 @@ class _VocabularyCrossEntropy(torch.autograd.Function):
         return loss, correct
 
     @staticmethod
-    @differentiable_once
+    @cpu_loops.differentiable_once
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.grads is None:
             raise RuntimeError(

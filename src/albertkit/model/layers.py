@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.errors import DataError
 from albertkit.model.attention import attention_probabilities, packed_attention
-from albertkit.model.cpu_loops import gelu_new
-from albertkit.model.padded import PaddedBatch
+from albertkit.model.cpu_loops import differentiable_once, gelu_new
+from albertkit.model.padded import PaddedBatch, is_recorded_or_transformed
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -94,7 +93,7 @@ def for_repeated_layer(projection: Projection) -> Projection:
     if (
         not isinstance(projection, partial)
         or projection.func is not F.linear
-        or torch.compiler.is_compiling()
+        or is_recorded_or_transformed()
     ):
         return projection
     weight, bias = projection.keywords["weight"], projection.keywords["bias"]
@@ -110,19 +109,6 @@ def for_repeated_layer(projection: Projection) -> Projection:
     weight, bias = _Gathered.apply(sums, weight, bias)
     # By position: `apply` takes no names in torch 2.11
     return partial(_Use.apply, sums, weight, bias)
-
-
-def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse gradients of gradients, which torch's `once_differentiable` takes for constants where what arrives is one."""
-
-    def refuse_or_run(ctx: Any, *gradients: Tensor | None) -> Any:
-        if torch.is_grad_enabled():  # create_graph
-            raise RuntimeError(
-                "gradients of gradients are not computed here: leave create_graph out"
-            )
-        return backward(ctx, *gradients)
-
-    return refuse_or_run
 
 
 class _Gathered(torch.autograd.Function):
@@ -156,7 +142,7 @@ class _Use(torch.autograd.Function):
         return F.linear(values, weight, bias)
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, weight = ctx.saved_tensors
         # False if only the gradient of values is computed

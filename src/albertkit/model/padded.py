@@ -11,12 +11,15 @@ A mask may have holes: the tokens around a hole keep their positions. A row is p
 real token.
 """
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
+from torch.autograd import forward_ad
 from torch.utils._pytree import register_pytree_node
 
 from albertkit.batches.packed import PackedBatch, unpack
@@ -25,11 +28,23 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.tables import IGNORED
 
 
-class ModelOutput(dict):
+def is_recorded_or_transformed() -> bool:
+    """Return whether a compiler, a tracer or torch.func sees the operations: none may hide its own or look at values."""
+    # A compiler follows the first alone
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+    )
+
+
+class ModelOutput(OrderedDict):
     """A dictionary of the computed fields, in order; also attributes by name, and `output[0]`.
 
     It is a dictionary because transformers' Trainer, accelerate and `DataParallel` take outputs
-    apart as one, and rebuild them from one. Reading an attribute that was not computed gives None.
+    apart as one, and rebuild them from one; FSDP rebuilds an ordered one alone. Reading an
+    attribute that was not computed gives None.
 
     Attributes:
         hidden_states: num_hidden_layers + 1 tensors [B, S, H]; the first is the projected
@@ -40,8 +55,12 @@ class ModelOutput(dict):
     hidden_states: tuple[Tensor, ...] | None
     attentions: tuple[Tensor, ...] | None
 
-    def __init__(self, values: Mapping[str, Any] | None = None, **fields_by_name: Any) -> None:
-        all_values = {**(values or {}), **fields_by_name}
+    def __init__(
+        self,
+        values: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None,
+        **fields_by_name: Any,
+    ) -> None:
+        all_values = dict(values or (), **fields_by_name)
         fields = self.fields()
         if unknown := set(all_values) - set(fields):
             raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
@@ -303,7 +322,7 @@ class PaddedPass:
         if token_type_ids is not None and token_type_ids.shape == (1, *input_ids.shape[1:]):
             token_type_ids = token_type_ids.expand_as(input_ids)
         # Where a pass is recorded no shape may depend on a value.
-        self.packed = not (keep_padding or torch.compiler.is_compiling() or torch.jit.is_tracing())
+        self.packed = not (keep_padding or is_recorded_or_transformed())
         self.mask = (
             torch.ones_like(input_ids, dtype=torch.bool)
             if attention_mask is None
@@ -344,7 +363,7 @@ class PaddedPass:
                     f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
                 )
         if (
-            not (torch.compiler.is_compiling() or torch.jit.is_tracing())
+            not is_recorded_or_transformed()
             # A recorded pass cannot look at values.
             and not self.mask.any(1).all()
         ):

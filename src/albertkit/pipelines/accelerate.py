@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
-from torch.autograd import forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -41,7 +39,7 @@ from albertkit.model.layers import (
     layer_norm_function,
     linear_function,
 )
-from albertkit.model.padded import PackedOutput, PaddedBatch, Trace
+from albertkit.model.padded import PackedOutput, PaddedBatch, Trace, is_recorded_or_transformed
 from albertkit.model.pretrained import AlbertModel, on_meta_device, resolve_config
 from albertkit.tables import IGNORED
 
@@ -144,8 +142,13 @@ def restore(model: AnyModel) -> AnyModel:
     """Let a model compute by itself again: undo `accelerate`. Returns the same object."""
     for module in _modules_of_model_or_pipeline(model):
         for name in ("forward", "encode"):
-            if isinstance(vars(module).get(name), _TransformersForward | _HeadForward | _OwnEncode):
-                del vars(module)[name]
+            method: Any = vars(module).get(name)
+            replacement = inspect.unwrap(getattr(method, "__func__", method))
+            if isinstance(replacement, _TransformersForward | _HeadForward | _OwnEncode):
+                replacement.is_restored = True
+                # What is wrapped around it stays, as of accelerate's mixed precision
+                if not hasattr(method, "__wrapped__"):
+                    del vars(module)[name]
         if _is_transformers_albert(module):
             for name in ("supports_gradient_checkpointing", "gradient_checkpointing"):
                 vars(module).pop(name, None)
@@ -262,22 +265,42 @@ def _parameters(model: nn.Module) -> list[nn.Parameter]:
 
 def _is_traced_or_transformed(tensors: Iterable[Any]) -> bool:
     """Return whether something records, replaces or transforms torch's operations: a compiler, a tracer, a mode, torch.func."""
-    if (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or _get_current_dispatch_mode() is not None
-    ):
+    if is_recorded_or_transformed() or _get_current_dispatch_mode() is not None:
         return True
     modes = _get_current_function_mode_stack()
-    if forward_ad._current_level >= 0 or not all(isinstance(mode, DeviceContext) for mode in modes):
+    if not all(isinstance(mode, DeviceContext) for mode in modes):
         return True
-    return any(
-        isinstance(x, Tensor) and (type(x) not in _TENSOR_TYPES or is_functorch_wrapped_tensor(x))
-        for x in tensors
-    )
+    return any(isinstance(x, Tensor) and type(x) not in _TENSOR_TYPES for x in tensors)
 
 
-class _TransformersForward:
+class _Forward:
+    """Replacement for the `forward` of a class of transformers.
+
+    Attributes:
+        is_restored: Whether the class's own computes again.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.is_restored = model, False
+        self.__signature__ = inspect.signature(type(model).forward.__get__(model))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        model = self.model
+        # accelerate's `unwrap_model` binds what it finds to the model
+        args = args[1:] if args and args[0] is model else args
+        tensors = (*args, *kwargs.values(), *_parameters(model))
+        if self.is_restored or _is_traced_or_transformed(tensors):
+            return type(model).forward(model, *args, **kwargs)
+        arguments = self.__signature__.bind(*args, **kwargs).arguments
+        arguments |= arguments.pop("kwargs", {})
+        return self.compute(arguments, args, kwargs)
+
+    def compute(self, arguments: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Return the output for arguments by name, which are the same as `args` and `kwargs`."""
+        raise NotImplementedError
+
+
+class _TransformersForward(_Forward):
     """Replacement for the `forward` of transformers' `AlbertModel`.
 
     Args:
@@ -286,14 +309,10 @@ class _TransformersForward:
     """
 
     def __init__(self, model: Any, fast: _LiveEngine) -> None:
-        self.model, self.fast = model, fast
-        self.__signature__ = inspect.signature(type(model).forward.__get__(model))
+        super().__init__(model)
+        self.fast = fast
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _is_traced_or_transformed((*args, *kwargs.values(), *_parameters(self.model))):
-            return type(self.model).forward(self.model, *args, **kwargs)
-        arguments = self.__signature__.bind(*args, **kwargs).arguments
-        arguments |= arguments.pop("kwargs", {})
+    def compute(self, arguments: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
         if reason := self._unsupported(arguments) or self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
@@ -373,7 +392,7 @@ _HEADS_OF_PLACES = {"AlbertForMaskedLM", "AlbertForPreTraining"}
 _HEADS_OF_PLACES |= {"AlbertForTokenClassification", "AlbertForQuestionAnswering"}
 
 
-class _HeadForward:
+class _HeadForward(_Forward):
     """Replacement for the `forward` of transformers' classes whose loss reads the state of every place.
 
     States at padding are computed where the loss reads them. In training, the loss of masked words is
@@ -385,15 +404,11 @@ class _HeadForward:
     # all places 1.33 times as fast as the untouched model's, at the labels alone 1.83 times.
 
     def __init__(self, model: Any, training: bool) -> None:
-        self.model, self.training = model, training
-        self.__signature__ = inspect.signature(type(model).forward.__get__(model))
+        super().__init__(model)
+        self.training = training
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def compute(self, arguments: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
         model = self.model
-        if _is_traced_or_transformed((*args, *kwargs.values(), *_parameters(model))):
-            return type(model).forward(model, *args, **kwargs)
-        arguments = self.__signature__.bind(*args, **kwargs).arguments
-        arguments |= arguments.pop("kwargs", {})
         token = _PADDING_COUNTS.set(self.padding_counts(arguments))
         try:
             if self.has_labels_alone(arguments):
@@ -470,6 +485,7 @@ class _OwnEncode:
 
     def __init__(self, model: AlbertModel, fast: _LiveEngine) -> None:
         self.model, self.fast = model, fast
+        self.is_restored = False
 
     def __call__(
         self,
@@ -492,6 +508,9 @@ class _OwnEncode:
         engine = self.fast.engine()
         with torch.no_grad():
             hidden, pooled = engine.encode(batch, positions)
+        # As the model's own heads read them: engines compute a model of half precision in fp32
+        if (dtype := self.model.dtype).itemsize < hidden.dtype.itemsize:
+            hidden, pooled = hidden.to(dtype), None if pooled is None else pooled.to(dtype)
         return PackedOutput(
             _leave_inference_mode(hidden), None if pooled is None else _leave_inference_mode(pooled)
         )

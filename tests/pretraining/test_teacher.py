@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 from record_files import read_records
 from small_store import differing, weights
+from torch import nn
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.padded import Trace
@@ -18,11 +20,13 @@ from albertkit.pretraining.settings import PretrainSettings
 from albertkit.pretraining.teacher import (
     TaughtStudent,
     TeacherObjective,
+    evaluate_states,
     start_from_teacher,
     student_config,
 )
 from albertkit.pretraining.teacher_encoder import open_teacher_encoder
 from albertkit.tokenizer import train_tokenizer
+from albertkit.training.processes import World
 
 CPU = torch.device("cpu")
 LENGTHS = (5, 17, 1, 30)
@@ -152,6 +156,52 @@ def test_the_maps_start_as_the_best_ones(bert, teacher, store):
         assert module.explained[layer] == pytest.approx(share, abs=1e-5)
 
 
+def test_relations_of_the_last_layer_are_learned(bert, teacher, store):
+    """The divergence of MiniLMv2 by transformers' queries, keys and values, and its gradients by autograd."""
+    batch = draw_batch(store.vocab_size)
+    torch.manual_seed(0)
+    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
+    module = TaughtStudent(student, teacher, [batch], relations_weight=0.5)
+    loss = TeacherObjective(module).losses(batch)["teacher_relations"]
+    assert loss.count == sum(LENGTHS)
+    theirs = transformers.BertModel.from_pretrained(bert).encoder.layer[-1].attention.self
+    mine = student.albert.encoder.albert_layer_groups[0].albert_layers[0].attention
+    trace = Trace(True, False)
+    student.albert.encode(batch, trace)
+    expected = 0.0
+    for inputs, expected_inputs in zip(
+        trace.hidden_states[-2].split(LENGTHS),
+        transformers_states(bert, batch)[-2].split(LENGTHS),
+        strict=True,
+    ):
+        for name in ("query", "key", "value"):
+            scores, targets = (
+                torch.einsum("srd,trd->rst", heads, heads) / 32**0.5
+                for heads in (
+                    getattr(mine, name)(inputs).unflatten(1, (2, 32)),
+                    getattr(theirs, name)(expected_inputs).detach().unflatten(1, (2, 32)),
+                )
+            )
+            divergence = F.kl_div(scores.log_softmax(2), targets.softmax(2), reduction="sum")
+            expected += 0.5 * divergence / 6
+    held_out = evaluate_states(module, [batch], World(0, 1, CPU))
+    assert held_out["relations"] == pytest.approx(2 * expected.item() / loss.count, rel=1e-4)
+    assert loss.total.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert_equal_gradients(loss.total, expected, student)
+
+
+def assert_equal_gradients(loss: torch.Tensor, expected: torch.Tensor, model: nn.Module) -> None:
+    """Compare the gradients of two losses with respect to the parameters that the second reaches."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, parameters, allow_unused=True),
+        torch.autograd.grad(expected, parameters, allow_unused=True),
+        strict=True,
+    ):
+        if theirs is not None:
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+
+
 def masked_batch(store) -> PackedBatch:
     """Two masked tokens in each of the longer sequences."""
     batch = draw_batch(store.vocab_size)
@@ -185,14 +235,7 @@ def test_masked_tokens_are_learned_as_the_teacher_guesses_them(bert, teacher, st
     log_probabilities = student.predictions(hidden).log_softmax(1)
     expected = -(shares * log_probabilities.gather(1, top.indices)).sum()
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-4)
-    parameters = [p for p in student.parameters() if p.requires_grad]
-    for ours, theirs in zip(
-        torch.autograd.grad(loss.total, parameters, allow_unused=True),
-        torch.autograd.grad(expected, parameters, allow_unused=True),
-        strict=True,
-    ):
-        if theirs is not None:
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
+    assert_equal_gradients(loss.total, expected, student)
 
 
 def test_rows_without_a_token_are_never_guessed_and_states_alone_need_no_head(
@@ -251,13 +294,15 @@ def test_the_start_is_the_best_compression(bert, teacher, store):
 
 
 def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
-    settings = replace(taught, teacher=bert, eval_every=2, save_every=2)
+    settings = replace(taught, teacher=bert, teacher_relations=1.0, eval_every=2, save_every=2)
     result = pretrain(store, tmp_path / "run", settings)
     records = read_records(tmp_path / "run" / "metrics.jsonl")
     unexplained = [
         record["teacher_states_loss"] for record in records if record["event"] == "evaluation"
     ]
     assert unexplained == sorted(unexplained, reverse=True)
+    relations = [record["relations"] for record in records if record["event"] == "evaluation"]
+    assert relations == sorted(relations, reverse=True)
     model = AlbertForPreTraining.from_pretrained(result.model, strict=True)
     assert model.config.hidden_size == 64
     assert model.config.num_hidden_groups == 1
@@ -358,6 +403,7 @@ def test_what_cannot_teach_is_refused(tmp_path, bert, store, taught, slug_of):
         dict(start_layers=2),
         dict(teacher=None),
         dict(teacher=None, initial_weights="teacher"),
+        dict(teacher=None, teacher_relations=1.0, masked_lm_prob=0.15),
     ):
         assert slug_of(pretrain, store, tmp_path / "run", replace(settings, **wrong)) == "bad-value"
     assert not (tmp_path / "run").exists()

@@ -20,7 +20,12 @@ from albertkit.corpus import build_store
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.pretraining.run import pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.pretraining.teacher import start_from_teacher, student_config
+from albertkit.pretraining.teacher import (
+    TaughtStudent,
+    TeacherObjective,
+    start_from_teacher,
+    student_config,
+)
 from albertkit.pretraining.teacher_encoder import (
     AlbertTeacher,
     TransformersTeacher,
@@ -167,8 +172,8 @@ def test_a_store_in_a_part_of_the_teachers_tokens(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
-    """Encoders of BERT's arithmetic give the mean of their layers, all of them their words."""
+def test_the_start_has_what_fits(kind, teacher_folder, trimmed, slug_of):
+    """Encoders of BERT's arithmetic give the mean of their layers, and relations; all of them their words."""
     tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
     teacher = open_teacher_encoder(teacher_folder(kind), tokenizer, SETTINGS, CPU)
     student = AlbertForPreTraining(student_config(teacher.config, 32)).eval()
@@ -179,7 +184,12 @@ def test_the_start_has_what_fits(kind, teacher_folder, trimmed):
     assert "explain" in notes[1]
     has_mean = kind in ("Bert", "Roberta", "XLMRoberta", "DistilBert", "Electra")
     assert ("mean" in notes[2]) == has_mean
-    if has_mean:
+    sample = [draw_batch(tokenizer)]
+    if not has_mean:
+        assert slug_of(TaughtStudent, student, teacher, sample, 1.0) == "bad-value"
+    else:
+        taught = TaughtStudent(student, teacher, sample, 1.0)
+        assert TeacherObjective(taught).losses(sample[0])["teacher_relations"].total > 0
         name = (
             "transformer.layer.{}.ffn.lin1.weight"
             if kind == "DistilBert"

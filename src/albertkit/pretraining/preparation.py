@@ -403,7 +403,7 @@ def prepare_run(
                 torch.from_numpy(unigram.counts),
                 first_batch,
             )
-        trained = taught = TaughtStudent(model, teacher, sample)
+        trained = taught = TaughtStudent(model, teacher, sample, settings.teacher_relations)
         if starts:
             notes.append(
                 f"maps onto the teacher's states, fitted: they explain {taught.explained[0]:.1%} of the first states, "

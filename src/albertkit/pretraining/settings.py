@@ -79,6 +79,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             reads the data's tokens and has a masked-LM head what this makes of the masked tokens; with `--masked-lm-prob 0
             --pair-task none` the states alone. Without `size` and `config` the new model has its
             shape, with one layer in the place of all.
+        teacher_relations: Weight of the divergence between the teacher's and the model's relations of
+            queries, of keys and of values in the last layer, as in MiniLMv2. 0: not computed.
         start_layers: Number of layers at the start, fewer than the model's, which share one set of
             weights: cheaper updates that teach most of what more layers would. Evaluations and
             checkpoints always use all layers. Default: all layers.
@@ -115,6 +117,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
     config: Path | None = None
     initial_weights: Literal["random", "text", "teacher"] | None = None
     teacher: Path | None = None
+    teacher_relations: Annotated[float, Range(0)] = 0.0
     start_layers: Positive | None = None
     start_share: Share = 0.7
     train_only: Literal["all", "new-rows"] = "all"
@@ -133,6 +136,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             problems.append("masked_lm_prob 0 and pair_task none leave nothing to learn")
         if self.initial_weights == "teacher" and self.teacher is None:
             problems.append("initial_weights teacher needs a teacher")
+        if self.teacher_relations and self.teacher is None:
+            problems.append("teacher_relations needs a teacher")
         if self.teacher is not None and (self.start_layers is not None or self.train_only != "all"):
             problems.append(
                 "a teacher teaches all layers and all parameters: leave start_layers and train_only out"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 from albertkit.errors import ConfigError, closest_name, format_list, suggest_name
 from albertkit.files import read_typed, write_json
 from albertkit.model_paths import local_folder
+from albertkit.printable import Notes
 from albertkit.validation import Range, Share, list_wrong_values
 
 SHARING = ("all", "attention", "ffn", "none")
@@ -481,9 +482,7 @@ class AlbertConfig:
         return 3 * (linear + attention + 2 * e * h + pooler + head)
 
 
-def make_config_with_notes(
-    config_values: dict[str, Any], file: Path
-) -> tuple[AlbertConfig, list[str]]:
+def make_config_with_notes(config_values: dict[str, Any], file: Path) -> tuple[AlbertConfig, Notes]:
     """Make a configuration of a file's values, and notes of the keys that nothing in ALBERT reads and that are left out.
 
     Old files of transformers hold the settings of text generation, files of other programs those of

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 # C0 and C1 control characters, marks that reverse the direction of text (also invalid in HTML),
 # other ends of a line, and halves of surrogate pairs, which no stream can encode.
+Notes = list[str]  # lines for the reader of a result
+
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -14,7 +14,7 @@ from albertkit.command import Columns
 from albertkit.embeddings.data import (
     CLASSES,
     TextExamples,
-    make_triplets,
+    make_triplets_and_count_unpaired,
     read_embedding_data,
     read_scored_pairs,
     read_texts,
@@ -108,7 +108,7 @@ def test_triplets_are_those_of_the_recipe():
         np.array([CLASSES.index(name) for name in (*"ec", *"en", *"ec", "e") for name in [
             {"e": "entailment", "c": "contradiction", "n": "neutral"}[name]]]),
     )  # fmt: skip
-    triplets, alone = make_triplets(pairs)
+    triplets, alone = make_triplets_and_count_unpaired(pairs)
     assert triplets.texts == [
         ("p", "e1", "c1"), ("e1", "p", "c1"), ("p", "e2", "c1"), ("e2", "p", "c1"), ("q", "e4", "c2"), ("e4", "q", "c2"),
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from record_files import write_json, write_lines
 
 from albertkit.embeddings.encode import encode_file
-from albertkit.embeddings.encoder import SentenceEncoder, unknown_words_note
+from albertkit.embeddings.encoder import SentenceEncoder, unknown_words_notes
 from albertkit.embeddings.evaluate import (
     SIMILARITIES,
     EmbeddingEvaluation,
@@ -350,9 +350,10 @@ def test_texts_of_a_language_that_the_tokenizer_does_not_know_are_reported(
         report = encode_file(checkpoint, texts, tmp_path / f"{expected}.npy")
         assert any("does not know 100% of the words" in note for note in report.notes) == expected
         assert (
-            bool(unknown_words_note(lines, AlbertTokenizer.from_pretrained(checkpoint))) == expected
+            bool(unknown_words_notes(lines, AlbertTokenizer.from_pretrained(checkpoint)))
+            == expected
         )
-    assert unknown_words_note(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
+    assert unknown_words_notes(["", " "], AlbertTokenizer.from_pretrained(checkpoint)) == []
 
 
 def test_texts_that_are_cut_and_prompts_that_are_not_used_are_reported(

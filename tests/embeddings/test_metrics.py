@@ -17,7 +17,7 @@ from albertkit.embeddings.metrics import (
     pair_cosines,
     retrieval_scores,
     similarities,
-    similarity_scores,
+    similarity_correlations,
     tfidf_vectors,
 )
 from albertkit.tokenizer.ragged import concatenate_ids
@@ -59,7 +59,7 @@ def test_all_cases_are_there(expected):
 
 @pytest.mark.parametrize("name", CASES)
 def test_scores_are_those_of_sentence_transformers(sts, expected, name):
-    assert distance(similarity_scores(*case_of(sts, name)), expected[name]) < 1e-6
+    assert distance(similarity_correlations(*case_of(sts, name)), expected[name]) < 1e-6
 
 
 def test_similarities_are_those_of_sentence_transformers(sts):
@@ -96,14 +96,14 @@ def test_vectors_that_are_constant_but_for_rounding_are_constant(sts):
         side * (1 + 1e-6 * random.standard_normal(side.shape)).astype(np.float32) for side in (a, b)
     )
     assert np.ptp(similarities(a, b)["dot"]) > 0
-    assert set(similarity_scores(a, b, labels).values()) == {None}
+    assert set(similarity_correlations(a, b, labels).values()) == {None}
 
 
 def test_one_number_of_a_vector_has_a_constant_cosine_and_other_similarities():
     random = np.random.default_rng(0)
     a, b = (random.uniform(1, 2, (50, 1)).astype(np.float32) for _ in range(2))
     labels = random.uniform(0, 5, 50)
-    scores = similarity_scores(a, b, labels)
+    scores = similarity_correlations(a, b, labels)
     assert scores["spearman_cosine"] is None
     assert scores["spearman_dot"] == pytest.approx(spearmanr(a * b, labels)[0])
     assert constant_input_findings(a, b, labels) == ["every pair has the same similarity: cosine"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from albertkit.errors import ConfigError
+from albertkit.printable import Notes
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Positive, Range, Share, list_wrong_fields
 
@@ -141,7 +142,7 @@ class CaptionSettings(EpochSettings):
     metric: Literal["cider", "bleu_4", "rouge_l", "exact_match"] = "cider"
     num_beams: Positive = 1
 
-    def resolve(self, num_captions: int) -> tuple["CaptionSettings", list[str]]:
+    def resolve(self, num_captions: int) -> tuple["CaptionSettings", Notes]:
         """Fill in what was left open."""
         self.check()
         epochs = self.epochs or 15.0

@@ -36,7 +36,7 @@ from albertkit.output.render import (
     settings_sections,
 )
 from albertkit.output.sections import FactList, Paragraph, Section, TableSection
-from albertkit.printable import join_lines
+from albertkit.printable import Notes, join_lines
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
@@ -325,7 +325,7 @@ def start_captioner(
     settings: CaptionSettings,
     max_tokens: int,
     backbone: str | None = None,
-) -> tuple[VideoCaptioner, list[str]]:
+) -> tuple[VideoCaptioner, Notes]:
     """Return a captioner for prepared clips."""
     path = local_folder(model)
     albert_config = AlbertConfig.from_pretrained(path)

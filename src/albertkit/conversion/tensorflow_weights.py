@@ -17,6 +17,7 @@ from albertkit.conversion.tensorflow.bundle import TensorBundle, Variable, open_
 from albertkit.errors import CheckpointError, format_list
 from albertkit.files import read_typed
 from albertkit.model.files import StateDict
+from albertkit.printable import Notes
 
 PREFIX = "bert_model.ckpt"  # as in Google's archives
 
@@ -316,7 +317,7 @@ def _google_config(
     folders: list[Path],
     config_file: Path | None,
     facts: str,
-) -> tuple[AlbertConfig, list[str]]:
+) -> tuple[AlbertConfig, Notes]:
     """Read `albert_config*.json`, or else `config.json`, of the first folder with one; `config_file` comes first.
 
     Google's "gelu" is the tanh approximation, which transformers calls "gelu_new".

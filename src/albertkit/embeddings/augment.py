@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.embeddings.data import find_pair_task, read_texts, score_range
+from albertkit.embeddings.data import find_pair_task, lowest_and_highest_score, read_texts
 from albertkit.embeddings.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.embeddings.models import load_embedding_model
@@ -28,7 +28,7 @@ from albertkit.output.sections import (
     format_value,
     to_json_value,
 )
-from albertkit.printable import print_note
+from albertkit.printable import Notes, print_note
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_data, read_split
@@ -203,16 +203,16 @@ MIN_SPEARMAN = 0.5
 CHUNK = 1024  # pairs whose scores are computed at once: 20 s of a small model on one core
 
 
-def check_cross_encoder(
-    name: str, dev: Sequence[TextExample], predicted: np.ndarray, force: bool
-) -> tuple[dict[str, float], list[str]]:
+def score_or_refuse_cross_encoder(
+    name: str, dev: Sequence[TextExample], predicted_scores: np.ndarray, force: bool
+) -> tuple[dict[str, float], Notes]:
     """Refuse a cross-encoder that agrees too little with gold scores to stand in for them, unless `force`.
 
     Returns pairs, pearson, spearman, mse of its scores of the gold dev pairs, and what a user
     should know about them.
     """
     labels = np.array([example.label for example in dev], np.float64)
-    scores = regression_scores(labels, predicted)
+    scores = regression_scores(labels, predicted_scores)
     if not force and not scores["spearman"] >= MIN_SPEARMAN:
         figure = (
             "undefined: its scores are constant"
@@ -343,7 +343,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
         options.device,
     )
     dev_predictions = cross_encoder.scores(*_split_pairs(data.dev), "gold dev", options.progress)
-    dev_scores, notes = check_cross_encoder(
+    dev_scores, notes = score_or_refuse_cross_encoder(
         str(options.cross_encoder),
         data.dev,
         dev_predictions,
@@ -362,7 +362,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     sides = [texts[number] for number in fresh.first], [texts[number] for number in fresh.second]
     scores = cross_encoder.scores(*sides, "candidates", options.progress)
     labels = [example.label for example in data.train]
-    low, high = score_range(labels, options.kind in LAYOUTS)
+    low, high = lowest_and_highest_score(labels, options.kind in LAYOUTS)
     # A regression may leave the scale that it has learned.
     clipped = np.clip(scores, low, high)
     kept_rows, bands = balance_score_bands(clipped, low, high, options.balance, options.seed)

@@ -16,6 +16,7 @@ import numpy as np
 
 from albertkit.embeddings.options import EmbedTrainOptions
 from albertkit.errors import ConfigError, DataError, format_list, suggest_name
+from albertkit.printable import Notes
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
 from albertkit.tables.files import InputFile, find_input_file
@@ -219,14 +220,16 @@ def _column_options(names: Sequence[str]) -> list[str]:
     return [f"--{option} {name}" for option, name in zip(("text", "pair"), names, strict=False)]
 
 
-def score_range(scores: Sequence[float] | np.ndarray, official: bool) -> tuple[float, float]:
+def lowest_and_highest_score(
+    scores: Sequence[float] | np.ndarray, is_official: bool
+) -> tuple[float, float]:
     """Return the lowest and the highest score: of a table those that occur, of official pairs 0 and 5.
 
     Some editions of official pairs, such as `sentence-transformers/stsb`, have scores of 0 to 1.
     """
     low = float(min(scores))
     high = float(max(scores))
-    if not official:
+    if not is_official:
         return low, high
     if low < 0 or high > MAX_OFFICIAL_SCORE:
         raise DataError(
@@ -352,7 +355,7 @@ class TextExamples:
         return TextExamples([self.texts[index] for index in indices], targets)
 
 
-def make_triplets(pairs: TextExamples) -> tuple[TextExamples, int]:
+def make_triplets_and_count_unpaired(pairs: TextExamples) -> tuple[TextExamples, int]:
     """Return triplets (text, entailed, contradicting), also with the first two exchanged, and the number of first texts without.
 
     Of each first text every entailed and every contradicting text is used, with the other ones in
@@ -598,7 +601,7 @@ def read_embedding_data(
         # A pair that is listed once for each of its negatives is one pair.
         pairs = dict.fromkeys(row[:2] for row in dev.texts)
         dev = TextExamples(list(pairs))
-    examples, origin = _make_loss_examples(kind, train, triplets, data)
+    examples, origin = _loss_examples_and_origin(kind, train, triplets, data)
     num_columns = len(examples.texts[0])
     if num_columns > 3:
         origin += f" and {num_columns - 2} negatives each"
@@ -687,18 +690,18 @@ class _ExampleReader:
         return TextExamples(texts, np.array([CLASSES.index(label) for label in labels], np.int64))
 
 
-def _make_loss_examples(
+def _loss_examples_and_origin(
     kind: Kind,
     train: TextExamples,
-    triplets: bool,
+    as_triplets: bool,
     data: DataFiles,
 ) -> tuple[TextExamples, str]:
     """Return the examples as losses read them, and a phrase on their origin."""
     if kind == "texts":
         return TextExamples([(text, text) for (text,) in train.texts]), ", each with itself"
-    if kind != "nli" or not triplets:
+    if kind != "nli" or not as_triplets:
         return train, ""
-    triplet_examples, num_unpaired = make_triplets(train)
+    triplet_examples, num_unpaired = make_triplets_and_count_unpaired(train)
     if not triplet_examples.texts:
         raise DataError(
             "too-little-data",
@@ -715,10 +718,10 @@ def _scale_scores(
     train: TextExamples,
     silver: TextExamples | None,
     official: bool,
-) -> tuple[TextExamples, list[str]]:
+) -> tuple[TextExamples, Notes]:
     """Scale scores to 0 to 1, those of silver pairs by the same rule and after the others; return notes on it."""
     assert train.targets is not None
-    low, high = score_range(train.targets, official)
+    low, high = lowest_and_highest_score(train.targets, official)
     if low == high:
         raise DataError(
             "too-little-data",

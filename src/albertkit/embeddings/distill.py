@@ -16,7 +16,11 @@ from albertkit.embeddings.data import (
     read_texts,
     split_train_and_dev_rows,
 )
-from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words, describe_columns
+from albertkit.embeddings.encoder import (
+    SentenceEncoder,
+    describe_columns,
+    describe_or_refuse_unknown_words,
+)
 from albertkit.embeddings.folder import MODULES, Projection
 from albertkit.embeddings.losses import TeacherDistance, TeacherRows, TeacherSpace, matryoshka_loss
 from albertkit.embeddings.metrics import normalize_vectors
@@ -44,6 +48,7 @@ from albertkit.embeddings.train import (
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import check_regular_file, folder_digest, sha256_bytes, sha256_file
 from albertkit.model_paths import local_folder
+from albertkit.printable import Notes
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tasks.data import measure_overlap
 from albertkit.training.processes import PART_ITEMS, World, compute_rows
@@ -296,7 +301,9 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     )  # before the teacher's work
     encoder, _ = load_start_encoder(student, settings)
     names = describe_columns(columns, len(rows[0]))
-    known_words_note = check_unknown_words(rows, encoder.tokenizer, student, options.force, names)
+    known_words_note = describe_or_refuse_unknown_words(
+        rows, encoder.tokenizer, student, options.force, names
+    )
     prompts = options.teacher_prompt_name, options.teacher_prompt
     teacher = find_teacher(str(options.teacher), str(run.world.device), *prompts)
     if options.dev is not None and teacher.stored is not None:
@@ -364,7 +371,7 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     encoder, notes = load_start_encoder(data.student, run.settings)
     resolved, reasons = run.settings.resolve(encoder.config, encoder.max_length, len(data.rows))
     apply_length_and_dropout(encoder, resolved)
-    notes.append(add_projection(encoder, data.rows, data.vectors, run.world))
+    notes.append(add_projection_and_describe(encoder, data.rows, data.vectors, run.world))
     parallel = len(data.rows[0]) > 1
     devs: list[AnyDev] = [TeacherDev(data.dev_rows, data.dev_vectors)]
     if parallel:
@@ -415,7 +422,7 @@ _MIN_ANISOTROPIC_COSINE = 0.5
 
 def choose_teacher_space(
     vectors: np.ndarray, train: Sequence[int], encoder: SentenceEncoder, settings: DistillSettings
-) -> tuple[TeacherSpace, list[str]]:
+) -> tuple[TeacherSpace, Notes]:
     """Return the space in which a teacher's vectors, fp32 [E, W], are learned, and notes on a sample of them."""
     sample = np.asarray(vectors[train[:_MAX_SAMPLE_VECTORS]], np.float32)
     # The mean cosine of two texts
@@ -443,7 +450,7 @@ def choose_teacher_space(
     ]
 
 
-def add_projection(
+def add_projection_and_describe(
     encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
 ) -> str:
     """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""

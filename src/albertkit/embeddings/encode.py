@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from albertkit.command import takes
 from albertkit.embeddings.data import FileText, TextInput
-from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_words_note
+from albertkit.embeddings.encoder import LOOKED_AT, check_dimension, unknown_words_notes
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
 from albertkit.embeddings.options import EncodeOptions
 from albertkit.errors import (
@@ -114,7 +114,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     """
     began = time.perf_counter()
     check_not_swapped(options.model, options.input)
-    target = _output_file(Path(options.out), options.input)
+    target = _check_output_file(Path(options.out), options.input)
     source = TextInput(
         str(options.input),
         options.text,
@@ -145,7 +145,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     total, sample, file_notes = _survey_texts(source, bad_rows)
     notes = [*model.notes, *bad_rows.notes, *file_notes]
     if model.tokenizer is not None:
-        notes += unknown_words_note(sample, model.tokenizer)
+        notes += unknown_words_notes(sample, model.tokenizer)
     key = {
         "input": _input_identity(file),
         "columns": list(asdict(source).values())[1:],
@@ -170,7 +170,7 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
         progress=options.progress,
     ) as job:
         if not job.resumed and target.exists() and not options.overwrite:
-            encoded = _Encoded(total, _check_finished_vectors(target, key))
+            encoded = _Encoded(total, _verify_finished_and_count_truncated(target, key))
             resumed = total
         else:
             resumed = job.state(_Encoded).texts
@@ -210,8 +210,16 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     )
 
 
-def _survey_texts(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str], list[str]]:
-    """Read all texts once; return their number, a sample of them, and notes on the file."""
+class _Survey(NamedTuple):
+    """Number of the texts of a file, some of them, and notes on the file."""
+
+    num_texts: int
+    sample: list[str]
+    notes: list[str]
+
+
+def _survey_texts(source: TextInput, bad_rows: BadRows) -> _Survey:
+    """Read all texts once."""
     total = num_empty = 0
     tabs: set[int] = set()  # numbers of tabs in a line; two are enough to know that it is no table
     sample: list[str] = []
@@ -239,10 +247,10 @@ def _survey_texts(source: TextInput, bad_rows: BadRows) -> tuple[int, list[str],
             f"every line has {max(tabs) + 1} fields with tabs between and is encoded whole; for one of them: "
             f"--columns {names} --text c1"
         )
-    return total, sample, notes
+    return _Survey(total, sample, notes)
 
 
-def _output_file(out: Path, input: str | Path) -> Path:
+def _check_output_file(out: Path, input: str | Path) -> Path:
     if out.suffix not in (".npy", ".parquet"):
         raise ConfigError(
             "bad-value",
@@ -282,7 +290,7 @@ def _record_file(target: Path) -> Path:
     return target.with_name(f"{target.name}.json")
 
 
-def _check_finished_vectors(target: Path, key: dict[str, Any]) -> int:
+def _verify_finished_and_count_truncated(target: Path, key: dict[str, Any]) -> int:
     """Verify that the file is what an equal call has written; return how many texts that call truncated."""
     record = read_json(_record_file(target)) if _record_file(target).exists() else None
     if not isinstance(record, dict) or record.get("file") != [

@@ -37,6 +37,7 @@ from albertkit.engines.onnx import OnnxModel
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.model import AlbertModel, PackedBatch
 from albertkit.output.progress import ProgressBar
+from albertkit.printable import Notes
 from albertkit.tables.columns import Columns
 from albertkit.tasks.texts import text_features
 from albertkit.tokenizer import AlbertTokenizer
@@ -62,7 +63,7 @@ def unknown_word_and_token_shares(
     return float(np.mean(unknown > 0)), float(before[-1] / max(len(ids), 1))
 
 
-def unknown_words_note(texts: Sequence[str], tokenizer: AlbertTokenizer) -> list[str]:
+def unknown_words_notes(texts: Sequence[str], tokenizer: AlbertTokenizer) -> Notes:
     """Warn of texts of which the tokenizer does not know more than `MOST_UNKNOWN` of the words; nothing otherwise."""
     words, _ = unknown_word_and_token_shares(texts, tokenizer)
     if words <= MOST_UNKNOWN:
@@ -79,7 +80,7 @@ def describe_columns(columns: Columns | None, count: int) -> list[str]:
     return [f"column `{name}`" for name in names] or [f"column {n}" for n in range(1, count + 1)]
 
 
-def check_unknown_words(
+def describe_or_refuse_unknown_words(
     rows: Sequence[tuple[str, ...]],
     tokenizer: AlbertTokenizer,
     student: str | Path,
@@ -242,9 +243,9 @@ class SentenceEncoder(nn.Module):
         Returns:
             fp32 [N, D].
         """
-        return self._vectors(batch, self.albert.encode)
+        return self._encode_and_pool(batch, self.albert.encode)
 
-    def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
+    def _encode_and_pool(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
         # With [CLS], as sentence-transformers counts the length of a prompt.
         prompt_tokens = (
             0
@@ -449,7 +450,7 @@ class SentenceEncoder(nn.Module):
 
     def vectors(self, batch: PackedBatch, engine: Engine) -> Tensor:
         """Return whole vectors of a packed batch through an engine of this encoder: fp32 [N, D]."""
-        return self._vectors(batch, engine.encode)
+        return self._encode_and_pool(batch, engine.encode)
 
     @torch.inference_mode()
     def encode_batch_of_features(
@@ -552,7 +553,7 @@ class ExportedEncoder(SentenceEncoder):
             if output.name == SENTENCE_EMBEDDING
         )
 
-    def _vectors(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
+    def _encode_and_pool(self, batch: PackedBatch, encode: Callable[..., Any]) -> Tensor:
         model: OnnxModel = self.albert  # type: ignore[assignment]
         return model.run(batch)[SENTENCE_EMBEDDING]
 

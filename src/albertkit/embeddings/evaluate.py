@@ -17,8 +17,8 @@ from albertkit.embeddings.data import (
     LAYOUTS,
     MAX_OFFICIAL_SCORE,
     find_pair_task,
+    lowest_and_highest_score,
     read_texts,
-    score_range,
 )
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
@@ -32,7 +32,7 @@ from albertkit.embeddings.metrics import (
     pair_cosines,
     retrieval_scores,
     similarities,
-    similarity_scores,
+    similarity_correlations,
     tfidf_vectors,
 )
 from albertkit.embeddings.models import EmbeddingModel, load_embedding_model
@@ -444,12 +444,14 @@ def _score_pair_vectors(file: PairFile, a: np.ndarray, b: np.ndarray, seed: int)
                 normalize_vectors(a), normalize_vectors(b), file.texts, file.pairs
             )
         }
-    scores = similarity_scores(a, b, file.scores)
+    scores = similarity_correlations(a, b, file.scores)
     figures = _correlation_figures(file, similarities(a, b)["cosine"], scores, seed)
     figures["groups"] = {}
     for group in dict.fromkeys(file.groups or ()):
         is_in_group = np.array([group_of_pair == group for group_of_pair in file.groups or ()])
-        group_scores = similarity_scores(a[is_in_group], b[is_in_group], file.scores[is_in_group])
+        group_scores = similarity_correlations(
+            a[is_in_group], b[is_in_group], file.scores[is_in_group]
+        )
         figures["groups"][group] = {"pairs": int(is_in_group.sum()), "scores": group_scores}
     return figures
 
@@ -471,7 +473,7 @@ def _correlation_figures(
         # A share: some editions have scores of 0 to 1.
         share = BINARY[file.kind] / MAX_OFFICIAL_SCORE
         figures["f1"] = f1_scores(
-            labels >= share * score_range(labels, official=True)[1],
+            labels >= share * lowest_and_highest_score(labels, is_official=True)[1],
             cosines,
             share,
         )

@@ -275,7 +275,7 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
         parts = EncoderParts(model, read_model_tokenizer(path, model.config), pooling or "mean")
         parts.max_length = min(128, model.config.max_position_embeddings)
         if exports_sentence_vectors(model):  # else its states are pooled
-            stated_length, parts.lower_case = read_sequence_settings(path)
+            stated_length, parts.lower_case = read_max_length_and_lower_case(path)
             parts.max_length = min(
                 stated_length or parts.max_length,
                 model.config.max_position_embeddings,
@@ -309,7 +309,7 @@ def _read_modules(path: Path) -> EncoderParts:
     transformer = modules["Transformer"]
     albert, tokenizer = _load_albert(transformer)
     pooling = _ConfigFile(modules["Pooling"] / "config.json")
-    max_length, lower_case = read_sequence_settings(transformer)
+    max_length, lower_case = read_max_length_and_lower_case(transformer)
     if tokenizer.padding_side == "left":
         fact = "SentenceTransformer pads its texts on the left, which moves their positions: there vectors depend on the batch"
         logger.warning("`%s`: %s; here each text is read as if it were alone", path, fact)
@@ -351,7 +351,7 @@ def _read_modules(path: Path) -> EncoderParts:
 _Length = Annotated[int, Range(3)]  # tokens, with [CLS] and [SEP]
 
 
-def read_sequence_settings(
+def read_max_length_and_lower_case(
     folder: Path, task: str = "feature-extraction"
 ) -> tuple[int | None, bool]:
     """Return the longest sequence of a `Transformer`, None for its tokenizer's, and whether texts are lower-cased.

@@ -184,13 +184,13 @@ class TeacherRows:
         rows: np.ndarray,
         space: TeacherSpace | None = None,
     ) -> None:
-        self._vectors = vectors
+        self._vectors_of_examples = vectors
         self._rows = rows
         self._space = space or TeacherSpace()
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
         """Return the learned part of the vectors of indices from 0 to M - 1: fp32 [len(indices), D]."""
-        return self._space.project(self._vectors[self._rows[indices]])
+        return self._space.project(self._vectors_of_examples[self._rows[indices]])
 
 
 class EmbeddingObjective(nn.Module):
@@ -241,7 +241,7 @@ class EmbeddingObjective(nn.Module):
             return zero_losses(counts, batch.packed.input_ids.device)
         examples = self._compared_examples(batch)
         positions = self._compared_positions(examples)
-        vectors = self._vectors(batch, len(examples))
+        vectors = self._vectors_of_examples(batch, len(examples))
         if len(positions) < len(examples):
             vectors = vectors[torch.from_numpy(positions).to(vectors.device)]
         targets = None
@@ -256,7 +256,7 @@ class EmbeddingObjective(nn.Module):
             total = total - total.detach() * (1 - 1 / self.world.size)
         return {self.name: LossPart(total, counts[self.name])}
 
-    def _vectors(self, batch: LabelledBatch, count: int) -> Tensor:
+    def _vectors_of_examples(self, batch: LabelledBatch, count: int) -> Tensor:
         """Return the vectors of the examples that are compared, fp32 [E, K, D]."""
         if not self.world:
             return self.encoder(batch.packed).view(count, self.columns, -1)

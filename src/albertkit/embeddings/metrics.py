@@ -50,7 +50,9 @@ def similarities(first_vectors: np.ndarray, second_vectors: np.ndarray) -> dict[
     return {name: torch.cat(parts).numpy() for name, parts in blocks.items()}
 
 
-def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
+def similarity_correlations(
+    a: np.ndarray, b: np.ndarray, human_scores: np.ndarray
+) -> dict[str, float | None]:
     """Return correlations of the similarities of vectors [E, D] with human scores [E].
 
     They are `pearson_cosine`, `spearman_cosine` and so on for each of `SIMILARITIES`, then
@@ -61,7 +63,7 @@ def similarity_scores(a: np.ndarray, b: np.ndarray, labels: np.ndarray) -> dict[
     """
     is_constant = _are_both_constant(a, b)
     by_similarity = {
-        name: correlation_scores(labels, None if is_constant else values)
+        name: correlation_scores(human_scores, None if is_constant else values)
         for name, values in similarities(a, b).items()
     }
     scores = {
@@ -100,7 +102,9 @@ def correlation_intervals(
     return {kind: intervals[kind] for kind in defined if all(map(math.isfinite, intervals[kind]))}
 
 
-def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[str, float]:
+def f1_scores(
+    are_alike: np.ndarray, similarities_of_pairs: np.ndarray, official_threshold: float
+) -> dict[str, float]:
     """Return F1 of calling pairs alike (bool [E]) whose similarity [E] reaches a threshold.
 
     `official` is with the one given; `best` with the one, `best_threshold`, that gives most on
@@ -110,10 +114,10 @@ def f1_scores(alike: np.ndarray, values: np.ndarray, threshold: float) -> dict[s
     """
     from sklearn.metrics import f1_score, precision_recall_curve
 
-    precision, recall, thresholds = precision_recall_curve(alike, values)
+    precision, recall, thresholds = precision_recall_curve(are_alike, similarities_of_pairs)
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(np.argmax(f1[:-1]))
-    official = f1_score(alike, values >= threshold, zero_division=0.0)
+    official = f1_score(are_alike, similarities_of_pairs >= official_threshold, zero_division=0.0)
     return {
         "official": float(official),
         "best": float(f1[best]),

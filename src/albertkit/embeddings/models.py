@@ -16,7 +16,7 @@ from albertkit.embeddings.encoder import (
     SentenceEncoder,
     batches_of_like_length,
     choose_prompt,
-    unknown_words_note,
+    unknown_words_notes,
 )
 from albertkit.embeddings.folder import MODULES, check_pooling
 from albertkit.embeddings.metrics import normalize_vectors
@@ -86,7 +86,7 @@ class EmbeddingModel:
             if count
             else []
         )
-        return cut + (unknown_words_note(texts, self.tokenizer) if self.tokenizer else [])
+        return cut + (unknown_words_notes(texts, self.tokenizer) if self.tokenizer else [])
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Return vectors of E texts, fp32 [E, D]."""
@@ -184,10 +184,10 @@ def open_sentence_transformer(source: str, device: str | None) -> Any:
         return SentenceTransformer(source, device=device)
 
 
-def prompt_use_notes(name: str, prompts: Mapping[str, str], used: str) -> tuple[str, ...]:
-    """Warn of a model that was trained with prompts (name to prompt) and is used without one (`used` is "")."""
-    if used:
-        return (f"prompt: `{used}` before every text",)
+def prompt_use_notes(name: str, prompts: Mapping[str, str], used_prompt: str) -> tuple[str, ...]:
+    """Warn of a model that was trained with prompts (name to prompt) and is used without one (`used_prompt` is "")."""
+    if used_prompt:
+        return (f"prompt: `{used_prompt}` before every text",)
     unused = ", ".join(f"{prompt_name} `{text}`" for prompt_name, text in prompts.items() if text)
     if unused:
         return (f"the model has prompts ({unused}) and none is used: name one with --prompt-name",)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
+from albertkit.printable import Notes
 from albertkit.tasks.settings import learning_rate_and_reason
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Range, Share
@@ -99,7 +100,7 @@ class EncoderSettings(EpochSettings):
 
     def _resolved(
         self, recipe: SettingsDefaults, config: AlbertConfig, length: int, num_examples: int
-    ) -> tuple[Self, list[str]]:
+    ) -> tuple[Self, Notes]:
         """Return the settings with every default a number, and where each is from; `length` is what the model is used with."""
         config.check_length(self.length or 0)
         batch_size = self.batch_size or recipe.batch_size
@@ -177,7 +178,7 @@ class EmbedSettings(EncoderSettings):
 
     def resolve(
         self, kind: str, config: AlbertConfig, length: int, num_examples: int
-    ) -> tuple["EmbedSettings", list[str]]:
+    ) -> tuple["EmbedSettings", Notes]:
         """Fill in what was left open; arguments as `_resolved`.
 
         Returns:
@@ -217,7 +218,7 @@ class DistillSettings(EncoderSettings):
         config: AlbertConfig,
         length: int,
         num_examples: int,
-    ) -> tuple["DistillSettings", list[str]]:
+    ) -> tuple["DistillSettings", Notes]:
         """Fill in what was left open, as `EmbedSettings.resolve`."""
         return self._resolved(RECIPES["distil"], config, length, num_examples)
 

@@ -20,7 +20,7 @@ from albertkit.embeddings.data import (
     find_data_kind,
     read_embedding_data,
 )
-from albertkit.embeddings.encoder import SentenceEncoder, check_unknown_words
+from albertkit.embeddings.encoder import SentenceEncoder, describe_or_refuse_unknown_words
 from albertkit.embeddings.folder import Projection
 from albertkit.embeddings.losses import EmbeddingObjective, TeacherRows, make_loss
 from albertkit.embeddings.metrics import (
@@ -47,6 +47,7 @@ from albertkit.output.render import (
     settings_sections,
 )
 from albertkit.output.sections import Paragraph, Section
+from albertkit.printable import Notes
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.records import as_files
 from albertkit.tasks.data import fingerprint
@@ -199,7 +200,7 @@ class EmbeddingEvaluator:
     def measure(
         self,
         encoder: SentenceEncoder,
-        intervals: bool = False,
+        with_intervals: bool = False,
     ) -> tuple[dict[str, float], dict[str, Any]]:
         """Return all metrics and, if wanted, their intervals."""
         scores: dict[str, float] = {}
@@ -222,7 +223,7 @@ class EmbeddingEvaluator:
                 -1,
             )
             scores = {**dev.score(vectors), **scores}
-            all_intervals |= dev.intervals(vectors) if intervals else {}
+            all_intervals |= dev.intervals(vectors) if with_intervals else {}
             self.constant_inputs += [
                 line for line in dev.constant_inputs(vectors) if line not in self.constant_inputs
             ]
@@ -345,7 +346,7 @@ def train_encoder(run: Run[AnyEncoderSettings], training: Training) -> Embedding
         return best
 
     def score(best: SentenceEncoder, state: TrainingState) -> EmbeddingResult:
-        scores, intervals = evaluator.measure(best, intervals=True)
+        scores, intervals = evaluator.measure(best, with_intervals=True)
         constant = tuple(evaluator.constant_inputs)
         return replace(
             unfinished,
@@ -561,7 +562,9 @@ def _train_once(
         len(data.train),
     )
     apply_length_and_dropout(encoder, resolved)
-    notes.append(check_unknown_words(data.train.texts, encoder.tokenizer, model, force=True))
+    notes.append(
+        describe_or_refuse_unknown_words(data.train.texts, encoder.tokenizer, model, force=True)
+    )
     if resolved.projection:
         notes.append(f"projection: fresh, {encoder.dimension} to {resolved.projection}, tanh")
         encoder.projection = Projection(encoder.dimension, resolved.projection)
@@ -593,7 +596,7 @@ def _train_once(
 
 def load_start_encoder(
     model: str | Path, settings: EncoderSettings
-) -> tuple[SentenceEncoder, list[str]]:
+) -> tuple[SentenceEncoder, Notes]:
     """Return the encoder to train, and notes on how its vectors are made."""
     encoder = SentenceEncoder.from_pretrained(local_folder(model), settings.pooling)
     if settings.prompt_name is not None:

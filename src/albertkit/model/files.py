@@ -140,7 +140,7 @@ def check_decoder_is_tied(tensors: StateDict, tie_word_embeddings: object, sourc
         raise CheckpointError("weights-mismatch", fact, hint)
 
 
-def leave_out_heads(
+def tensors_to_load_and_missing_heads(
     parameters: StateDict, tied: Mapping[str, str], tensors: StateDict, other_shapes: bool
 ) -> tuple[StateDict, list[str]]:
     """Return the tensors to load, and the parameters of heads, or of the pooler, that the file lacks as a whole.

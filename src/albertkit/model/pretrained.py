@@ -22,9 +22,9 @@ from albertkit.model.files import (
     MatchedTensors,
     StateDict,
     check_decoder_is_tied,
-    leave_out_heads,
     load_matching_tensors,
     read_tensors,
+    tensors_to_load_and_missing_heads,
     write_shards,
 )
 from albertkit.model.heads import MaskedLMHead, TiedDecoder
@@ -650,7 +650,9 @@ class PretrainedAlbert(nn.Module):
             with on_meta_device():
                 # For names and shapes alone
                 parameters = cls(model_config).state_dict()
-            tensors, fresh = leave_out_heads(parameters, cls.tied, tensors, ignore_mismatched_sizes)
+            tensors, fresh = tensors_to_load_and_missing_heads(
+                parameters, cls.tied, tensors, ignore_mismatched_sizes
+            )
         model, matched = cls.from_tensors(
             model_config, tensors, (*allow_missing, *fresh), str(path)
         )

@@ -9,7 +9,7 @@ import torch
 
 from albertkit.conversion.classes import load_model, read_model_tokenizer
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.folder import is_encoder_folder, read_sequence_settings
+from albertkit.embeddings.folder import is_encoder_folder, read_max_length_and_lower_case
 from albertkit.engines import load_engine
 from albertkit.engines.engine import Engine, Precision
 from albertkit.engines.onnx import OnnxModel, is_onnx_folder, load_onnx
@@ -213,7 +213,7 @@ def _sequence_settings(facts: FolderFacts) -> tuple[int | None, bool]:
     """Return the longest sequence of a CrossEncoder, None for its tokenizer's, and whether texts are lower-cased."""
     if not facts.module_types():  # before version 6, where the file is not read
         return None, False
-    return read_sequence_settings(facts.folder, "sequence-classification")
+    return read_max_length_and_lower_case(facts.folder, "sequence-classification")
 
 
 def _load_captioner(path: Path, device: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from albertkit.config import AlbertConfig
 from albertkit.errors import CheckpointError, ConfigError
+from albertkit.printable import Notes
 from albertkit.training.settings import ComputeOptions, LoopOptions, Settings
 from albertkit.validation import NotNegative, Positive, Range, Share
 
@@ -212,7 +213,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         self,
         world_size: int = 1,
         continued: bool = False,
-    ) -> tuple["PretrainSettings", list[str]]:
+    ) -> tuple["PretrainSettings", Notes]:
         """Fill in what was left open.
 
         Args:

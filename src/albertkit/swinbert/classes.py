@@ -4,7 +4,7 @@ import dataclasses
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,13 +137,20 @@ def cached_path(source: str | Path) -> str:
     return str(source) if Path(source).exists() else str(local_folder(source))
 
 
+class LoadedCaptioner(NamedTuple):
+    """Model, and the names of weights that were initialised afresh, and of those that were left out."""
+
+    model: "AlbertForImageCaptioning"
+    fresh: list[str]
+    left_out: list[str]
+
+
 def load_weights(
     config: core.AlbertConfig,
     stored: StateDict,
     source: str,
     allow_missing: Collection[str] = (),
-) -> tuple[AlbertForImageCaptioning, list[str], list[str]]:
-    """Return the model with the weights, the names that were initialised afresh, and those that were left out."""
+) -> LoadedCaptioner:
     caption = CaptionConfig.of(config)
     projection = stored.get(f"{_PROJECTION}projection.weight")
     unfit = ["albert.video_gate", f"{_PROJECTION}fc."]
@@ -164,7 +171,7 @@ def load_weights(
         names = AlbertForImageCaptioning(config).state_dict()
     may_be_fresh = [name for name in names if name.startswith((*_MAY_BE_FRESH, *allow_missing))]
     model, matched = AlbertForImageCaptioning.from_tensors(config, tensors, may_be_fresh, source)
-    return model, matched.fresh, [*dropped, *matched.left_out]
+    return LoadedCaptioner(model, matched.fresh, [*dropped, *matched.left_out])
 
 
 def describe_loading(

@@ -18,6 +18,7 @@ from albertkit.model.files import HEADS, read_tensors
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder, model_kind, model_of_run_or_folder
 from albertkit.output.progress import ProgressBar
+from albertkit.printable import Notes
 from albertkit.tasks.task import Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World
@@ -35,7 +36,7 @@ class TaskModel(NamedTuple):
 
 def load_encoder(
     folder: str | Path, task: Task, **changes: Any
-) -> tuple[PretrainedAlbert, AlbertTokenizer, list[str]]:
+) -> tuple[PretrainedAlbert, AlbertTokenizer, Notes]:
     """Return a model for a task from any checkpoint, on the CPU, its tokenizer, and a note for each thing to know.
 
     The head is kept if the checkpoint has the same one (same class, same labels); otherwise it is

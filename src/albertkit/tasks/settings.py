@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from albertkit.config import AlbertConfig
+from albertkit.printable import Notes
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Positive, Range, Share
 
@@ -142,7 +143,7 @@ class FinetuneSettings(EpochSettings):
         config: AlbertConfig,
         num_examples: int,
         num_unlabelled: int = 0,
-    ) -> tuple["FinetuneSettings", list[str]]:
+    ) -> tuple["FinetuneSettings", Notes]:
         """Return the settings with every default a number, and a line for each that says where it is from.
 
         Args:

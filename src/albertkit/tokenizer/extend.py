@@ -130,7 +130,7 @@ def extend_tokenizer(
     lines = [line for line in normalized_lines if line]
     vocabulary = {piece for piece, _, _ in facts.pieces}
     characters = _missing_characters(lines, vocabulary, coverage)
-    word_pieces, left_out = _pieces_of_words(tokenizer, words, vocabulary)
+    word_pieces, left_out = _pieces_and_refused_words(tokenizer, words, vocabulary)
     characters += sorted({c for piece in word_pieces for c in piece} - vocabulary - set(characters))
     num_required = len(characters) + len(word_pieces)
     if num_required > settings.max_new:
@@ -207,7 +207,7 @@ def _missing_characters(lines: Sequence[str], vocabulary: set[str], coverage: fl
     return missing
 
 
-def _pieces_of_words(
+def _pieces_and_refused_words(
     tokenizer: SentencePieceTokenizer,
     words: Sequence[str],
     vocabulary: set[str],

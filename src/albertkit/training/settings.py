@@ -19,6 +19,7 @@ from albertkit.files import (
     parse_yaml,
     write_file,
 )
+from albertkit.printable import Notes
 from albertkit.validation import MAX_SEED, NotNegative, Positive, Range, Share, list_wrong_fields
 
 _YAML = (".yaml", ".yml")
@@ -269,7 +270,7 @@ class EpochSettings(ComputeOptions):
         retries = "" if self.retries else "--retries 2, "
         return f"try {retries}a lower --lr, a longer --warmup or another --seed"
 
-    def with_defaults(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, list[str]]:
+    def with_defaults(self, defaults: Mapping[str, tuple[Any, str]]) -> tuple[Self, Notes]:
         """Return the settings with defaults, a value and its reason each, for what is None; and a line for each of these.
 
         `eval_every` becomes a tenth of the steps.

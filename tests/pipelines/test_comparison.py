@@ -19,7 +19,7 @@ from albertkit.pipelines import compare_precision as comparison
 from albertkit.pipelines.compare_precision import (
     PrecisionComparison,
     compare_precision,
-    sample_batches,
+    sample_batches_and_source,
 )
 from albertkit.tasks.models import save_task_model
 from albertkit.tokenizer import AlbertTokenizer
@@ -85,7 +85,9 @@ def damage(monkeypatch, amount):
 def test_cosines_and_choices_are_those_of_numpy(pretrained):
     report = compare_precision(pretrained)
     model = AlbertForPreTraining.from_pretrained(pretrained)
-    batches, _ = sample_batches(AlbertTokenizer.from_pretrained(pretrained), model.config)
+    batches, _ = sample_batches_and_source(
+        AlbertTokenizer.from_pretrained(pretrained), model.config
+    )
     int8_model = model_on_engine(model, load_engine(model, "int8"))
     cosines = []
     same_choice = []

@@ -25,7 +25,7 @@ from albertkit.pipelines.predict import (
     answer_sections,
     ask,
     format_command_line_flags,
-    make_values,
+    make_pipeline_inputs,
     predict,
 )
 from albertkit.tasks.models import save_task_model
@@ -252,7 +252,7 @@ def test_flags_are_what_a_person_would_type(folder, kind):
         name: [words[n + 1] for n in range(0, len(words), 2) if words[n] == f"--{name}"]
         for name in ("text", "pair", "question", "choice")
     }
-    (value,) = make_values(*parts.values())
+    (value,) = make_pipeline_inputs(*parts.values())
     assert pipeline.parse(value) == pipeline.parse(pipeline.example)
 
 
@@ -268,7 +268,7 @@ def test_flags_are_what_a_person_would_type(folder, kind):
     ],
 )
 def test_parts_that_do_not_belong_together(parts, slug_of):
-    assert slug_of(make_values, *parts) == "bad-value"
+    assert slug_of(make_pipeline_inputs, *parts) == "bad-value"
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -50,14 +50,14 @@ def machine_facts():
 )
 def test_versions_are_compared_as_versions(installed, have, need, status):
     installed["torch"] = have
-    (row,), _ = doctor.check_core_and_extras([f"torch{need}"])
+    (row,), _ = doctor.examine_core_and_extras([f"torch{need}"])
     assert row["status"] == status
     assert row["installed"] == have
 
 
 def test_extras_name_what_is_missing_and_the_install_line(installed):
     installed.update({"matplotlib": "3.1", "pyarrow": "20"})
-    core, extras = doctor.check_core_and_extras(
+    core, extras = doctor.examine_core_and_extras(
         [
             "torch>=2.9",
             "colorama>=1; sys_platform == 'atari'",

@@ -33,7 +33,7 @@ def drain(queue):
     batches = []
     while (batch := queue.next_batch()) is not None:
         batches.append(batch)
-        batch.answered(computed(batch))
+        batch.distribute_outputs(computed(batch))
     return batches
 
 
@@ -145,7 +145,7 @@ def test_what_a_dead_worker_had_comes_first_again(answered):
         queue.add(request)
     for _ in range(answered):
         batch = queue.next_batch()
-        batch.answered(computed(batch))
+        batch.distribute_outputs(computed(batch))
     lost = [queue.next_batch(), queue.next_batch()]
     before = queue.tokens
     for batch in reversed([batch for batch in lost if batch]):

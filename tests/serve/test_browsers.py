@@ -15,7 +15,7 @@ OWN = {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}
 def refused(options=None, method="POST", path="/classify", **headers):
     """The slug of the refusal, or None."""
     visitors = Visitors(options or ServeOptions(()))
-    refusal = visitors.refuse(
+    refusal = visitors.find_refusal(
         method,
         path,
         {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()},

@@ -318,8 +318,8 @@ def test_nothing_is_refused_while_it_can_be_done(monkeypatch):
 def test_a_queue_that_only_counts_tokens_answers_next_to_nothing(monkeypatch):
     """The same load without the check: the figures above come from it."""
     monkeypatch.setattr(module.Supervisor, "admit", lambda *_: None)
-    monkeypatch.setattr(Queue, "find_hopeless", lambda *_: [])
-    monkeypatch.setattr(Queue, "urgent_job", lambda *_: None)
+    monkeypatch.setattr(Queue, "find_too_late", lambda *_: [])
+    monkeypatch.setattr(Queue, "find_urgent_job", lambda *_: None)
     counts = play(monkeypatch, load(10))
     assert counts["done"] < 0.5 * 300 * RATE
 

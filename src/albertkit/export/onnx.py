@@ -28,7 +28,7 @@ from albertkit.pipelines.compare_precision import (
     compare_with_fp32,
     compute_outputs,
     largest_difference_and_magnitude,
-    sample_batches,
+    sample_batches_and_source,
 )
 from albertkit.tasks.models import TASK
 from albertkit.tokenizer.files import TOKENIZER_FILES
@@ -123,7 +123,7 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
             fields |= {"id2label": model.config.id2label, "label2id": model.config.label2id}
         model.config.replace(foreign=fields).save_pretrained(temporary)
         exported = load_onnx(temporary)
-        batches, _ = sample_batches(load_optional_tokenizer(folder), model.config)
+        batches, _ = sample_batches_and_source(load_optional_tokenizer(folder), model.config)
         reference = [compute_outputs(model, batch) for batch in batches]
         outputs = [compute_outputs(exported, batch) for batch in batches]
         difference, magnitude = largest_difference_and_magnitude(reference, outputs)

@@ -190,7 +190,7 @@ class _LiveEngine:
     def _current_structure(self) -> Any:
         """Return everything but the parameters' numbers and the modules borrowed that decides a model's outputs."""
         if isinstance(self.ours, BorrowedModel):
-            return self.ours.structure_of(self.model)
+            return self.ours.structure_of_their_model(self.model)
         return [
             (
                 name,
@@ -313,7 +313,7 @@ class _TransformersForward(_Forward):
         self.fast = fast
 
     def compute(self, arguments: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        if reason := self._unsupported(arguments) or self.fast.reason_not_to_accelerate():
+        if reason := self._why_unsupported(arguments) or self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")
             return type(self.model).forward(self.model, *args, **kwargs)
         ids, mask = arguments["input_ids"], arguments.get("attention_mask")
@@ -347,7 +347,7 @@ class _TransformersForward(_Forward):
             hidden, pooled = layers.encode(batch)
         return self.make_output(arguments, hidden, pooled)
 
-    def _unsupported(self, arguments: dict[str, Any]) -> str:
+    def _why_unsupported(self, arguments: dict[str, Any]) -> str:
         """Return what is not computed here: anything but rows of ids, padded on the right, to their last states."""
         requested = {
             name for name, value in arguments.items() if value is not None and value is not False
@@ -409,7 +409,7 @@ class _HeadForward(_Forward):
 
     def compute(self, arguments: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
         model = self.model
-        token = _PADDING_COUNTS.set(self.padding_counts(arguments))
+        token = _PADDING_COUNTS.set(self.does_padding_count(arguments))
         try:
             if self.has_labels_alone(arguments):
                 return self.compute_at_labels(arguments)
@@ -417,7 +417,7 @@ class _HeadForward(_Forward):
         finally:
             _PADDING_COUNTS.reset(token)
 
-    def padding_counts(self, arguments: dict[str, Any]) -> bool:
+    def does_padding_count(self, arguments: dict[str, Any]) -> bool:
         mask, labels = arguments.get("attention_mask"), arguments.get("labels")
         if hasattr(self.model, "qa_outputs"):  # a softmax over all places of a row
             return torch.is_grad_enabled() or arguments.get("start_positions") is not None
@@ -555,7 +555,10 @@ class BorrowedModel(AlbertModel):
         with on_meta_device():
             plain = TheirModel(copy.deepcopy(theirs.config), theirs.pooler is not None)
         try:
-            structure, plain_structure = self.structure_of(theirs), self.structure_of(plain)
+            structure, plain_structure = (
+                self.structure_of_their_model(theirs),
+                self.structure_of_their_model(plain),
+            )
         except AttributeError as error:
             self._refuse(str(error))
         for name, _ in theirs.named_parameters():
@@ -584,7 +587,7 @@ class BorrowedModel(AlbertModel):
             "wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint
         )
 
-    def structure_of(self, theirs: Any) -> dict[str, tuple]:
+    def structure_of_their_model(self, theirs: Any) -> dict[str, tuple]:
         """Return what is not borrowed of their model and decides its outputs: how its layers are put together, by name."""
         config = theirs.encoder.config
         attention = getattr(theirs.config, "_attn_implementation", None)

@@ -215,7 +215,7 @@ def compare_with_fp32(
     The folder holds the model's tokenizer and task.
     """
     if data is None:
-        batches, source = sample_batches(load_optional_tokenizer(folder), model.config)
+        batches, source = sample_batches_and_source(load_optional_tokenizer(folder), model.config)
         num_texts = sum(batch.num_sequences for batch in batches)
         return PrecisionComparison(
             precision, source, num_texts, *_compare_outputs(batches, model, form)
@@ -360,7 +360,7 @@ def _compared_vectors(values: Tensor) -> Tensor:
 # --- sample of text, which every machine has ------------------------------------------------------
 
 
-def sample_batches(
+def sample_batches_and_source(
     tokenizer: AlbertTokenizer | None, config: AlbertConfig
 ) -> tuple[list[PackedBatch], str]:
     """Return batches of single texts and pairs, some tokens masked, and their name; without a tokenizer random tokens."""

@@ -179,7 +179,7 @@ def predict(options: PredictOptions) -> PredictionReport:
     in_memory = options.out is None and is_in_memory(data)
     data_rows: list[dict[str, Any]] = []  # of data in memory
     if in_memory:
-        data = _select_split(data, options.split) if isinstance(data, Mapping) else data
+        data = _rows_of_split(data, options.split) if isinstance(data, Mapping) else data
         data_rows = list_rows(data)
     separator = None if path is None else _SEPARATORS.get(path.suffix.lower())
     folder = (
@@ -265,7 +265,7 @@ def _check_output(path: Path | None, has_task: bool) -> None:
         )
 
 
-def _select_split(splits: Mapping[str, Any], split: str) -> Any:
+def _rows_of_split(splits: Mapping[str, Any], split: str) -> Any:
     """Return the rows of a split in memory, by its name or another that files of it have ("validation" for "dev")."""
     for name in SPLIT_NAMES.get(split, (split,)):
         if name in splits:
@@ -282,10 +282,10 @@ OpenedRows = tuple[DataFile | str, str, Iterator[InputRow]]
 UNREAD_SHARE = 0.1  # of the tokens: a rare sign in a short text is no text of another language
 
 
-def unknown_text_lines(counts: Counter[str]) -> list[str]:
+def unknown_text_lines(token_counts: Counter[str]) -> list[str]:
     """Return a line on texts of which the tokenizer does not know too large a share of the tokens."""
-    unknown = counts["unknown"]
-    tokens = counts["tokens"]
+    unknown = token_counts["unknown"]
+    tokens = token_counts["tokens"]
     if unknown <= UNREAD_SHARE * tokens:
         return []
     return [f"{unknown:,} of {tokens:,} tokens are unknown: what they stand for is not read"]
@@ -558,7 +558,7 @@ def ask(
     parts = [
         [part] if isinstance(part, str) else part for part in (texts, pairs, questions, choices)
     ]
-    values = make_values(*parts)
+    values = make_pipeline_inputs(*parts)
     options = PredictOptions(model, None, kind=kind, top=top, precision=precision, device=device)
     predictor = PipelinePredictor(options, BadRows("stop"))
     pipeline = predictor.pipeline
@@ -641,7 +641,7 @@ def _print_notes(notes: Sequence[str]) -> None:
         print_note(f"note: {note}")
 
 
-def make_values(
+def make_pipeline_inputs(
     texts: Sequence[str], pairs: Sequence[str], questions: Sequence[str], choices: Sequence[str]
 ) -> list[Any]:
     """Build the values that pipelines take from their parts."""
@@ -677,7 +677,7 @@ def make_values(
 
 
 def format_command_line_flags(value: Any) -> str:
-    """Return the flags of a value: the other direction of `make_values`."""
+    """Return the flags of a value: the other direction of `make_pipeline_inputs`."""
     if isinstance(value, str):
         value = (value,)
     if not isinstance(value, dict):
@@ -718,8 +718,8 @@ def answer_sections(answers: Answers) -> list[Section]:
     return sections
 
 
-def _mask_sections(value: str, result: Result) -> list[Section]:
-    parts = re.split(f"({re.escape(MASK)})", value)
+def _mask_sections(text: str, result: Result) -> list[Section]:
+    parts = re.split(f"({re.escape(MASK)})", text)
     sections: list[Section] = [
         Paragraph([MarkedSpan(part, "strong" if part == MASK else "") for part in parts])
     ]
@@ -741,24 +741,24 @@ def _sentence_order_sections(value: tuple[str, str], result: Result) -> list[Sec
     ]
 
 
-def _class_sections(value: Any, result: Result) -> list[Section]:
+def _class_sections(text_or_pair: Any, result: Result) -> list[Section]:
     shares = sorted(result["probabilities"].items(), key=lambda item: -item[1])
     labels = result.get("labels", [result.get("label")])
-    sections = [*_paragraphs(value), _probability_bars(shares[:MAX_LABELS], labels)]
+    sections = [*_paragraphs(text_or_pair), _probability_bars(shares[:MAX_LABELS], labels)]
     if len(shares) > MAX_LABELS:
         sections.append(Paragraph(f"and {len(shares) - MAX_LABELS:,} more"))
     return sections
 
 
-def _entity_sections(value: str, result: Result) -> list[Section]:
+def _entity_sections(text: str, result: Result) -> list[Section]:
     spans = []
     rows = []
     position = 0
     for entity in sorted(result["entities"], key=lambda entity: entity["start"]):
         start, end = entity["start"], entity["end"]
         spans += [
-            MarkedSpan(value[position:start]),
-            MarkedSpan(value[max(position, start) : end], "strong"),
+            MarkedSpan(text[position:start]),
+            MarkedSpan(text[max(position, start) : end], "strong"),
         ]
         position = max(position, end)
         rows.append(
@@ -772,17 +772,17 @@ def _entity_sections(value: str, result: Result) -> list[Section]:
     entities = (
         TableSection(["", "", "", ""], rows) if rows else Paragraph("no entity", tone="muted")
     )
-    return [Paragraph([*spans, MarkedSpan(value[position:])]), entities]
+    return [Paragraph([*spans, MarkedSpan(text[position:])]), entities]
 
 
-def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
+def _span_sections(question_and_context: dict[str, str], result: Result) -> list[Section]:
     answer = MarkedSpan(result["answer"] or "no answer", "strong")
     sections: list[Section] = [
-        Paragraph(value["question"]),
+        Paragraph(question_and_context["question"]),
         Paragraph([answer, MarkedSpan(f"  {result['score']:.1%}", "muted")]),
     ]
     if result["answer"]:
-        context = value["context"]
+        context = question_and_context["context"]
         start = result["start"]
         end = result["end"]
         before = context[max(start - CONTEXT_CHARACTERS, 0) : start]
@@ -805,23 +805,27 @@ def _span_sections(value: dict[str, str], result: Result) -> list[Section]:
     ]
 
 
-def _choice_sections(value: dict[str, Any], result: Result) -> list[Section]:
+def _choice_sections(question_and_choices: dict[str, Any], result: Result) -> list[Section]:
     shares = result["probabilities"]
     names = {
         letter: f"{letter}  {choice}"
-        for letter, choice in zip(shares, value["choices"], strict=False)
+        for letter, choice in zip(shares, question_and_choices["choices"], strict=False)
     }
     named_shares = [(names[letter], share) for letter, share in shares.items()]
-    texts = [value[name] for name in ("context", "question") if value.get(name)]
+    texts = [
+        question_and_choices[name]
+        for name in ("context", "question")
+        if question_and_choices.get(name)
+    ]
     return [*_paragraphs(texts), _probability_bars(named_shares, [names[result["label"]]])]
 
 
-def _vector_sections(value: str, result: Result) -> list[Section]:
+def _vector_sections(text: str, result: Result) -> list[Section]:
     vector = result["embedding"]
     first_numbers = ", ".join(f"{number:.4f}" for number in vector[:MAX_NUMBERS])
     ellipsis = ", …" if len(vector) > MAX_NUMBERS else ""
     return [
-        Paragraph(value),
+        Paragraph(text),
         Paragraph(
             f"{len(vector):,} numbers, {result['tokens']:,} tokens: {first_numbers}{ellipsis}",
             tone="muted",

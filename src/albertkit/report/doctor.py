@@ -180,7 +180,7 @@ def examine_machine(markdown: bool = False) -> Examination:
             "albertkit runs from a folder and is not installed, so nothing says what it needs",
             "pip install -c constraints.txt -e .",
         ) from None
-    packages, extras = check_core_and_extras(requirements or [])
+    packages, extras = examine_core_and_extras(requirements or [])
     facts: dict[str, Any] = {
         "albertkit": version,
         "python": {
@@ -195,8 +195,8 @@ def examine_machine(markdown: bool = False) -> Examination:
         "torch": torch_facts(),
         "compiler": compiler_facts(),
         "folders": [
-            folder_facts("temporary files", Path(tempfile.gettempdir())),
-            folder_facts("cache", cache_folder()),
+            folder_write_facts("temporary files", Path(tempfile.gettempdir())),
+            folder_write_facts("cache", cache_folder()),
         ],
     }
     return Examination(**facts, problems=find_problems(facts), markdown=markdown)
@@ -205,7 +205,7 @@ def examine_machine(markdown: bool = False) -> Examination:
 # --- packages -------------------------------------------------------------------------------------
 
 
-def check_core_and_extras(
+def examine_core_and_extras(
     requirements: Iterable[str],
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """Compare installed packages with requirements as metadata states them: the core's, and those of each extra by name."""
@@ -222,13 +222,13 @@ def check_core_and_extras(
     for requirement in map(Requirement, requirements):
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
-            core.append(_check_installed(requirement))
+            core.append(_compare_with_installed(requirement))
             continue
         # Of `extra == "report"` and the like
         quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]
         for extra in [part.split('"')[1] for part in quoted_parts]:
             if marker.evaluate({"extra": extra}):
-                by_extra.setdefault(extra, []).append(_check_installed(requirement))
+                by_extra.setdefault(extra, []).append(_compare_with_installed(requirement))
     extras = {}
     for extra, packages in sorted(by_extra.items()):
         lacking = [package["name"] for package in packages if package["status"] != "ok"]
@@ -237,7 +237,7 @@ def check_core_and_extras(
     return core, extras
 
 
-def _check_installed(requirement: Any) -> dict[str, Any]:
+def _compare_with_installed(requirement: Any) -> dict[str, Any]:
     from packaging.version import InvalidVersion, Version
 
     # From the package's metadata, so that one too broken to import is still listed.
@@ -377,7 +377,7 @@ def compiler_facts() -> dict[str, Any]:
     }
 
 
-def folder_facts(name: str, path: Path) -> dict[str, Any]:
+def folder_write_facts(name: str, path: Path) -> dict[str, Any]:
     """Test whether a file can be made in a folder, or in the nearest one above it that exists, and measure its free space."""
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
     try:
@@ -396,14 +396,14 @@ def folder_facts(name: str, path: Path) -> dict[str, Any]:
 # --- verdict --------------------------------------------------------------------------------------
 
 
-def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
+def find_problems(machine: dict[str, Any]) -> list[dict[str, Any]]:
     """List the problems, worst first: each with its `fact`, a `hint` that works, and whether it is `fatal` to the core."""
     problems: list[dict[str, Any]] = []
 
     def add(fact: str, hint: str, fatal: bool = False) -> None:
         problems.append({"fact": fact, "hint": hint, "fatal": fatal})
 
-    for package in facts["packages"]:
+    for package in machine["packages"]:
         if package["status"] != "ok":
             state = (
                 f"{package['installed']} is installed"
@@ -417,17 +417,17 @@ def find_problems(facts: dict[str, Any]) -> list[dict[str, Any]]:
                 fatal=True,
             )
     torch_missing = any(
-        p["name"] == "torch" and p["status"] == "missing" for p in facts["packages"]
+        p["name"] == "torch" and p["status"] == "missing" for p in machine["packages"]
     )
-    if facts["torch"]["error"] and not torch_missing:
+    if machine["torch"]["error"] and not torch_missing:
         hint = "pip install --force-reinstall -c constraints.txt torch"
-        add(f"torch cannot be imported: {facts['torch']['error']}", hint, fatal=True)
-    for folder in facts["folders"]:
+        add(f"torch cannot be imported: {machine['torch']['error']}", hint, fatal=True)
+    for folder in machine["folders"]:
         if not folder["writable"]:
             fact = f"the folder for {folder['name']}, `{folder['path']}`, cannot be written to"
             variable = "XDG_CACHE_HOME" if folder["name"] == "cache" else "TMPDIR"
             add(fact, f"set {variable} to a folder you own")
-    tool = facts["compiler"]
+    tool = machine["compiler"]
     if not tool["path"]:
         fact = (
             f"there is no C++ compiler `{tool['command']}`: torch.compile does not work on the CPU"

@@ -343,7 +343,7 @@ def inspect_folder(source: str | Path, length: int | None = None) -> FolderInspe
     types: dict[str, int] = {}
     for shape, dtype in header.values():
         types[dtype] = types.get(dtype, 0) + math.prod(shape)
-    tokenizer, problems = _inspect_tokenizer(folder, config)
+    tokenizer, problems = _tokenizer_facts_and_problems(folder, config)
     predicted_share = _predicted_share(provenance or {})
     stored_encoder = sum(parts.get(name, 0) for name in ENCODER)
     expected_encoder = config.num_parameters() - config.hidden_size * (config.hidden_size + 1)
@@ -435,7 +435,7 @@ def _check_is_converted(path: Path) -> None:
         )
 
 
-def _inspect_tokenizer(
+def _tokenizer_facts_and_problems(
     folder: Path, config: AlbertConfig
 ) -> tuple[dict[str, Any] | None, list[str]]:
     from albertkit.tokenizer import AlbertTokenizer

@@ -457,7 +457,7 @@ def write_run_report(options: ReportOptions) -> RunReport:
     """Write the page of a run: curves, results, examples, sizes, settings, provenance, versions."""
     run = read_run(options.run)
     out = check_page_file(options.out if options.out is not None else run.folder / REPORT)
-    parameters, model = _model_sections(run)
+    parameters, model = _num_parameters_and_sections(run)
     results, failures, footer = _result_sections(run)
     metric = run.results.get("metric")
     curve = curve_sections(
@@ -480,7 +480,7 @@ def write_run_report(options: ReportOptions) -> RunReport:
         FactList(_file_sizes(run), "Files"),
         FactList(origin, "Made with"),
         FactList(run.settings, "Settings", exact=True),
-        Commands(_next_commands(run), "What to try next"),
+        Commands(_next_commands_and_purposes(run), "What to try next"),
         Paragraph(run.card, "The model card", form="source"),
     ]
     subtitle = [
@@ -670,7 +670,7 @@ def _training_facts(run: RunFolder) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _model_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
+def _num_parameters_and_sections(run: RunFolder) -> tuple[int | None, list[Section]]:
     """Return the number of parameters, and what `albertkit inspect` shows of the model."""
     if run.model is None:
         return None, []
@@ -710,7 +710,7 @@ def _file_sizes(run: RunFolder) -> dict[str, str]:
     return sizes
 
 
-def _next_commands(run: RunFolder) -> list[tuple[str, str]]:
+def _next_commands_and_purposes(run: RunFolder) -> list[tuple[str, str]]:
     if run.model is None:
         return []
     folder = shlex.quote(str(run.folder))

@@ -78,7 +78,7 @@ class Gate:
                 if error is None:
                     await self._app(scope, request.receive, request.send)
                 else:
-                    await request.refuse(error)
+                    await request.send_refusal(error)
         except TimeoutError:
             fact = f"there is no answer after {self._timeout:g} seconds; the request is dropped"
             hint = "send fewer texts in a request, or fewer requests at once"
@@ -87,7 +87,7 @@ class Gate:
                 fact = f"the body had not come after {self._timeout:g} seconds"
                 error = ServiceError("busy", fact, "send it faster, or less", status=408)
             if not request.is_answered:
-                await request.refuse(error)
+                await request.send_refusal(error)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not request.is_abandoned or task is None or task.uncancel():
@@ -110,7 +110,7 @@ class Gate:
                 "unsupported", fact, "send it as it is, without that header", status=415
             )
         is_open = path.startswith(PAGE) or (path in OPEN and method != "POST")  # POST / computes
-        refusal = self._visitors.refuse(method, path, headers)
+        refusal = self._visitors.find_refusal(method, path, headers)
         if refusal:
             return refusal
         if not is_open and self._key is not None:
@@ -146,7 +146,9 @@ class Visitors:
             is_loopback(options.host) and options.api_key is None
         )
 
-    def refuse(self, method: str, path: str, headers: dict[bytes, bytes]) -> ServiceError | None:
+    def find_refusal(
+        self, method: str, path: str, headers: dict[bytes, bytes]
+    ) -> ServiceError | None:
         """Return the error for a request that another site's page may have sent; None for all others."""
         host = headers.get(b"host", b"").decode("latin-1").lower()
         # Without port, brackets and final dot
@@ -246,7 +248,7 @@ class _GatedRequest:
             message = {"type": "http.response.body", "body": b""}
         await self._send(message)
 
-    async def refuse(self, error: ServiceError) -> None:
+    async def send_refusal(self, error: ServiceError) -> None:
         """Answer with an error."""
         answer = refusal(self._scope["path"], error.status, error, error.retry_after)
         await answer(self._scope, self._receive, self.send)

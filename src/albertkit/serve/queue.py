@@ -256,11 +256,11 @@ class RequestCapacity:
         """Return None if `count` are free, or the seconds until they are."""
         if self.used + count <= self.capacity and not self._admission.has_promised:
             return None
-        return self._admission.seconds_to_wait(sender, *self._work(count), now)
+        return self._admission.seconds_to_wait(sender, *self._as_admission_arguments(count), now)
 
     def promise_seconds(self, sender: Sender, count: float, now: float) -> int:
         """Return the seconds until `count` are free, for a request that needs more of them."""
-        return self._admission.promise_seconds(sender, *self._work(count), now)
+        return self._admission.promise_seconds(sender, *self._as_admission_arguments(count), now)
 
     def occupy(self, count: float, now: float) -> None:
         """Use more."""
@@ -276,7 +276,7 @@ class RequestCapacity:
             self._since = now
         self.used -= count
 
-    def _work(self, count: float) -> tuple[float, Waiting, float, Room]:
+    def _as_admission_arguments(self, count: float) -> tuple[float, Waiting, float, Room]:
         seconds_each = self._seconds / self._freed if self._freed else self._longest / self.capacity
         full = seconds_each * _PROMISED_SHARE * self.capacity
         return (
@@ -413,8 +413,8 @@ class RequestJob:
         """Return whether this is a call and not sequences."""
         return isinstance(self.content, dict)
 
-    def take(self, share: int, room: int) -> "RequestPart | None":
-        """Take the next sequences, at most `share` tokens and never more than `room`; at least one sequence.
+    def take(self, max_tokens: int, room: int) -> "RequestPart | None":
+        """Take the next sequences, at most `max_tokens` tokens and never more than `room`; at least one sequence.
 
         Room 0 means that the batch is empty: then a sequence of any length fits. None if the next
         one does not fit.
@@ -423,7 +423,7 @@ class RequestJob:
         end = start + 1
         if room and self.ends[end] - self.ends[start] > room:
             return None
-        limit = self.ends[start] + (min(share, room) if room else share)
+        limit = self.ends[start] + (min(max_tokens, room) if room else max_tokens)
         while end < stop and self.ends[end + 1] <= limit:
             end += 1
         self.todo.popleft()
@@ -511,7 +511,7 @@ class RequestBatch:
             else Features.concatenated([part.content() for part in self.parts])
         )
 
-    def answered(self, outputs: list[Any]) -> None:
+    def distribute_outputs(self, outputs: list[Any]) -> None:
         """Give every request its outputs."""
         at = 0
         for part in self.parts:
@@ -617,22 +617,24 @@ class Queue:
             job.tokens += part.tokens
             self.add(job, first=True)
 
-    def find_hopeless(self, now: float, ahead: float) -> list[RequestJob]:
+    def find_too_late(self, now: float, seconds_of_work_before: float) -> list[RequestJob]:
         """Return the requests that cannot be finished in time, even if the one that is due first is always next."""
         jobs = []
         for job in self._by_deadline():
             seconds = self.pace.seconds(job.key, job.tokens)
-            if now + ahead + seconds > job.deadline:
+            if now + seconds_of_work_before + seconds > job.deadline:
                 jobs.append(job)
             else:
-                ahead += seconds
+                seconds_of_work_before += seconds
         return jobs
 
-    def next_batch(self, now: float = 0.0, ahead: float = 0.0) -> RequestBatch | None:
+    def next_batch(
+        self, now: float = 0.0, seconds_of_work_before: float = 0.0
+    ) -> RequestBatch | None:
         """Return the batch of the pipeline whose turn it is, or of the one that must not wait; None if nothing waits."""
         if not self.rows:
             return None
-        urgent = self.urgent_job(now, ahead)
+        urgent = self.find_urgent_job(now, seconds_of_work_before)
         key = next(iter(self.rows)) if urgent is None else urgent.key
         row, batch, room = self.rows[key], RequestBatch(key), self.batch_tokens
         share = self.batch_tokens // SHARE if urgent is None else self.batch_tokens
@@ -654,16 +656,16 @@ class Queue:
     def _by_deadline(self) -> list[RequestJob]:
         return sorted((job for job in self if job.deadline < inf), key=_deadline_of_job)
 
-    def urgent_job(self, now: float, ahead: float) -> RequestJob | None:
+    def find_urgent_job(self, now: float, seconds_of_work_before: float) -> RequestJob | None:
         """Return the request that is due first, if some request has little time beyond what must be computed before it."""
         jobs = self._by_deadline()
         # Of what comes now, a batch goes before it, and one more if it just misses that.
-        ahead += 2 * max(
+        seconds_of_work_before += 2 * max(
             (self.pace.seconds(key, self.batch_tokens) for key in self.rows), default=0.0
         )
         for job in jobs:
-            ahead += self.pace.seconds(job.key, job.tokens)
-            if now + ahead > job.due:
+            seconds_of_work_before += self.pace.seconds(job.key, job.tokens)
+            if now + seconds_of_work_before > job.due:
                 return jobs[0]
         return None
 

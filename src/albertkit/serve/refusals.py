@@ -221,28 +221,28 @@ def check_ids(rows: Sequence[Sequence[int]], vocab_size: int) -> None:
 
 
 def check_request(
-    kind: str, values: Sequence[Any], characters: int, options: Mapping[str, Any]
+    pipeline_kind: str, inputs: Sequence[Any], num_characters: int, options: Mapping[str, Any]
 ) -> None:
     """Raise an error for a request that would take too much memory, before it is tokenized."""
-    if kind == FillMask.kind:
-        guesses = sum(value.count(MASK) for value in values) * options.get("top", 5)
+    if pipeline_kind == FillMask.kind:
+        guesses = sum(value.count(MASK) for value in inputs) * options.get("top", 5)
         check_answer_size(
             guesses, MAX_GUESSES, "guesses", "send fewer texts or masks, or a smaller `top`"
         )
-    if kind in ("tag", "tokenize") and characters > MAX_SPLIT_CHARACTERS:
-        fact = f"the texts have {characters:,} characters, at most {MAX_SPLIT_CHARACTERS:,} are split at once"
+    if pipeline_kind in ("tag", "tokenize") and num_characters > MAX_SPLIT_CHARACTERS:
+        fact = f"the texts have {num_characters:,} characters, at most {MAX_SPLIT_CHARACTERS:,} are split at once"
         raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
 
 
-def check_expansion(values: Any, max_characters: int) -> None:
+def check_expansion(nested_inputs: Any, max_characters: int) -> None:
     """Raise an error for texts that become much longer when they are normalised, or that are repeated in many pairs.
 
     Args:
-        values: Texts, at any depth.
+        nested_inputs: Texts, at any depth.
         max_characters: Characters after NFKC of all texts.
     """
     num_plain = num_expanded = 0
-    for text in _all_texts(values):
+    for text in _all_texts(nested_inputs):
         expanded_length = len(text) if text.isascii() else expanded_nfkc_length(text)
         num_plain += len(text)
         num_expanded += expanded_length
@@ -259,11 +259,13 @@ def check_expansion(values: Any, max_characters: int) -> None:
             )
 
 
-def _all_texts(values: Any) -> Iterator[str]:
-    if isinstance(values, str):
-        yield values
-    elif isinstance(values, Mapping | list | tuple):
-        nested: Iterable[Any] = values.values() if isinstance(values, Mapping) else values
+def _all_texts(nested_inputs: Any) -> Iterator[str]:
+    if isinstance(nested_inputs, str):
+        yield nested_inputs
+    elif isinstance(nested_inputs, Mapping | list | tuple):
+        nested: Iterable[Any] = (
+            nested_inputs.values() if isinstance(nested_inputs, Mapping) else nested_inputs
+        )
         for value in nested:
             yield from _all_texts(value)
 

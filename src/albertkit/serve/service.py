@@ -69,23 +69,31 @@ class Models:
                 with suppress(AlbertKitError):
                     pipeline.features([pipeline.parse(pipeline.example)])
 
-    def find_model_and_pipeline(self, kind: str, name: str | None) -> tuple[str, Any]:
+    def find_model_and_pipeline(
+        self, pipeline_kind: str, requested_name: str | None
+    ) -> tuple[str, Any]:
         """Find the model of that name, or the first one that has a kind, and its pipeline, None for calls."""
-        name = self._choose_name(self.names(kind), kind, name)
-        return name, self._pipelines[name][kind]
+        requested_name = self._choose_model_name(
+            self.names(pipeline_kind), pipeline_kind, requested_name
+        )
+        return requested_name, self._pipelines[requested_name][pipeline_kind]
 
-    def _choose_name(self, candidates: list[str], kind: str, name: str | None) -> str:
-        if name is None and candidates:
-            return candidates[0]
-        if name is not None and name in candidates:
-            return name
+    def _choose_model_name(
+        self, candidate_names: list[str], pipeline_kind: str, requested_name: str | None
+    ) -> str:
+        if requested_name is None and candidate_names:
+            return candidate_names[0]
+        if requested_name is not None and requested_name in candidate_names:
+            return requested_name
         fact = (
-            f"no model here can {kind}"
-            if name is None
-            else f"there is no model `{name[:80]}` that can {kind}"
+            f"no model here can {pipeline_kind}"
+            if requested_name is None
+            else f"there is no model `{requested_name[:80]}` that can {pipeline_kind}"
         )
         alternatives = (
-            ", ".join(candidates) if candidates else f"none; models here: {', '.join(self.folders)}"
+            ", ".join(candidate_names)
+            if candidate_names
+            else f"none; models here: {', '.join(self.folders)}"
         )
         raise ServiceError("unknown-name", fact, f"these can: {alternatives}", status=404)
 
@@ -96,7 +104,7 @@ class Models:
             loaded = [pipeline for pipeline in pipelines.values() if pipeline]
             if loaded:
                 readers[model] = loaded[0]
-        name = self._choose_name([*readers], "tokenize", name)
+        name = self._choose_model_name([*readers], "tokenize", name)
         return name, readers[name].tokenizer
 
     def names(self, kind: str) -> list[str]:
@@ -296,7 +304,7 @@ class Service:
         key, state, sender = (name, work or kind), request.state, sender_of(request)
         state.model = name
         supervisor = self._ready_supervisor(name)
-        with supervisor.counted_while_prepared(sender, key, size, state.deadline):
+        with supervisor.admit_and_count(sender, key, size, state.deadline):
             inputs, features = await self._run_off_the_event_loop(
                 size, lambda proceed: prepared(pipeline, proceed)
             )
@@ -413,7 +421,7 @@ class Service:
         tokens: int,
     ) -> list[Any]:
         deadline = request.state.deadline
-        supervisor.check_time(sender, key, tokens, deadline)
+        supervisor.refuse_if_too_late(sender, key, tokens, deadline)
         loop = asyncio.get_running_loop()
         job = RequestJob(key, content, loop.create_future(), deadline, loop.time(), sender)
         supervisor.submit(job)

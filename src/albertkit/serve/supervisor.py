@@ -84,7 +84,7 @@ class Supervisor:
         return ServiceError("changed", fact, "restart the service", status=503, retry_after=30)
 
     @contextlib.contextmanager
-    def counted_while_prepared(
+    def admit_and_count(
         self, sender: Sender, key: Key, size: int, deadline: float
     ) -> Iterator[None]:
         """Accept or refuse a request of some size, and count it while it is prepared."""
@@ -101,7 +101,7 @@ class Supervisor:
         """Raise an error for a request whose turn would come too late."""
         now = asyncio.get_running_loop().time()
         seconds, room = (
-            self._seconds(key, tokens, deadline - now),
+            self._estimate_seconds(key, tokens, deadline - now),
             self._room_for_request(key, deadline - now),
         )
         waiting = self._waiting_work(sender.client, deadline - now)
@@ -111,7 +111,7 @@ class Supervisor:
         if wait is not None:
             raise self._busy_error(wait)
 
-    def check_time(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
+    def refuse_if_too_late(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
         """Raise an error for an accepted request that, by its tokens, cannot be finished in its time."""
         now = asyncio.get_running_loop().time()
         seconds_left = deadline - now
@@ -122,7 +122,7 @@ class Supervisor:
             )
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
         seconds, room = (
-            self._seconds(key, tokens, seconds_left),
+            self._estimate_seconds(key, tokens, seconds_left),
             self._room_for_request(key, seconds_left),
         )
         waiting, at_work = self._waiting_work(sender.client, seconds_left), self._at_work_seconds()
@@ -131,7 +131,7 @@ class Supervisor:
                 self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now)
             )
 
-    def _seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
+    def _estimate_seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
         """Return the seconds that tokens take. While the speed is unknown, a full queue takes all the time of a request."""
         pace = self.queue.pace
         return (
@@ -142,20 +142,22 @@ class Supervisor:
 
     def _room_for_request(self, key: Key, seconds_left: float) -> Room:
         """Return the room for a request: a share of its remaining time, and of a full queue."""
-        limit = min(ALONE * seconds_left, self._seconds(key, self._queue_tokens, seconds_left))
+        limit = min(
+            ALONE * seconds_left, self._estimate_seconds(key, self._queue_tokens, seconds_left)
+        )
         return Room(BACKLOG / ALONE * limit, limit)
 
     def _waiting_work(self, client: str, seconds_left: float) -> Waiting:
         """Return the waiting work of a client and of the others."""
         own_seconds, seconds_by_client = list[float](), defaultdict[str, float](float)
         for key, row in self.queue.rows.items():
-            of_a_token = self._seconds(key, 1, seconds_left)
+            of_a_token = self._estimate_seconds(key, 1, seconds_left)
             own_seconds += [of_a_token * job.tokens for job in row.jobs_of_client(client)]
             for other_client, tokens in row.tokens.items():
                 seconds_by_client[other_client] += of_a_token * tokens
         seconds_by_client.pop(client, None)
         for sender, key, tokens in self._coming:
-            seconds = self._seconds(key, tokens, seconds_left)
+            seconds = self._estimate_seconds(key, tokens, seconds_left)
             if sender.client == client:
                 own_seconds.append(seconds)
             else:
@@ -283,7 +285,7 @@ class Supervisor:
             if isinstance(message, Done):
                 self._metrics.count_batch(batch, message.seconds)
                 self.queue.pace.learn_speed(batch.key, batch.tokens, message.seconds, batch.is_call)
-                batch.answered(message.outputs)
+                batch.distribute_outputs(message.outputs)
             else:
                 if message.trace:
                     log.error(
@@ -323,10 +325,10 @@ class Supervisor:
             if len(self._at_work) >= (AHEAD if self.queue.tokens >= self.queue.batch_tokens else 1):
                 break
             # Accepted requests that cannot be finished any more: the machine has become slower.
-            for job in self.queue.find_hopeless(now, self._at_work_seconds()):
+            for job in self.queue.find_too_late(now, self._at_work_seconds()):
                 self.queue.discard(job)
                 seconds_left = job.deadline - now
-                seconds = self._seconds(job.key, job.tokens, seconds_left)
+                seconds = self._estimate_seconds(job.key, job.tokens, seconds_left)
                 room = self._room_for_request(job.key, seconds_left)
                 waiting = self._waiting_work(job.sender.client, seconds_left)
                 wait = self._admission.promise_seconds(

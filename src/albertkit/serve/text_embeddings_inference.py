@@ -129,7 +129,7 @@ async def predict(body: schemas.PredictRequest, request: Request) -> Response:
         pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]
     ) -> list[Any]:
         names = pipeline.model.config.id2label
-        scores = _scores(pipeline, inputs, features, outputs, raw, function)
+        scores = _label_scores(pipeline, inputs, features, outputs, raw, function)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
         return [
             [{"score": row[index], "label": names[index]} for index in indices.tolist()]
@@ -149,7 +149,7 @@ async def rerank(body: schemas.RerankRequest, request: Request) -> Response:
     def ranked(
         pipeline: Pipeline, inputs: list[Any], features: Features, outputs: list[Any]
     ) -> list[Any]:
-        scores = _scores(pipeline, inputs, features, outputs, body.raw_scores)[:, 0]
+        scores = _label_scores(pipeline, inputs, features, outputs, body.raw_scores)[:, 0]
         ranks = [
             {"index": index, "score": float(scores[index])}
             for index in np.argsort(-scores, kind="stable").tolist()
@@ -218,17 +218,17 @@ def _first_served_kind(request: Request, model: Any, kinds: Sequence[str]) -> st
     return next((kind for name in names for kind in kinds if name in models.names(kind)), kinds[0])
 
 
-def _scores(
+def _label_scores(
     pipeline: Any,
     inputs: list[Any],
     features: Features,
     outputs: list[Any],
-    raw: bool,
+    as_logits: bool,
     function: str | None = None,
 ) -> np.ndarray:
     """Return the score of each label, float64 [E, C]: the model's outputs, or their softmax or sigmoid."""
     logits = pipeline.task.logits(inputs, features, outputs)
-    if raw:
+    if as_logits:
         return logits
     default = "softmax" if isinstance(pipeline.task, TextClassification) else "sigmoid"
     return softmax(logits, axis=1) if (function or default) == "softmax" else expit(logits)

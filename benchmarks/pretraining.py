@@ -28,7 +28,7 @@ from albertkit.training.processes import (
     bf16_peak_flops,
     choose_precision,
     find_device,
-    repeatable_results,
+    make_results_repeatable,
 )
 from benchmarks.harness import (
     CPU,
@@ -265,7 +265,7 @@ def _our_steps(
     on_device = [batch.to(device) for batch in batches]
 
     def run() -> None:
-        with repeatable_results(device):
+        with make_results_repeatable(device):
             for batch in on_device:
                 parts = objective.losses(batch).values()
                 torch.stack([part.total / max(part.count, 1) for part in parts]).sum().backward()

@@ -13,7 +13,7 @@ from albertkit.model.attention import packed_attention, varlen_attention_problem
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.training.loop import LoopSettings, TrainingRecipe, train
 from albertkit.training.monitor import Display
-from albertkit.training.processes import World, repeatable_results
+from albertkit.training.processes import World, make_results_repeatable
 
 DEVICES = [
     pytest.param(torch.device("cpu"), id="cpu"),
@@ -186,7 +186,7 @@ def run(folder, device, steps, optimizer, resume=False):
         forbid_waiting(device, False)
         save_file({"x": torch.zeros(1)}, target / "model.safetensors")
 
-    with repeatable_results(device):
+    with make_results_repeatable(device):
         recipe = TrainingRecipe(
             model=model,
             objective=PretrainingObjective(model),

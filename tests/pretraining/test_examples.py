@@ -18,7 +18,7 @@ from albertkit.pretraining.examples import (
     format_used_share,
     plan_epoch,
     tokens_used,
-    truncate_pair,
+    truncated_front_and_kept_lengths,
 )
 from albertkit.pretraining.randomness import make_key
 
@@ -116,7 +116,7 @@ def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
 @settings(max_examples=300)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(2, 200), st.integers(0, 1000))
 def test_truncation_ends_where_the_original_loop_ends(a_length, b_length, max_tokens, seed):
-    a_front, a_kept, b_front, b_kept = truncate_pair(
+    a_front, a_kept, b_front, b_kept = truncated_front_and_kept_lengths(
         a_length, b_length, max_tokens, make_key(seed, 1, 0), 0
     )
     a, b = a_length, b_length

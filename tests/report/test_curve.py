@@ -15,7 +15,7 @@ from albertkit.training.monitor import (
     RunMetrics,
     _plan_figure,
     _running_mean,
-    loss_limits,
+    loss_axis_bottom_top_and_num_above,
     plot_run,
     run_svgs,
 )
@@ -144,10 +144,10 @@ def test_many_steps_are_drawn_in_few_points_that_keep_the_extremes():
 
 def test_one_wild_step_does_not_flatten_the_curve():
     calm = [5 - n / 500 for n in range(1000)]
-    assert loss_limits([*calm, 1e6], [])[1] < 7
-    assert loss_limits([*calm, 1e6], [])[2] == 1
-    assert loss_limits(calm, [6.7])[1] > 6.7
-    assert loss_limits(calm, [6.7])[2] == 0
+    assert loss_axis_bottom_top_and_num_above([*calm, 1e6], [])[1] < 7
+    assert loss_axis_bottom_top_and_num_above([*calm, 1e6], [])[2] == 1
+    assert loss_axis_bottom_top_and_num_above(calm, [6.7])[1] > 6.7
+    assert loss_axis_bottom_top_and_num_above(calm, [6.7])[2] == 0
 
 
 def test_a_run_without_records_is_refused_and_nothing_is_written(tmp_path, slug_of):

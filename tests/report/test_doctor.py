@@ -166,7 +166,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
     facts = vars(doctor.examine_machine()).copy()
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    facts["folders"] = [doctor.folder_facts("cache", tmp_path / "not/there")]
+    facts["folders"] = [doctor.folder_write_facts("cache", tmp_path / "not/there")]
     problems = doctor.find_problems(facts)
     assert [problem["fatal"] for problem in problems] == [False, False]
     assert "no-such-compiler" in problems[1]["fact"]
@@ -174,7 +174,7 @@ def test_a_missing_compiler_and_a_read_only_folder_are_problems_but_not_fatal(
 
 
 def test_a_folder_that_is_not_there_yet_is_judged_by_the_one_above(tmp_path):
-    folder = doctor.folder_facts("cache", tmp_path / "not/there")
+    folder = doctor.folder_write_facts("cache", tmp_path / "not/there")
     assert folder["writable"]
     assert folder["free_bytes"] > 0
     assert list(tmp_path.iterdir()) == []

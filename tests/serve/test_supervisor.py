@@ -264,7 +264,7 @@ async def ask(supervisor, lengths, counts, waits=TIMEOUT):
     job = job_of(lengths, deadline=begin + TIMEOUT, now=begin, sender=Sender(request=next(NUMBERS)))
     try:
         supervisor.admit(job.sender, KEY, tokens, job.deadline)
-        supervisor.check_time(job.sender, KEY, tokens, job.deadline)
+        supervisor.refuse_if_too_late(job.sender, KEY, tokens, job.deadline)
         supervisor.submit(job)
         async with asyncio.timeout(waits):
             assert await job.future == lengths

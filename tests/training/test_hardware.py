@@ -8,10 +8,10 @@ import torch
 from albertkit.errors import MissingExtraError
 from albertkit.training import processes
 from albertkit.training.processes import (
-    bf16_peak,
     bf16_peak_flops,
-    choose_compiled,
-    repeatable_results,
+    bf16_peak_of_gpu,
+    make_results_repeatable,
+    should_compile,
 )
 
 CPU = torch.device("cpu")
@@ -31,19 +31,19 @@ CUDA = torch.device("cuda:0")
 def test_the_peak_by_the_name_of_the_device(monkeypatch, name, tflops):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: name)
     expected = None if tflops is None else tflops * 1e12
-    assert bf16_peak_flops(CUDA) == bf16_peak(name) == expected
+    assert bf16_peak_flops(CUDA) == bf16_peak_of_gpu(name) == expected
     assert bf16_peak_flops(CPU) is None
 
 
 def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: "found")
     monkeypatch.setattr(processes.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert [choose_compiled(option, CUDA) for option in ("auto", "on", "off")] == [
+    assert [should_compile(option, CUDA) for option in ("auto", "on", "off")] == [
         True,
         True,
         False,
     ]
-    assert [choose_compiled(option, CPU) for option in ("auto", "on", "off")] == [
+    assert [should_compile(option, CPU) for option in ("auto", "on", "off")] == [
         False,
         True,
         False,
@@ -51,21 +51,21 @@ def test_compilation_is_chosen_on_cuda_and_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(processes.shutil, "which", lambda name: None)
     for variable in ("CC", "CXX"):
         monkeypatch.delenv(variable, raising=False)
-    assert not choose_compiled("auto", CUDA)
+    assert not should_compile("auto", CUDA)
     for device, missing in ((CPU, r"a C\+\+ compiler"), (CUDA, "a C compiler")):
         with pytest.raises(MissingExtraError, match=missing) as caught:
-            choose_compiled("on", device)
+            should_compile("on", device)
         assert caught.value.slug == "not-installed"
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match="triton"):
-        choose_compiled("on", CUDA)
+        should_compile("on", CUDA)
 
 
 def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
     monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: True)
-    with repeatable_results(CPU):
+    with make_results_repeatable(CPU):
         assert not torch.are_deterministic_algorithms_enabled()
-    with repeatable_results(CUDA):
+    with make_results_repeatable(CUDA):
         assert torch.are_deterministic_algorithms_enabled()
         # Attention's gradient would stay as it is
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
@@ -75,7 +75,7 @@ def test_a_gpu_repeats_itself_within_the_context_only(monkeypatch):
     monkeypatch.setattr(processes, "can_multiply_repeatably", lambda device: False)
     with (
         pytest.warns(UserWarning, match="CUBLAS_WORKSPACE_CONFIG=:4096:8"),
-        repeatable_results(CUDA),
+        make_results_repeatable(CUDA),
     ):
         assert not torch.are_deterministic_algorithms_enabled()
 

@@ -315,10 +315,12 @@ class EpochStream(ABC):
         return self
 
     def __next__(self) -> list[PackedBatch]:
-        pending = self._next or self._thread.submit(self._batch_at, self._position)
+        pending = self._next or self._thread.submit(
+            self._global_batch_and_next_position, self._position
+        )
         self._next = None
         batch, self._position = pending.result()
-        self._next = self._thread.submit(self._batch_at, self._position)
+        self._next = self._thread.submit(self._global_batch_and_next_position, self._position)
         return batch
 
     def state(self) -> dict[str, int]:
@@ -346,11 +348,11 @@ class EpochStream(ABC):
     def plan(self, epoch: int = 0, block: int = 0) -> Any:
         """Return the examples of a block of an epoch in their order."""
         # On the stream's thread, the only one that touches the plan.
-        return self._thread.submit(self._plan, epoch, block).result()[0]
+        return self._thread.submit(self._plan_and_lengths, epoch, block).result()[0]
 
     def batches_in_epoch(self, epoch: int = 0) -> int:
         """Return the number of global batches of an epoch, for several blocks an estimate; epochs differ a little."""
-        _, lengths = self._thread.submit(self._plan, epoch, 0).result()
+        _, lengths = self._thread.submit(self._plan_and_lengths, epoch, 0).result()
         micro_batches = 0
         cursor = 0
         while rows := self._rows(lengths, cursor):
@@ -363,7 +365,7 @@ class EpochStream(ABC):
         rows = int(rows_that_fit(lengths, cursor, self.processes, self.batch_tokens))
         return rows if self.batch_size is None else min(rows, self.batch_size)
 
-    def _plan(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
+    def _plan_and_lengths(self, epoch: int, block: int) -> tuple[Any, np.ndarray]:
         if self._planned is None or self._planned[0] != (epoch, block):
             self._planned = None  # never two plans in memory, but where one is made ahead
             ahead = self._ahead
@@ -388,13 +390,15 @@ class EpochStream(ABC):
         """Return the block after a block."""
         return (epoch, block + 1) if block + 1 < self.num_blocks(epoch) else (epoch + 1, 0)
 
-    def _batch_at(self, position: StreamPosition) -> tuple[list[PackedBatch], StreamPosition]:
+    def _global_batch_and_next_position(
+        self, position: StreamPosition
+    ) -> tuple[list[PackedBatch], StreamPosition]:
         """Return the global batch at a place, and the place after it."""
         epoch, block, cursor = position
-        plan, lengths = self._plan(epoch, block)
+        plan, lengths = self._plan_and_lengths(epoch, block)
         if cursor >= len(lengths):
             (epoch, block), cursor = self._block_after(epoch, block), 0
-            plan, lengths = self._plan(epoch, block)
+            plan, lengths = self._plan_and_lengths(epoch, block)
         index_lists = []
         for round_ in range(self.accumulation):
             rows = self._rows(lengths, cursor)

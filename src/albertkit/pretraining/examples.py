@@ -92,7 +92,7 @@ class Rule(NamedTuple):
 
 
 @compiled
-def truncate_pair(
+def truncated_front_and_kept_lengths(
     a_length: int,
     b_length: int,
     max_tokens: int,
@@ -131,17 +131,20 @@ def _write_example(
     counter: int,
 ) -> None:
     """Truncate a pair and note it."""
-    a_front, a_kept, b_front, b_kept = truncate_pair(a_length, b_length, max_tokens, key, counter)
+    a_front, a_kept, b_front, b_kept = truncated_front_and_kept_lengths(
+        a_length, b_length, max_tokens, key, counter
+    )
     example.a_start, example.a_length = a_start + a_front, a_kept
     example.b_start, example.b_length = b_start + b_front, b_kept
 
 
 @compiled
-def _chunk_end(sentences: np.ndarray, first: int, last: int, target: int, pure: bool) -> int:
+def _chunk_end(sentence_offsets: np.ndarray, first: int, last: int, target: int, pure: bool) -> int:
     """Return the sentence before which the chunk that starts at `first` ends; `last` is the end of the document."""
     end = first + 1
     while end < last and (
-        np.int64(sentences[end]) - np.int64(sentences[first]) < target or (pure and end - first < 2)
+        np.int64(sentence_offsets[end]) - np.int64(sentence_offsets[first]) < target
+        or (pure and end - first < 2)
     ):
         end += 1
     return end
@@ -160,7 +163,7 @@ def _other_document(key: np.uint64, num_documents: int, own_rank: int) -> int:
 
 @compiled
 def _window_end(
-    sentences: np.ndarray,  # offsets of the shard
+    sentence_offsets: np.ndarray,  # offsets of the shard
     start: int,  # number of a token
     following: int,  # the first sentence boundary after it
     last: int,  # that at the end of the document
@@ -176,7 +179,7 @@ def _window_end(
     """
     end = start
     for boundary in range(following, last + 1):
-        sentence_end = int(sentences[boundary])
+        sentence_end = int(sentence_offsets[boundary])
         if sentence_end - start > max_tokens:
             break
         end = sentence_end
@@ -184,14 +187,14 @@ def _window_end(
             break
     if end > start:
         return end
-    if start > np.int64(sentences[following - 1]):  # in the middle of a sentence already
+    if start > np.int64(sentence_offsets[following - 1]):  # in the middle of a sentence already
         return start + max_tokens
     return start + max_tokens - random_below(draw, 0, (max_tokens + 1) // 2)
 
 
 @compiled
 def _plan_windows(
-    sentences: np.ndarray,
+    sentence_offsets: np.ndarray,
     first: int,
     last: int,
     shard: int,
@@ -202,15 +205,15 @@ def _plan_windows(
     filled: int,
 ) -> int:
     """Plan a document whose segments have no partner, every token in exactly one of them; return how many are filled then."""
-    start = np.int64(sentences[first])
-    stop = np.int64(sentences[last])
+    start = np.int64(sentence_offsets[first])
+    stop = np.int64(sentence_offsets[last])
     following = first + 1
     counter = 2
     while start < stop:
-        while np.int64(sentences[following]) <= start:
+        while np.int64(sentence_offsets[following]) <= start:
             following += 1
         end = _window_end(
-            sentences,
+            sentence_offsets,
             start,
             following,
             last,
@@ -235,9 +238,9 @@ def _plan_windows(
 
 
 @compiled
-def plan_shard(
-    sentences: np.ndarray,  # uint32 [sentences + 1], into the tokens
-    documents: np.ndarray,  # uint32 [documents + 1], into the sentences
+def plan_shard_and_count(
+    sentence_offsets: np.ndarray,  # uint32 [sentences + 1], into the tokens
+    document_offsets: np.ndarray,  # uint32 [documents + 1], into the sentences
     included: np.ndarray,  # bool [documents]
     first_number: int,  # documents in the shards before
     first_rank: int,  # included ones among them
@@ -255,12 +258,12 @@ def plan_shard(
     waiting = 0
     skipped = 0
     rank = first_rank - 1
-    for number in range(len(documents) - 1):
+    for number in range(len(document_offsets) - 1):
         if not included[number]:
             continue
         rank += 1
-        first = np.int64(documents[number])
-        last = np.int64(documents[number + 1])
+        first = np.int64(document_offsets[number])
+        last = np.int64(document_offsets[number + 1])
         if rule.pure and last - first < 2:
             skipped += 1
             continue
@@ -270,7 +273,7 @@ def plan_shard(
             target = 2 + random_below(draws, 1, rule.max_tokens - 1)
         if rule.single:
             filled = _plan_windows(
-                sentences,
+                sentence_offsets,
                 first,
                 last,
                 shard,
@@ -283,7 +286,7 @@ def plan_shard(
             continue
         counter = 2
         while first < last:
-            end = _chunk_end(sentences, first, last, target, rule.pure)
+            end = _chunk_end(sentence_offsets, first, last, target, rule.pure)
             # A last sentence left alone takes the one before it again.
             if rule.pure and end - first == 1:
                 first -= 1
@@ -299,9 +302,9 @@ def plan_shard(
             if filled < len(examples):  # not only counting
                 example = examples[filled]
                 truncation = random_bits(draws, counter + 2)
-                start = np.int64(sentences[first])
-                stop = np.int64(sentences[end])
-                split = np.int64(sentences[middle])
+                start = np.int64(sentence_offsets[first])
+                stop = np.int64(sentence_offsets[end])
+                split = np.int64(sentence_offsets[middle])
                 example.kind = kind
                 example.short_target = target < rule.max_tokens
                 example.unused = 0
@@ -345,8 +348,8 @@ def plan_shard(
 
 @compiled
 def read_random_segments(
-    sentences: np.ndarray,  # uint32 [sentences + 1], into the tokens
-    documents: np.ndarray,  # uint32 [documents + 1], into the sentences
+    sentence_offsets: np.ndarray,  # uint32 [sentences + 1], into the tokens
+    document_offsets: np.ndarray,  # uint32 [documents + 1], into the sentences
     included: np.ndarray,  # int64, numbers of the included documents in this shard
     first_rank: int,  # included documents in the shards before
     shard: int,
@@ -360,14 +363,14 @@ def read_random_segments(
         local = wait.document - first_rank
         if local < 0 or local >= len(included):
             continue
-        first = np.int64(documents[included[local]])
-        last = np.int64(documents[included[local] + 1])
+        first = np.int64(document_offsets[included[local]])
+        last = np.int64(document_offsets[included[local] + 1])
         first += random_below(wait.key, 10, last - first)
-        end = _chunk_end(sentences, first, last, wait.b_target, False)
+        end = _chunk_end(sentence_offsets, first, last, wait.b_target, False)
         example = examples[wait.example]
         example.b_shard = shard
-        b_start = np.int64(sentences[first])
-        b_length = np.int64(sentences[end]) - np.int64(sentences[first])
+        b_start = np.int64(sentence_offsets[first])
+        b_length = np.int64(sentence_offsets[end]) - np.int64(sentence_offsets[first])
         _write_example(
             example,
             np.int64(example.a_start),
@@ -596,8 +599,8 @@ class _Shard:
         examples: np.ndarray,
         pending: np.ndarray,
     ) -> tuple[int, int, int]:
-        """Fill examples and pending ones; count them if the arrays are empty. See `plan_shard`."""
-        return plan_shard(
+        """Fill examples and pending ones; count them if the arrays are empty. See `plan_shard_and_count`."""
+        return plan_shard_and_count(
             self.sentences,
             self.documents,
             self.included,

@@ -221,7 +221,7 @@ def mask_sequences(
     key: np.uint64,  # of the epoch's masks
     positions: np.ndarray,  # int64 [sum of budgets + 1], filled with positions into the T tokens, ascending
     labels: np.ndarray,  # int64 [sum of budgets + 1], filled with the ids that stood there
-    log: np.ndarray,  # int32 [rows, 6] to note the n-grams in, for study; no rows otherwise
+    drawn_ngrams_log: np.ndarray,  # int32 [rows, 6] to note the n-grams in, for study; no rows otherwise
 ) -> tuple[int, int]:
     """Mask packed sequences in place; return the numbers of predictions and of log rows.
 
@@ -250,7 +250,7 @@ def mask_sequences(
             random_bits(draws, 0),
             order,
             covered,
-            log,
+            drawn_ngrams_log,
             n,
             a_length,
             logged,

@@ -47,7 +47,7 @@ from albertkit.pretraining.text_start import start_from_text, text_start_obstacl
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import check_model, list_checkpoints
 from albertkit.training.loop import LoopSettings
-from albertkit.training.processes import World, choose_compiled
+from albertkit.training.processes import World, should_compile
 from albertkit.training.run import Run, place_model
 from albertkit.weights_file import list_shards
 
@@ -241,9 +241,9 @@ def _check_vocabulary(
     return notes
 
 
-def _part_of_parameter(name: str) -> str:
+def _part_of_parameter(parameter_name: str) -> str:
     """Return the head or part that a parameter belongs to."""
-    return name.removeprefix("albert.").split(".")[0]
+    return parameter_name.removeprefix("albert.").split(".")[0]
 
 
 # Of fewer predictions the mean loss is uncertain by more than 2.5 / sqrt(1,000) = 0.08 nats.
@@ -364,7 +364,7 @@ def prepare_run(
         {} if teacher is None else {"teacher": teacher.digest}
     )
     if run is not None:
-        _check_run(run.resolved(settings), made_from, start)
+        _check_new_or_same_run(run.resolved(settings), made_from, start)
 
     stream = source.training(world)
     notes.append(source.describe(stream))  # raises at once if no example can be made
@@ -383,7 +383,7 @@ def prepare_run(
     seconds = 0.0
     if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
         started = time.perf_counter()
-        notes.append(_start_from_text(model, source, unigram, world))
+        notes.append(_start_from_text_and_describe(model, source, unigram, world))
         seconds = time.perf_counter() - started
     unknown = unigram.counts[source.tokenizer.unk_id] / max(unigram.counts.sum(), 1)
     notes.append(f"unknown tokens: {unknown:.2%} of the training text")
@@ -427,11 +427,11 @@ def prepare_run(
         seconds,
     )
     if folder is not None and not resume:
-        _check_space(folder, prepared)
+        _check_disk_space(folder, prepared)
     return prepared
 
 
-def _start_from_text(
+def _start_from_text_and_describe(
     model: AlbertForPreTraining,
     source: PretrainingData,
     unigram: Unigram,
@@ -463,7 +463,7 @@ def prepare_model(
 ) -> AlbertForPreTraining:
     """Place a model on its device and set whether torch.compile fuses its layers."""
     place_model(model, settings, world)
-    model.compiled = choose_compiled(settings.compile, world.device)
+    model.compiled = should_compile(settings.compile, world.device)
     return model
 
 
@@ -480,7 +480,7 @@ def describe_held_out(batches: HeldOut, share: float) -> str:
     return f"{line}: few, their mean loss is uncertain by about {_SPREAD / predictions**0.5:.2f} nats; {remedy}"
 
 
-def _check_run(
+def _check_new_or_same_run(
     run: Run[PretrainSettings],
     made_from: dict[str, str],
     start: str | Path | None,
@@ -504,7 +504,7 @@ def _check_run(
         )
 
 
-def _check_space(run: Path, prepared: PreparedRun) -> None:
+def _check_disk_space(run: Path, prepared: PreparedRun) -> None:
     """Make sure that the checkpoints of a new run fit on its disk."""
     existing_folder = next(folder for folder in (run, *run.absolute().parents) if folder.exists())
     free = shutil.disk_usage(existing_folder).free

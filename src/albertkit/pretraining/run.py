@@ -113,7 +113,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
     with open_run(options.out, options.settings, "pretraining", options.resume, check=False) as run:
         prepared = prepare_run(options, run.world, run)
         run = run.resolved(prepared.settings)
-        recipe = _recipe(run, prepared)
+        recipe = _make_recipe(run, prepared)
 
         def save_start() -> None:
             # An attempt that ended before there was a run may have left one.
@@ -169,7 +169,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         return replace(result, model=final, next=commands)
 
 
-def _recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
+def _make_recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
     settings = prepared.settings
     model = prepared.model
     provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}

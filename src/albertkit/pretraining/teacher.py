@@ -99,7 +99,7 @@ def start_from_teacher(
     student = model.config
     original = teacher.config
     if student.hidden_size == original.hidden_size:
-        projection = _Regression(model.albert.encoder.embedding_hidden_mapping_in)
+        projection = _LinearRegression(model.albert.encoder.embedding_hidden_mapping_in)
         projection.add(model.albert.embeddings(sample), teacher.states(sample)[0])
         notes.append(
             f"initial weights: projected to {student.hidden_size}, they explain {projection.fit():.1%} of the first states"
@@ -109,7 +109,7 @@ def start_from_teacher(
             f"initial weights: the projection is drawn, the teacher's hidden size is {original.hidden_size}"
         )
     shapes = [(c.num_attention_heads, c.hidden_act) for c in (student, original)]
-    if shapes[0] == shapes[1] and _average_layers(model.albert, teacher.layers()):
+    if shapes[0] == shapes[1] and _try_to_average_layers(model.albert, teacher.layers()):
         notes.append("initial weights: each layer is the mean of the teacher's layers in its place")
     else:
         notes.append("initial weights: layers are drawn, the teacher's have another shape")
@@ -140,7 +140,7 @@ def _compress_embeddings(student: AlbertModel, source: EmbeddingTables, counts: 
     return float(values[-size:].sum() / values.sum())
 
 
-class _Regression:
+class _LinearRegression:
     """Sums of inputs x and outputs y for a linear map by least squares, in double: those of [x 1]ᵀ[x 1], [x 1]ᵀy and y²."""
 
     def __init__(self, layer: nn.Linear) -> None:
@@ -184,7 +184,7 @@ class _Regression:
         return 1 - (errors.sum() / (self.count * variances.sum())).item()
 
 
-def _average_layers(student: AlbertModel, layers: list[dict[str, Tensor]]) -> bool:
+def _try_to_average_layers(student: AlbertModel, layers: list[dict[str, Tensor]]) -> bool:
     """Let each block be the mean of the teacher's layers at the same share of the depth, if they are such blocks."""
     blocks = [block for block, _ in student.encoder.layers(torch.float32)]
     shapes = {name: parameter.shape for name, parameter in blocks[0].named_parameters()}
@@ -284,7 +284,7 @@ class TaughtStudent(nn.Module):
         # warm-up was 40 updates: 1.05 of the variance not explained after 220, of fitted ones 0.66
         # after 91.
         with torch.no_grad():
-            self._means, self._deviations, self.explained = self._fit(maps, sample)
+            self._means, self._deviations, self.explained = self._fit_maps_and_moments(maps, sample)
         self.relations_weight = relations_weight
         last_layer = teacher.layers()[-1]
         # Any other does not begin with a product of the state before it.
@@ -306,11 +306,11 @@ class TaughtStudent(nn.Module):
             student.config.hidden_size, teacher.config.num_attention_heads
         )
 
-    def _fit(
+    def _fit_maps_and_moments(
         self, maps: list[nn.Linear], sample: Iterable[PackedBatch]
     ) -> tuple[Tensor, Tensor, list[float]]:
         """Fit the maps; return means and deviations of the teacher's states, [L + 1, K] each, and the shares explained."""
-        regressions = [_Regression(linear_map) for linear_map in maps]
+        regressions = [_LinearRegression(linear_map) for linear_map in maps]
         was_training = self.student.training
         self.student.eval()  # no dropout
         for batch in sample:

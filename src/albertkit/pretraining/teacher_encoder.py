@@ -299,7 +299,7 @@ class AlignedTeacher(TransformersTeacher):
         texts = []
         spans = []
         for ids in batch.input_ids.cpu().split(batch.lengths):
-            text, text_spans = self._spell(ids[1:-1].tolist())
+            text, text_spans = self._text_and_spans_of_ids(ids[1:-1].tolist())
             texts.append(text)
             spans.append(text_spans)
         encoded = self.reader(
@@ -364,7 +364,7 @@ class AlignedTeacher(TransformersTeacher):
         if counts[self.tokenizer.unk_id]:
             raise self._unknown_tokens_error()
 
-    def _spell(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
+    def _text_and_spans_of_ids(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:
         """Return the text of some tokens, and where the letters of each are in it."""
         text = ""
         spans = []
@@ -428,7 +428,7 @@ def open_teacher_encoder(
     return teacher
 
 
-def _encoder_folder(source: Path) -> Path | None:
+def _find_folder_of_other_encoder(source: Path) -> Path | None:
     """Return the folder of an encoder that is neither an ALBERT nor a BERT; None of any other source."""
     if not source.is_dir() and (is_remote(source) or source.parent.is_dir()):
         return None  # an archive, or a checkpoint that is named by its prefix
@@ -443,7 +443,7 @@ def _encoder_folder(source: Path) -> Path | None:
 def _open_encoder(
     source: Path, tokenizer: AlbertTokenizer, settings: PretrainSettings, device: torch.device
 ) -> TeacherEncoder:
-    folder = _encoder_folder(source)
+    folder = _find_folder_of_other_encoder(source)
     if folder is not None:
         return _open_transformers_teacher(folder, source, tokenizer, settings, device)
     with open_checkpoint(source) as checkpoint:

@@ -329,7 +329,7 @@ def torch_facts() -> dict[str, Any]:
     except Exception as error:  # a broken binary raises OSError, a clash with numpy anything
         return {"error": f"{type(error).__name__}: {error}"}
     from albertkit.engines import engine
-    from albertkit.training.processes import bf16_peak
+    from albertkit.training.processes import bf16_peak_of_gpu
 
     cpu = torch.device("cpu")
     packed = []
@@ -348,7 +348,7 @@ def torch_facts() -> dict[str, Any]:
                     "memory_bytes": properties.total_memory,
                     "compute_capability": f"{properties.major}.{properties.minor}",
                     "native_bf16": properties.major >= 8,  # Ampere and newer
-                    "bf16_peak": bf16_peak(properties.name),
+                    "bf16_peak": bf16_peak_of_gpu(properties.name),
                     "packed_attention_fault": varlen_attention_problem(torch.device("cuda", index)),
                 }
             )

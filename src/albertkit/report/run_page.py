@@ -51,7 +51,7 @@ from albertkit.training.results import (
     class_scores_section,
     confusion_table,
     format_score,
-    scatter_figure,
+    scatter_sections,
     score_name,
     score_table,
     scores_of,
@@ -611,7 +611,7 @@ def _result_sections(run: RunFolder) -> tuple[list[Section], list[str], str]:
     ]
     if details.confusion and details.confusion.names:
         sections.append(confusion_table(details.confusion))
-    return sections + scatter_figure(details.pairs), failures, SCORED if details.intervals else ""
+    return sections + scatter_sections(details.pairs), failures, SCORED if details.intervals else ""
 
 
 def _last_evaluation(run: RunFolder) -> dict[str, Any]:

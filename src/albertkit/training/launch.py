@@ -59,7 +59,7 @@ def is_restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def resumes(run: Path, resume: bool) -> bool:
+def should_resume(run_folder: Path, resume_requested: bool) -> bool:
     """Return whether the run in a folder is to be continued.
 
     A person who says `--resume` means a run that is there. Under torchrun it is machines that give
@@ -67,20 +67,20 @@ def resumes(run: Path, resume: bool) -> bool:
     what torchrun restarts is continued in any case.
 
     Args:
-        run: Folder of the run; of several seeds each has a folder in it.
-        resume: What was asked for.
+        run_folder: Folder of the run; of several seeds each has a folder in it.
+        resume_requested: What was asked for.
     """
-    has_run = any(run.glob("**/run.toml"))
-    if has_run or not (resume or is_restarted()):
-        return resume or is_restarted()
+    has_run = any(run_folder.glob("**/run.toml"))
+    if has_run or not (resume_requested or is_restarted()):
+        return resume_requested or is_restarted()
     if not is_launched_by_torchrun():
         raise CheckpointError(
             "missing-file",
-            f"there is no run in `{run}` to resume",
+            f"there is no run in `{run_folder}` to resume",
             "leave --resume out to start one",
         )
     if is_speaking_process():
-        print_note(f"no run in `{run}` yet: one is started")
+        print_note(f"no run in `{run_folder}` yet: one is started")
     return False
 
 

@@ -500,7 +500,7 @@ def train(
                 power=settings.poly_power,
             )
             wants_plan = world.is_main and pace.wants_plan(state.step)
-            counts, all_tokens, planning = _count_targets(
+            counts, all_tokens, planning = _total_targets_tokens_and_flags(
                 objective, micro_batches, world, wants_plan
             )
             for number, batch in enumerate(micro_batches):
@@ -607,7 +607,7 @@ def train(
     return result
 
 
-def _count_targets(
+def _total_targets_tokens_and_flags(
     objective: Objective[AnyBatch], micro_batches: Sequence[AnyBatch], world: World, flag: bool
 ) -> tuple[dict[str, Tensor | float], Tensor | float, Tensor | float]:
     """Count the targets of each loss, at least 1, tokens in the whole update, and set flags, over all processes."""

@@ -340,7 +340,7 @@ def _draw_masked_lm_loss(axis: Any, metrics: RunMetrics, baseline: Mapping[str, 
     steps, losses = metrics.series("step", "masked_lm_loss", "loss")
     evaluation_steps, evaluations = metrics.series("eval", "masked_lm_loss", "loss")
     unigram = number_or_nan(baseline.get("unigram_loss"))
-    low, high, above = loss_limits(losses, [*evaluations, unigram])
+    low, high, above = loss_axis_bottom_top_and_num_above(losses, [*evaluations, unigram])
     draw_training(axis, steps, losses, ceiling=high if above else math.inf)
     draw_evaluations(axis, evaluation_steps, evaluations)
     if math.isfinite(unigram):
@@ -460,7 +460,9 @@ def _running_mean(values: list[float]) -> np.ndarray:
         return (sums[end] - sums[first]) / (counts[end] - counts[first])
 
 
-def loss_limits(losses: list[float], references: list[float]) -> tuple[float, float, int]:
+def loss_axis_bottom_top_and_num_above(
+    losses: list[float], references: list[float]
+) -> tuple[float, float, int]:
     """Return the bottom and top of the loss axis, and how many points lie above: one wild step must not flatten the curve."""
     finite = sorted(value for value in losses if math.isfinite(value))
     fixed = [value for value in references if math.isfinite(value)]

@@ -166,7 +166,7 @@ def join_world(device: str = "auto") -> World:
     if size > 1 and not dist.is_initialized():
         warn_of_shared_store()
         with _collective_errors():
-            store = store_of_this_start(rank, size, TIMEOUT)
+            store = open_store_of_this_start(rank, size, TIMEOUT)
             dist.init_process_group(
                 "nccl" if on_gpu else "gloo",
                 timeout=TIMEOUT,
@@ -203,7 +203,7 @@ def find_device(device: str = "auto", local_rank: int = 0) -> torch.device:
 _PAUSE = 0.05  # seconds between two looks at who has come
 
 
-def store_of_this_start(rank: int, size: int, timeout: timedelta) -> Store | None:
+def open_store_of_this_start(rank: int, size: int, timeout: timedelta) -> Store | None:
     """Return the store of this start; None where torchrun keeps none, and torch makes one itself."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -274,7 +274,7 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
-def choose_compiled(option: Literal["auto", "on", "off"], device: torch.device) -> bool:
+def should_compile(compile_option: Literal["auto", "on", "off"], device: torch.device) -> bool:
     """Return whether to fuse what a layer does between its matrix products: "on", "off", or "auto" for on CUDA, where those
     operations wait for memory and their launches for the host."""
     names = ("CC", "cc", "gcc", "clang") if device.type == "cuda" else ("CXX", "g++", "clang++")
@@ -284,11 +284,13 @@ def choose_compiled(option: Literal["auto", "on", "off"], device: torch.device) 
     elif not (os.environ.get(names[0]) or any(map(shutil.which, names[1:]))):
         # Triton, too, compiles its launchers with a C compiler.
         missing = "a C compiler" if device.type == "cuda" else "a C++ compiler"
-    if option == "on" and missing:
+    if compile_option == "on" and missing:
         raise MissingExtraError(
             "not-installed", f"torch.compile needs {missing} for {device.type}", "use --compile off"
         )
-    return option == "on" or (option == "auto" and device.type == "cuda" and not missing)
+    return compile_option == "on" or (
+        compile_option == "auto" and device.type == "cuda" and not missing
+    )
 
 
 def describe_precision(model: PretrainedAlbert, device: torch.device) -> str:
@@ -310,19 +312,19 @@ def describe_precision(model: PretrainedAlbert, device: torch.device) -> str:
 
 def bf16_peak_flops(device: torch.device) -> float | None:
     """Return the device's dense bf16 peak in FLOP/s if its data sheet is known; else None (CPUs: clocks vary too much)."""
-    return bf16_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return bf16_peak_of_gpu(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 
 
-def bf16_peak(name: str) -> float | None:
+def bf16_peak_of_gpu(gpu_name: str) -> float | None:
     """Return the dense bf16 FLOP/s in the data sheet of a GPU, by the name that its driver reports; None for an unknown one."""
     peaks = (
-        1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", name)
+        1e12 * tflops for part, tflops in _BF16_PEAKS.items() if re.search(rf"\b{part}\b", gpu_name)
     )
     return next(peaks, None)
 
 
 @contextmanager
-def repeatable_results(device: torch.device) -> Iterator[None]:
+def make_results_repeatable(device: torch.device) -> Iterator[None]:
     """Make a GPU's results repeatable within this context, as a CPU's are anyway.
 
     Attention's gradient and sums by index otherwise add in the order in which threads come. Memory

@@ -133,9 +133,13 @@ def constant_answer_note(results: Mapping[str, Any]) -> str:
     return f"not clearly better than always answering `{name}`: {reached}"
 
 
-def scatter_figure(pairs: Sequence[Sequence[float | None]]) -> list[Section]:
+def scatter_sections(labels_and_predictions: Sequence[Sequence[float | None]]) -> list[Section]:
     """Return the picture of predictions over labels for a page; nothing without numbers or without matplotlib."""
-    points = [(label, value) for label, value in pairs if label is not None and value is not None]
+    points = [
+        (label, value)
+        for label, value in labels_and_predictions
+        if label is not None and value is not None
+    ]
     points = [pair for pair in points if abs(sum(pair)) < 1e12]
     try:
         svgs = scatter_svgs(points) if points else []

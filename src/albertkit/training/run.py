@@ -39,11 +39,16 @@ from albertkit.training.launch import (
     exit_status,
     is_speaking_process,
     raise_stop_signal_again,
-    resumes,
+    should_resume,
 )
 from albertkit.training.loop import AnyBatch, TrainingRecipe, TrainingResult, train
 from albertkit.training.monitor import Display
-from albertkit.training.processes import World, choose_precision, join_world, repeatable_results
+from albertkit.training.processes import (
+    World,
+    choose_precision,
+    join_world,
+    make_results_repeatable,
+)
 from albertkit.training.results import result_sections, save_results
 from albertkit.training.settings import ComputeOptions, EpochSettings
 
@@ -251,7 +256,7 @@ class Run(Generic[AnySettings]):
         else:
             for line in recipe.notes:
                 self.display.note(line)
-        with repeatable_results(self.world.device) if recipe.repeatable else nullcontext():
+        with make_results_repeatable(self.world.device) if recipe.repeatable else nullcontext():
             return train(recipe, self.folder, self.world, self.display, resume=self.resume)
 
     def fit(self, recipe: TrainingRecipe[AnyBatch], best: Best[Model, AnyResult]) -> AnyResult:
@@ -350,13 +355,13 @@ class Run(Generic[AnySettings]):
             self, folder=self.folder / name, settings=settings, retries=retries
         )
 
-    def _copy_result_to_top(self, result: AnyResult, names: Sequence[str]) -> AnyResult:
+    def _copy_result_to_top(self, result: AnyResult, folder_names: Sequence[str]) -> AnyResult:
         """Copy the model of a run inside this one, and save its results, where a user looks for them."""
         if result.model is None:
             return result
         promoted = dataclasses.replace(result, model=self.folder / "best")
         if self.world.is_main:
-            for name in names:
+            for name in folder_names:
                 if (source := result.model.parent / name).exists():
                     with atomic_folder(self.folder / name) as folder:
                         shutil.copytree(source, folder, dirs_exist_ok=True)
@@ -388,7 +393,7 @@ def open_run(
         if check:
             settings.check()
         world = join_world(settings.device)
-        resume = resumes(folder, resume)
+        resume = should_resume(folder, resume)
         if not resume:
             settings.continues(folder, resume=False)  # before anything is read
         yield Run(folder, settings, title, world, resume)
